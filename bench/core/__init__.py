@@ -1,0 +1,1 @@
+"""Contracts of the harness: data, privacy, release, result, registry, errors."""

@@ -1,0 +1,79 @@
+"""Exceptions of the harness. A message names the offender, what was expected, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import final
+
+
+class BenchError(Exception):
+    """Base of all errors that a user or a plugin can cause."""
+
+
+class InputError(BenchError):
+    """What the user asked for makes no sense: reported in one line, exit code 2."""
+
+
+@final
+class UnknownNameError(InputError):
+    """A plugin name that is not registered; carries near matches."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+        super().__init__(f"unknown {kind} {name!r}; {hint} (see `bench list {kind}s`)")
+        self.kind = kind
+        self.name = name
+        self.near = tuple(near)
+
+
+@final
+class GridError(InputError):
+    """A grid file or a grid option that cannot be run."""
+
+
+@final
+class SchemaError(InputError):
+    """A schema that contradicts itself, or rows that contradict their schema."""
+
+
+@final
+class DataError(InputError):
+    """A data file that is missing, unreadable or not what it should be."""
+
+
+@final
+class StoreError(InputError):
+    """A run directory that cannot be used."""
+
+
+@final
+class NotApplicable(BenchError):
+    """Raised by a method that does not fit a task: the cell is skipped with this reason."""
+
+
+@final
+class NotComputable(BenchError):
+    """Raised by a metric that has no value for this release: absent, with this reason."""
+
+
+@final
+class InvalidReleaseError(BenchError):
+    """A method returned something that is not a release of this dataset."""
+
+
+@final
+class BudgetExceededError(BenchError):
+    """A private call would spend more than the budget. Nothing was computed or written."""
+
+
+@final
+class PrivacyContractError(BenchError):
+    """A method used the privacy kernel in a way that would void its guarantee."""
+
+
+@final
+class CalibrationError(BenchError):
+    """No noise level in the searched range meets the budget."""

@@ -1,0 +1,53 @@
+"""The contract of a method plugin."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from bench.core.privacy.accountant import Budget
+from bench.core.privacy.counts import Counts
+from bench.core.privacy.kernel import PrivateData
+from bench.core.release import Release
+from bench.core.schema import Task
+
+
+@final
+@dataclass(frozen=True)
+class Spec:
+    """What the grid asks of one cell."""
+
+    task: Task
+    ipc: int | None
+    """Synthetic rows per class (for survival: per event status); None asks for full size."""
+    budget: Budget | None
+
+    def rows_per_class(self, counts: Counts) -> tuple[int, ...]:
+        """How many rows to make of each class: IPC, or as many as declared for full size."""
+        return tuple(self.ipc if self.ipc is not None else count for count in counts.by_class)
+
+
+class Method(ABC):
+    """A way to make a release. Subclasses are frozen dataclasses whose fields are hyperparameters.
+
+    A method that does not fit a task raises `NotApplicable("why")`: the cell is skipped.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str] = ""
+    uses_budget: ClassVar[bool] = True
+    """False for a method without a privacy budget: it runs once, not once per epsilon."""
+    uses_ipc: ClassVar[bool] = True
+    """False for a method whose release has one size only: it runs once, not once per IPC."""
+
+    @abstractmethod
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        """Make a release. `rng` is public randomness; private noise comes from the kernel."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Hyperparameters, for keys and result tables."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,135 @@
+"""The contract of a metric plugin, and the evaluation that metrics share."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar, cast, final
+
+import numpy as np
+import pandas as pd
+
+from bench.core.dataset import Dataset
+from bench.core.errors import NotComputable
+from bench.core.release import Release, Rows
+from bench.core.schema import Task
+
+T = TypeVar("T")
+
+
+class Direction(enum.StrEnum):
+    """Which way is better."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NEUTRAL = "neutral"
+
+
+class Family(enum.StrEnum):
+    """What a score speaks about."""
+
+    UTILITY = "utility"
+    FIDELITY = "fidelity"
+    PRIVACY = "privacy"
+    COST = "cost"
+
+
+@final
+@dataclass(frozen=True)
+class Score:
+    """One number about one release, with its 95% interval. Absent scores carry a reason instead."""
+
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    direction: Direction
+    family: Family
+    reason: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Scores:
+    """What a metric computed: scores, and tables that plots and paired tests need."""
+
+    scores: tuple[Score, ...]
+    details: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    """Written to `details/<key>/<name>.parquet`."""
+
+
+@final
+class Evaluation:
+    """One release to be scored. Work that several metrics need is done once, through `shared`."""
+
+    def __init__(self, dataset: Dataset, release: Release, seed: int, threads: int = 1) -> None:
+        self.dataset = dataset
+        self.release = release
+        self.threads = threads
+        self._seed = seed
+        self._shared: dict[Hashable, Any] = {}
+
+    @property
+    def rows(self) -> Rows:
+        """The synthetic rows; a model release has none."""
+        if self.release.rows is None:
+            raise NotComputable("the release is a model, not rows")
+        return self.release.rows
+
+    @property
+    def decoded(self) -> pd.DataFrame:
+        """The synthetic rows in the units of the schema, as a reader would open them."""
+        return self.shared(
+            "decoded",
+            lambda: self.dataset.encoder.decode(self.rows.values, self.rows.labels),
+        )
+
+    def shared(self, key: Hashable, build: Callable[[], T]) -> T:
+        """Build once, use in every metric."""
+        if key not in self._shared:
+            self._shared[key] = build()
+        return cast(T, self._shared[key])
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """A generator of its own for each purpose: metrics do not disturb each other."""
+        digest = hashlib.sha256(purpose.encode()).digest()
+        return np.random.default_rng(
+            np.random.SeedSequence([self._seed, int.from_bytes(digest[:8], "big")])
+        )
+
+
+class _Plugin(ABC):
+    """What every metric says about itself."""
+
+    name: ClassVar[str]
+    family: ClassVar[Family]
+    direction: ClassVar[Direction]
+    definition: ClassVar[str]
+    """One or two sentences, with paper and equation."""
+    tasks: ClassVar[tuple[Task, ...]] = tuple(Task)
+    cost: ClassVar[str] = "seconds"
+
+
+class Metric(_Plugin):
+    """A score of a stored release. Raises `NotComputable("why")` where it has no value."""
+
+    @abstractmethod
+    def compute(self, evaluation: Evaluation) -> Scores:
+        """Score the release."""
+
+
+class Refit(Protocol):
+    """Runs the method again on a changed training table; `repetition` gives fresh randomness."""
+
+    def __call__(self, train: pd.DataFrame, repetition: int) -> Release: ...
+
+
+class RefitMetric(_Plugin):
+    """A score that needs the method to be fitted again (file membership, exposure, audits)."""
+
+    @abstractmethod
+    def compute(self, evaluation: Evaluation, refit: Refit) -> Scores:
+        """Score the method behind the release."""

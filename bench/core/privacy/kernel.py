@@ -1,0 +1,356 @@
+"""`PrivateData`: the only way from a method to the private rows.
+
+Every call adds its noise **and** records its DP event in one step. The kernel guards against
+mistakes, not malice: a plugin that digs for underscored attributes is refused in review, not here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.core.encode import EncodedRows, Encoder
+from bench.core.errors import BudgetExceededError, PrivacyContractError
+from bench.core.privacy import trusted
+from bench.core.privacy.accountant import Budget
+from bench.core.privacy.calibrate import smallest_noise
+from bench.core.privacy.counts import Counts
+from bench.core.privacy.events import (
+    DpEvent,
+    gaussian,
+    in_words,
+    laplace,
+    non_private,
+    sampled_gaussian,
+)
+from bench.core.privacy.ledger import Entry, Ledger, Path
+from bench.core.privacy.noise import NoiseSource
+from bench.core.privacy.parts import PartModels, part_names, row_parts
+from bench.core.privacy.rowwise import RowFunction, check_positive, clipped, evaluate
+from bench.core.schema import Schema, Task
+
+Vector = npt.NDArray[np.float64]
+
+_SLACK = 1.0 + 1e-9
+"""Budget comparisons tolerate rounding of this size."""
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """Calls that are intended on one part of the data."""
+
+    path: Path
+    event: DpEvent
+    count: int = 1
+
+
+@final
+@dataclass
+class Vault:
+    """What all views of one private table share."""
+
+    ledger: Ledger
+    noise: NoiseSource
+    check_rows: bool = False
+    started: bool = False
+    """True once an output has left the kernel: later parameters may depend on it."""
+    reserved: dict[tuple[Path, DpEvent], int] = field(default_factory=dict)
+
+
+@final
+class PrivateData:
+    """Private rows behind noisy, recorded calls; a part of a partition is one of these too.
+
+    Public attributes are public knowledge: schema, encoder, declared counts, budget.
+    """
+
+    def __init__(
+        self,
+        rows: EncodedRows,
+        encoder: Encoder,
+        counts: Counts,
+        vault: Vault,
+        path: Path,
+        validation: PrivateData | None = None,
+    ) -> None:
+        self._rows = rows
+        self._vault = vault
+        self._path = path
+        self._parts: dict[tuple[str, tuple[str, ...]], dict[str, PrivateData]] = {}
+        self.encoder = encoder
+        self.counts = counts
+        self.validation = validation
+        """The validation rows: private as well, behind the same ledger."""
+
+    @property
+    def schema(self) -> Schema:
+        """Public schema of the rows."""
+        return self.encoder.schema
+
+    @property
+    def task(self) -> Task:
+        """What the rows are for."""
+        return self.schema.task
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        return self.encoder.width
+
+    @property
+    def budget(self) -> Budget | None:
+        """What may be spent in all; None for a method that asks for no budget."""
+        return self._vault.ledger.budget
+
+    @property
+    def adaptive(self) -> bool:
+        """True once an output was given: what is reserved now is accounted as adaptive."""
+        return self._vault.started
+
+    def rate(self, expected: float) -> float:
+        """Poisson rate for an expected sample size: min(1, L / declared count)."""
+        return min(1.0, expected / max(1, self.counts.total))
+
+    # Budget -------------------------------------------------------------------------------------
+
+    def plan(self, event: DpEvent, count: int = 1) -> Plan:
+        """`count` times `event` on these rows, to be calibrated or reserved later."""
+        return Plan(self._path, event, count)
+
+    def calibrate(
+        self, plans: Callable[[float], Iterable[Plan]], epsilon: float | None = None
+    ) -> float:
+        """Smallest noise multiplier s such that all of `plans(s)` still fit the budget.
+
+        What is already in the ledger is counted. `epsilon` asks for a smaller total than the
+        budget, to leave room for what comes later.
+        """
+        budget = self.budget
+        if budget is None:
+            raise PrivacyContractError(
+                "calibrate needs a budget; this cell was asked for without epsilon"
+            )
+
+        def spent(noise: float, tight: bool) -> float:
+            return self._would(plans(noise)).proof(ignore_raw=True, tight=tight).epsilon
+
+        return smallest_noise(
+            epsilon=lambda noise: spent(noise, tight=True),
+            target=min(epsilon or math.inf, budget.epsilon),
+            quick=None if self.adaptive else lambda noise: spent(noise, tight=False),
+        )
+
+    def _would(self, plans: Iterable[Plan], trust: str = "") -> Ledger:
+        return self._vault.ledger.with_entries(
+            (Entry(plan.path, plan.event, self.adaptive, trust=trust), plan.count) for plan in plans
+        )
+
+    def reserve(self, event: DpEvent, count: int = 1) -> None:
+        """Charge `count` calls at once, before the first of them, or refuse them all."""
+        self.reserve_all([self.plan(event, count)])
+
+    def reserve_all(self, plans: Iterable[Plan]) -> None:
+        """Charge everything planned at once, checking the budget once, or refuse it all.
+
+        The charge stays even if the calls are never made, so a lost process stays charged. Only
+        what is reserved before the first output may be accounted by PLD.
+        """
+        plans = list(plans)
+        self._admit(plans)
+        for plan in plans:
+            key = (plan.path, plan.event)
+            self._vault.reserved[key] = self._vault.reserved.get(key, 0) + plan.count
+
+    def _admit(self, plans: Iterable[Plan], trust: str = "") -> None:
+        vault = self._vault
+        plans = list(plans)
+        budget = vault.ledger.budget
+        if budget is not None:
+            would = self._would(plans, trust).proof(ignore_raw=True).epsilon
+            if would > budget.epsilon * _SLACK:
+                asked = "; ".join(f"{plan.count} x {in_words(plan.event)}" for plan in plans)
+                raise BudgetExceededError(
+                    f"{asked} would bring epsilon to {would:.4g}, over the budget of "
+                    f"{budget.epsilon:g} at delta {budget.delta:g}; nothing was computed. Ask "
+                    "`calibrate` for the noise, or make fewer calls"
+                )
+        for plan in plans:
+            entry = Entry(plan.path, plan.event, vault.started, trust=trust)
+            vault.ledger.add(entry, plan.count)
+
+    def _charge(self, event: DpEvent) -> None:
+        vault = self._vault
+        key = (self._path, event)
+        left = vault.reserved.get(key, 0)
+        if left:
+            vault.reserved[key] = left - 1
+        else:
+            self._admit([self.plan(event)])
+        vault.started = True
+
+    # Noisy answers ------------------------------------------------------------------------------
+
+    def poisson_sum(
+        self, function: RowFunction, clip: float, noise_multiplier: float, rate: float
+    ) -> Vector:
+        """Noisy sum of clipped per-row vectors over a Poisson sample.
+
+        sum over sampled i of v_i min(1, clip / |v_i|) + N(0, (noise_multiplier clip)^2 I): the
+        sampled Gaussian mechanism; DP-SGD is this call with per-example gradients.
+        """
+        check_positive(clip=clip, noise_multiplier=noise_multiplier)
+        if not 0.0 < rate <= 1.0:
+            raise PrivacyContractError(f"sampling rate {rate} is not in (0, 1]")
+        self._charge(sampled_gaussian(rate, noise_multiplier))
+        rows = self._rows
+        if rate < 1.0:
+            rows = rows.take(self._vault.noise.poisson_sample(len(rows), rate))
+        return self._noisy_sum(function, rows, clip, noise_multiplier)
+
+    def gaussian_sum(self, function: RowFunction, clip: float, noise_multiplier: float) -> Vector:
+        """Noisy sum of clipped per-row vectors over all rows: the Gaussian mechanism."""
+        check_positive(clip=clip, noise_multiplier=noise_multiplier)
+        self._charge(gaussian(noise_multiplier))
+        return self._noisy_sum(function, self._rows, clip, noise_multiplier)
+
+    def _noisy_sum(
+        self, function: RowFunction, rows: EncodedRows, clip: float, noise_multiplier: float
+    ) -> Vector:
+        vectors = clipped(evaluate(function, rows, self._vault.check_rows), clip)
+        total: Vector = vectors.sum(axis=0)
+        return total + (noise_multiplier * clip) * self._vault.noise.normal(len(total))
+
+    def histograms(
+        self,
+        codes: RowFunction,
+        bins: Sequence[int],
+        noise_multiplier: float,
+        mechanism: Literal["gaussian", "laplace"] = "gaussian",
+    ) -> list[Vector]:
+        """Noisy counts of several binnings at once.
+
+        `codes` maps n rows to an (n, k) array of bin numbers, one column a binning; numbers out
+        of range count nowhere. One row moves one count in each of k binnings by one: sensitivity
+        sqrt(k) in L2 (Gaussian) and k in L1 (Laplace), which the noise is scaled by.
+        """
+        check_positive(noise_multiplier=noise_multiplier)
+        binnings = len(bins)
+        event = gaussian if mechanism == "gaussian" else laplace
+        self._charge(event(noise_multiplier))
+        table = evaluate(codes, self._rows, self._vault.check_rows).astype(np.int64)
+        if table.shape[1] != binnings:
+            raise PrivacyContractError(
+                f"the bin function gave {table.shape[1]} columns for {binnings} binnings"
+            )
+        if mechanism == "gaussian":
+            scale, draw = noise_multiplier * math.sqrt(binnings), self._vault.noise.normal
+        else:
+            scale, draw = noise_multiplier * binnings, self._vault.noise.laplace
+        answers: list[Vector] = []
+        for column, size in enumerate(bins):
+            inside = table[:, column][(table[:, column] >= 0) & (table[:, column] < size)]
+            answers.append(np.bincount(inside, minlength=size) + scale * draw(size))
+        return answers
+
+    # Parts --------------------------------------------------------------------------------------
+
+    def partition(
+        self,
+        key: str | Callable[[EncodedRows], Sequence[str]],
+        public_keys: Sequence[str] | None = None,
+        *,
+        name: str = "",
+        parts: int | None = None,
+    ) -> Mapping[str, PrivateData]:
+        """Disjoint parts, accounted in parallel: a row pays in its own part only.
+
+        `key` is "class", "site", a name with `parts=k` for k random parts fixed by the Dataset
+        ("client", "teacher", ...), or a row-wise function with a `name` and its `public_keys`.
+        The parts follow the public keys, not the rows: an absent class is an empty part, whose
+        answers are noise. Valid for add/remove adjacency.
+        """
+        names = part_names(self.schema, key, public_keys, parts)
+        label = name or (key if isinstance(key, str) else "")
+        if not label:
+            raise PrivacyContractError("a partition by a function needs a name for the ledger")
+        if parts is not None:
+            label = f"{label}/{parts}"
+        memory = (label, names)
+        if memory not in self._parts:
+            # Kept, so that asking twice for the same partition is one partition in the ledger.
+            codes = row_parts(self._rows, key, names, parts)
+            self._parts[memory] = {
+                part: PrivateData(
+                    self._rows.take(codes == code),
+                    self.encoder,
+                    self.counts.part(label, part, self.schema.classes, len(names)),
+                    self._vault,
+                    (*self._path, (label, part)),
+                )
+                for code, part in enumerate(names)
+            }
+        return self._parts[memory]
+
+    def fit_parts(
+        self, parts: Mapping[str, PrivateData], fit: Callable[[EncodedRows], Any]
+    ) -> PartModels:
+        """Fit one model on each part, inside the kernel: free until `partition_sum` asks them."""
+        for part in parts.values():
+            if part._path[:-1] != self._path:
+                raise PrivacyContractError("these are not parts of this private data")
+        return PartModels({name: (part._rows, fit(part._rows)) for name, part in parts.items()})
+
+    def partition_sum(
+        self,
+        models: PartModels,
+        answer: Callable[[Any], Any],
+        clip: float,
+        noise_multiplier: float,
+    ) -> npt.NDArray[np.float64]:
+        """Noisy sum of one vector a part, such as the votes of teachers fitted on the parts.
+
+        Adding or removing one row can swap one part's whole vector for another of norm `clip`:
+        the sensitivity is 2 clip, and the event is charged to the whole, not to a part.
+        """
+        check_positive(clip=clip, noise_multiplier=noise_multiplier)
+        self._charge(gaussian(noise_multiplier))
+        vectors = [np.asarray(value, dtype=np.float64) for value in models.ask(answer)]
+        shape = vectors[0].shape
+        flat = clipped(np.stack([vector.reshape(-1) for vector in vectors]), clip)
+        noise = self._vault.noise.normal(flat.shape[1])
+        return (flat.sum(axis=0) + 2.0 * clip * noise_multiplier * noise).reshape(shape)
+
+    # Other ways in ------------------------------------------------------------------------------
+
+    def delegate(
+        self, mechanism: str | trusted.TrustedMechanism, rng: np.random.Generator, **parameters: Any
+    ) -> object:
+        """Run a mechanism of another library that the harness vouches for; see `trusted`."""
+        entry = trusted.find(mechanism)
+        version = entry.installed_version()
+        if not entry.plugin and version not in entry.versions:
+            self._raw(
+                f"{entry.library} {version} is not among the versions whose privacy was checked "
+                f"({', '.join(entry.versions)})"
+            )
+        else:
+            self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
+        self._vault.started = True
+        return entry.run(self._rows, self.encoder, rng, parameters)
+
+    def raw(self, reason: str) -> EncodedRows:
+        """The rows themselves. From here on the proven epsilon is infinite, for this reason."""
+        if not reason.strip():
+            raise PrivacyContractError("a raw look needs a reason: it is shown with the result")
+        self._raw(reason)
+        self._vault.started = True
+        return self._rows
+
+    def _raw(self, reason: str) -> None:
+        self._vault.ledger.add(Entry(self._path, non_private(), reason=reason))

@@ -1,0 +1,81 @@
+"""Where the kernel's randomness comes from. Methods never hold one of these."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+
+class NoiseSource(ABC):
+    """Sampling and noise of the privacy kernel."""
+
+    reproducible: bool
+
+    @abstractmethod
+    def normal(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        """Standard normal numbers."""
+
+    @abstractmethod
+    def laplace(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        """Laplace numbers of scale 1."""
+
+    @abstractmethod
+    def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
+        """Indices of a sample that holds each row independently with probability `rate`."""
+
+
+@final
+class SeededNoise(NoiseSource):
+    """Reproducible noise for studies. Whoever knows the seed can subtract the noise."""
+
+    reproducible = True
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+
+    def normal(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        return self._generator.standard_normal(size)
+
+    def laplace(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        return self._generator.laplace(size=size)
+
+    def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
+        # Size, then a uniform subset of that size: the same law as one coin a row, at a cost that
+        # grows with the sample instead of the data.
+        size = int(self._generator.binomial(rows, rate))
+        return self._generator.choice(rows, size=size, replace=False, shuffle=False)
+
+
+@final
+class SystemNoise(NoiseSource):
+    """Noise from the operating system's entropy: nobody can replay or predict it.
+
+    Every draw comes from `os.urandom` (not from a generator seeded once), normals by inversion.
+    Floating-point attacks on the Gaussian mechanism (Mironov 2012; Jin et al. 2022) are not
+    addressed: outputs are doubles.
+    """
+
+    reproducible = False
+
+    def _uniform(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        count = int(np.prod(size))
+        words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+        # 52 bits, moved to the middle of their cell: never 0 or 1 (53 bits would round up to 1), so
+        # that inversion is finite.
+        return (((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52).reshape(size)
+
+    def normal(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        from scipy.special import ndtri
+
+        return np.asarray(ndtri(self._uniform(size)), dtype=np.float64)
+
+    def laplace(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        centred = self._uniform(size) - 0.5
+        return -np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
+
+    def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
+        return np.flatnonzero(self._uniform(rows) < rate)

@@ -1,0 +1,62 @@
+"""Per-row functions: evaluated, checked, clipped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.core.encode import EncodedRows
+from bench.core.errors import PrivacyContractError
+
+RowFunction = Callable[[EncodedRows], Any]
+"""Maps n rows to an (n, k) array, row by row: entry i may depend on row i alone."""
+
+
+def check_positive(**values: float) -> None:
+    """Refuse what would make a mechanism meaningless."""
+    for name, value in values.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise PrivacyContractError(f"{name} must be a positive finite number, got {value}")
+
+
+def evaluate(function: RowFunction, rows: EncodedRows, check_rows: bool) -> npt.NDArray[np.float64]:
+    """One vector a row; with `check_rows` the first and last row are also evaluated alone."""
+    answer = function(rows)
+    if hasattr(answer, "detach"):
+        answer = answer.detach().cpu()
+    vectors = np.asarray(answer, dtype=np.float64)
+    if vectors.ndim != 2 or len(vectors) != len(rows):
+        raise PrivacyContractError(
+            f"the row function gave shape {vectors.shape} for {len(rows)} rows; expected one "
+            "vector a row, (rows, k), also for no rows at all"
+        )
+    if check_rows and len(rows) > 1:
+        _check_row_by_row(function, rows, vectors)
+    return vectors
+
+
+def _check_row_by_row(
+    function: RowFunction, rows: EncodedRows, vectors: npt.NDArray[np.float64]
+) -> None:
+    for index in (0, len(rows) - 1):
+        alone = evaluate(function, rows.take(np.array([index])), check_rows=False)[0]
+        if not np.allclose(alone, vectors[index], rtol=1e-3, atol=1e-4, equal_nan=True):
+            raise PrivacyContractError(
+                "the row function does not act row by row: a row's vector changes with the other "
+                "rows in the batch (batch normalisation, centring, ranking?)"
+            )
+
+
+def clipped(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float64]:
+    """Rows with a non-finite entry become zero; the others get norm at most `clip`."""
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        vectors = np.where(finite[:, None], vectors, 0.0)
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    factors = np.minimum(1.0, clip / np.maximum(norms, 1e-300))
+    # A vector so large that its squared norm overflows has an infinite norm and factor zero.
+    return vectors * factors[:, None]

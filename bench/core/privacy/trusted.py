@@ -1,0 +1,69 @@
+"""Mechanisms of other libraries that the harness itself calls and vouches for.
+
+An entry names the library and the versions whose code was read; the DP event is built from the
+parameters actually used. An unlisted version is charged as a raw look. A plugin may bring its own
+entry: its releases then read `sound, trusting <plugin>`. A library with a known privacy bug is
+not in the table.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from bench.core.encode import EncodedRows, Encoder
+from bench.core.errors import PrivacyContractError, UnknownNameError
+from bench.core.privacy.events import DpEvent
+
+
+@final
+@dataclass(frozen=True)
+class TrustedMechanism:
+    """One mechanism of a library, with how to call it and what it costs."""
+
+    name: str
+    library: str
+    versions: tuple[str, ...]
+    event: Callable[[Mapping[str, Any]], DpEvent]
+    """The event of a call with these parameters: charged before the call."""
+    run: Callable[[EncodedRows, Encoder, np.random.Generator, Mapping[str, Any]], object]
+    """Calls the library on the rows; what it returns is the released result."""
+    plugin: str = ""
+    """Name of the plugin that brings the entry; empty for the harness's own table."""
+
+    def installed_version(self) -> str:
+        """The version that would run."""
+        try:
+            return importlib.metadata.version(self.library)
+        except importlib.metadata.PackageNotFoundError:
+            raise PrivacyContractError(
+                f"mechanism {self.name!r} needs the package {self.library!r}, which is not "
+                f"installed; install one of the versions {', '.join(self.versions)}"
+            ) from None
+
+    @property
+    def trust(self) -> str:
+        """Whom a reader has to trust."""
+        return self.plugin or f"{self.library} {self.installed_version()}"
+
+
+TABLE: Mapping[str, TrustedMechanism] = {}
+"""The harness's own table. Entries come with the methods that need them."""
+
+
+def find(mechanism: str | TrustedMechanism) -> TrustedMechanism:
+    """Look up a table entry, or pass a plugin's own through."""
+    if isinstance(mechanism, TrustedMechanism):
+        if not mechanism.plugin:
+            raise PrivacyContractError(
+                f"mechanism {mechanism.name!r}: an entry that is not in the harness's table must "
+                "name the plugin that vouches for it"
+            )
+        return mechanism
+    if mechanism not in TABLE:
+        raise UnknownNameError("trusted mechanism", mechanism, TABLE)
+    return TABLE[mechanism]

@@ -1,0 +1,160 @@
+"""Finds plugins: built-in ones by file name, third-party ones by entry point.
+
+Built-in methods and datasets are one file each, named like the plugin, so names are known without
+importing anything. Metrics share files, so listing them imports them; their heavy libraries are
+imported when they compute.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bench.core.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from bench.core.dataset import DatasetSource
+    from bench.core.method import Method
+    from bench.core.metric import Metric, RefitMetric
+
+Plugin = TypeVar("Plugin")
+
+
+def method_names() -> tuple[str, ...]:
+    """Names of all methods, without importing them."""
+    return tuple(sorted({*_files("methods"), *_entry_points("methods")}))
+
+
+def dataset_names() -> tuple[str, ...]:
+    """Names of all datasets, without importing them."""
+    return tuple(sorted({*_files("datasets"), *_entry_points("datasets")}))
+
+
+def metric_names() -> tuple[str, ...]:
+    """Names of all metrics."""
+    return tuple(sorted(_metrics()))
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method."""
+    from bench.core.method import Method
+
+    return _load("method", name, Method, method_names())  # type: ignore[type-abstract]
+
+
+def dataset_class(name: str) -> type[DatasetSource]:
+    """The class of a dataset."""
+    from bench.core.dataset import DatasetSource
+
+    return _load("dataset", name, DatasetSource, dataset_names())  # type: ignore[type-abstract]
+
+
+def metric(name: str) -> Metric | RefitMetric:
+    """A metric by name."""
+    known = _metrics()
+    if name not in known:
+        raise UnknownNameError("metric", name, known)
+    return known[name]()
+
+
+def build_method(name: str, parameters: Mapping[str, Any] | None = None) -> Method:
+    """A method with hyperparameters; unknown ones are refused with the known ones listed."""
+    return _construct("method", method_class(name), parameters or {})
+
+
+def build_source(name: str, parameters: Mapping[str, Any] | None = None) -> DatasetSource:
+    """A dataset source with parameters."""
+    return _construct("dataset", dataset_class(name), parameters or {})
+
+
+def _construct(kind: str, plugin: type[Plugin], parameters: Mapping[str, Any]) -> Plugin:
+    if not is_dataclass(plugin):
+        raise InputError(f"{kind} {plugin.__name__} is not a frozen dataclass of its parameters")
+    known = {item.name for item in fields(plugin)}
+    for name in parameters:
+        if name not in known:
+            raise UnknownNameError(f"{kind} parameter", name, known or {"(none)"})
+    try:
+        return plugin(**parameters)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{kind} {plugin.__name__}: {problem}") from None
+
+
+@functools.cache
+def _files(folder: str) -> tuple[str, ...]:
+    package = importlib.import_module(f"bench.{folder}")
+    return tuple(
+        module.name.replace("_", "-")
+        for module in pkgutil.iter_modules(package.__path__)
+        if not module.name.startswith("_")
+    )
+
+
+@functools.cache
+def _entry_points(folder: str) -> Mapping[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=f"bench.{folder}")}
+
+
+@functools.cache
+def _load(kind: str, name: str, base: type[Plugin], known: tuple[str, ...]) -> type[Plugin]:
+    if name not in known:
+        raise UnknownNameError(kind, name, known)
+    points = _entry_points(f"{kind}s")
+    if name in points:
+        # Said before import: a broken third-party plugin must name itself.
+        try:
+            found = points[name].load()
+        except Exception as problem:
+            raise InputError(
+                f"{kind} {name!r} ({points[name].value}) cannot be imported: {problem!r}"
+            ) from problem
+        return _checked(kind, name, found, base)
+    module = importlib.import_module(f"bench.{kind}s.{name.replace('-', '_')}")
+    own = [
+        item
+        for _, item in inspect.getmembers(module, inspect.isclass)
+        if issubclass(item, base) and item.__module__ == module.__name__
+    ]
+    if len(own) != 1:
+        raise InputError(
+            f"{module.__name__} must define exactly one {base.__name__}, has {len(own)}"
+        )
+    return _checked(kind, name, own[0], base)
+
+
+def _checked(kind: str, name: str, found: Any, base: type[Plugin]) -> type[Plugin]:
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        raise InputError(f"{kind} {name!r} is not a {base.__name__}")
+    if getattr(found, "name", None) != name:
+        raise InputError(
+            f"{kind} {name!r} calls itself {getattr(found, 'name', None)!r}; the names must agree"
+        )
+    return found
+
+
+@functools.cache
+def _metrics() -> Mapping[str, type[Metric] | type[RefitMetric]]:
+    from bench.core.metric import Metric, RefitMetric
+
+    package = importlib.import_module("bench.metrics")
+    found: dict[str, type[Metric] | type[RefitMetric]] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name.startswith("_"):
+            continue
+        loaded = importlib.import_module(f"bench.metrics.{module.name}")
+        for _, item in inspect.getmembers(loaded, inspect.isclass):
+            if (
+                issubclass(item, (Metric, RefitMetric))
+                and item.__module__ == loaded.__name__
+                and not inspect.isabstract(item)
+            ):
+                found[item.name] = item
+    for name, point in _entry_points("metrics").items():
+        found[name] = _checked("metric", name, point.load(), Metric)
+    return found

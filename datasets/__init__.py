@@ -1,0 +1,1 @@
+"""Dataset plugins: one file a dataset, its schema in a TOML file beside it."""

@@ -1,0 +1,1 @@
+"""Method plugins: one file a method, shared pieces with a leading underscore."""

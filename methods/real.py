@@ -1,0 +1,25 @@
+"""The ceiling: the real training rows, released as they are."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from bench.core.method import Method, Spec
+from bench.core.privacy import PrivateData
+from bench.core.release import Release, Rows
+
+
+@final
+@dataclass(frozen=True)
+class Real(Method):
+    """No privacy at all: what a release could reach at best."""
+
+    name: ClassVar[str] = "real"
+    title: ClassVar[str] = "Real training rows (ceiling)"
+    uses_budget: ClassVar[bool] = False
+    uses_ipc: ClassVar[bool] = False
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        rows = private.raw("the release is the real training rows")
+        return Release(Rows(rows.values, rows.labels))

@@ -1,0 +1,1 @@
+"""Metric plugins, grouped by what they speak about."""

@@ -1,0 +1,1 @@
+"""Small datasets with known answers, shared by the tests."""
