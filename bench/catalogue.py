@@ -1,0 +1,87 @@
+"""What `bench list` shows."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from bench.core import registry
+
+
+def listing(kind: str, as_json: bool) -> str:
+    """Plugins of one kind, as a table or as JSON."""
+    rows = {"methods": _methods, "datasets": _datasets, "metrics": _metrics}[kind]()
+    return json.dumps(rows, indent=1) if as_json else _table(rows)
+
+
+def _methods() -> list[dict[str, Any]]:
+    rows = []
+    for name in registry.method_names():
+        kind = registry.method_class(name)
+        rows.append(
+            {
+                "name": name,
+                "title": kind.title,
+                "budget": "yes" if kind.uses_budget else "no",
+                "ipc": "yes" if kind.uses_ipc else "no",
+                "parameters": ", ".join(
+                    f"{key}={value}"
+                    for key, value in registry.build_method(name).parameters().items()
+                ),
+                "paper": kind.paper,
+            }
+        )
+    return rows
+
+
+def _datasets() -> list[dict[str, Any]]:
+    rows = []
+    for name in registry.dataset_names():
+        declared = registry.build_source(name).declare()
+        shares = " / ".join(str(count) for count in declared.by_class)
+        rows.append(
+            {
+                "name": name,
+                "title": declared.title,
+                "task": declared.schema.task.value,
+                "rows": sum(declared.by_class),
+                "columns": len(declared.schema.features),
+                "by class": shares,
+                "simulated": "yes" if declared.simulated else "no",
+                "licence": declared.licence,
+            }
+        )
+    return rows
+
+
+def _metrics() -> list[dict[str, Any]]:
+    rows = []
+    for name in registry.metric_names():
+        metric = registry.metric(name)
+        rows.append(
+            {
+                "name": name,
+                "family": metric.family.value,
+                "better": metric.direction.value,
+                "tasks": ", ".join(task.value for task in metric.tasks),
+                "cost": metric.cost,
+                "definition": inspect.cleandoc(metric.definition),
+            }
+        )
+    return rows
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    """Plain aligned text: pipes well into grep."""
+    if not rows:
+        return "none"
+    heads = list(rows[0])
+    cells = [[str(row[head]) for head in heads] for row in rows]
+    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
+    lines = [heads, ["-" * width for width in widths], *cells]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

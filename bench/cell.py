@@ -1,0 +1,256 @@
+"""Runs one cell: fit, prove, judge, score. No Ray here; any exception becomes a status."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import pandas as pd
+
+from bench import keys
+from bench.core import registry
+from bench.core.dataset import Dataset, Split
+from bench.core.errors import BenchError, NotApplicable, NotComputable
+from bench.core.method import Spec
+from bench.core.metric import Evaluation, Metric, Score, Scores
+from bench.core.opening import open_private
+from bench.core.privacy.accountant import ADJACENCY, Budget
+from bench.core.privacy.ledger import Ledger
+from bench.core.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from bench.core.release import Release, check_release
+from bench.core.result import CellRow, ScoreRow, Status
+from bench.core.verdict import judge
+from bench.grid import Cell
+from bench.memory import peak_memory_mb, reset_peak_memory
+
+_LOG_LINES = 30
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a cell produced."""
+
+    row: CellRow
+    scores: tuple[ScoreRow, ...] = ()
+    release: Release | None = None
+    fitted: bool = False
+    """False when a stored release was scored again."""
+    details: Mapping[str, pd.DataFrame] | None = None
+
+
+def run_cell(
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    stored: Outcome | None = None,
+    threads: int = 1,
+) -> Outcome:
+    """Fit (unless a stored release is given) and score one cell. Never raises."""
+    reset_peak_memory()
+    row = blank_row(cell, key, dataset)
+    try:
+        if stored is None:
+            row, release = _fit(cell, key, dataset, row)
+        else:
+            row, release = stored.row, stored.release
+        if release is None:
+            raise BenchError("the stored release is gone")
+    except NotApplicable as reason:
+        return Outcome(_ended(row, Status.SKIPPED, str(reason)))
+    except MemoryError as problem:
+        return Outcome(_ended(row, Status.OUT_OF_MEMORY, repr(problem), traceback.format_exc()))
+    except Exception as problem:
+        return Outcome(_ended(row, Status.ERROR, _said(problem), traceback.format_exc()))
+    started = time.perf_counter()
+    scores, details, problems, log = _score(cell, key, dataset, release, metrics, threads)
+    row = replace(
+        row,
+        score_seconds=time.perf_counter() - started,
+        metrics_hash=keys.metrics_hash(tuple(metrics)),
+        peak_memory_mb=max(peak_memory_mb() or 0.0, row.peak_memory_mb or 0.0) or None,
+    )
+    status = Status.ERROR if problems else Status.OK
+    row = _ended(row, status, "; ".join(problems), log)
+    return Outcome(row, scores, release, fitted=stored is None, details=details)
+
+
+def _fit(cell: Cell, key: str, dataset: Dataset, row: CellRow) -> tuple[CellRow, Release]:
+    budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
+    started = time.perf_counter()
+    release, ledger = _synthesize(cell, key, dataset, repetition=0)
+    seconds = time.perf_counter() - started
+    proof = ledger.proof()
+    judgement = judge(budget, release.claim, proof)
+    row = replace(
+        row,
+        eps_claimed=None if release.claim is None else release.claim.epsilon,
+        claim_source="" if release.claim is None else release.claim.source,
+        eps_proven=proof.epsilon,
+        accountant=proof.accountant,
+        verdict=judgement.text,
+        verdict_reason=judgement.reason,
+        rows_released=None if release.rows is None else len(release.rows),
+        notes=json.dumps(dict(release.notes)),
+        fit_seconds=seconds,
+        peak_memory_mb=peak_memory_mb(),
+    )
+    return row, replace(release, ledger=ledger)
+
+
+def _synthesize(cell: Cell, key: str, dataset: Dataset, repetition: int) -> tuple[Release, Ledger]:
+    method = registry.build_method(cell.method.name, dict(cell.method.parameters))
+    budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
+    suffix = f"/{repetition}" if repetition else ""
+    noise: NoiseSource = (
+        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(key, f"noise{suffix}"))
+    )
+    private, ledger = open_private(
+        dataset, budget, noise, delta=cell.delta, private_counts=cell.private_counts
+    )
+    spec = Spec(dataset.task, cell.ipc, budget)
+    release = method.synthesize(private, spec, keys.generator(key, f"public{suffix}"))
+    check_release(release, dataset.encoder)
+    return release, ledger
+
+
+def _score(
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    release: Release,
+    metrics: Sequence[str],
+    threads: int,
+) -> tuple[tuple[ScoreRow, ...], dict[str, pd.DataFrame], list[str], str]:
+    # The evaluator's randomness is the cell's seed, not its key: two methods with the same seed
+    # are compared on the same bootstrap resamples.
+    evaluation = Evaluation(dataset, release, cell.seed, threads)
+    scores: list[ScoreRow] = []
+    details: dict[str, pd.DataFrame] = {}
+    problems: list[str] = []
+    log = ""
+
+    def refit(train: pd.DataFrame, repetition: int) -> Release:
+        # Drawn in row order, so that rows appended by a metric leave the others in their parts.
+        positions = keys.generator(key, "refit positions").random(len(train))
+        rows, _ = dataset.encoder.encode(train, positions)
+        changed = replace(dataset, train=Split(train, rows))
+        return _synthesize(cell, key, changed, repetition + 1)[0]
+
+    for name in metrics:
+        metric = registry.metric(name)
+        if dataset.task not in metric.tasks:
+            continue
+        try:
+            computed = (
+                metric.compute(evaluation)
+                if isinstance(metric, Metric)
+                else metric.compute(evaluation, refit)
+            )
+        except NotComputable as reason:
+            computed = Scores((_absent(metric, str(reason)),))
+        except Exception as problem:
+            # The release is kept and the other metrics count, but the cell has failed.
+            problems.append(f"metric {name}: {_said(problem)}")
+            log = traceback.format_exc()
+            computed = Scores((_absent(metric, f"failed: {_said(problem)}"),))
+        scores += [_score_row(key, score) for score in computed.scores]
+        details.update(computed.details)
+    return tuple(scores), details, problems, log
+
+
+def _absent(metric: Any, reason: str) -> Score:
+    return Score(metric.name, None, None, None, metric.direction, metric.family, reason)
+
+
+def _score_row(key: str, score: Score) -> ScoreRow:
+    value = score.value
+    if value is not None and math.isnan(value):
+        value, reason = None, score.reason or "the metric gave no number"
+    else:
+        reason = score.reason
+    return ScoreRow(
+        key,
+        score.metric,
+        value,
+        score.low,
+        score.high,
+        score.direction.value,
+        score.family.value,
+        reason,
+    )
+
+
+def blank_row(cell: Cell, key: str, dataset: Dataset | None, fingerprint: str = "") -> CellRow:
+    """The row of a cell before anything has happened."""
+    warnings = []
+    total = dataset.counts.total if dataset else 0
+    if cell.epsilon is not None and total and cell.delta > 1 / (10 * total):
+        warnings.append(f"delta {cell.delta:g} is above 1/(10 n) = {1 / (10 * total):.2g}")
+    return CellRow(
+        key=key,
+        method=cell.method.name,
+        label=cell.method.label,
+        parameters=json.dumps(dict(cell.method.parameters)),
+        dataset=cell.dataset.label,
+        dataset_parameters=json.dumps(dict(cell.dataset.parameters)),
+        task=dataset.task.value if dataset else "",
+        ipc=cell.ipc,
+        full_size=cell.full_size,
+        eps_target=cell.epsilon,
+        eps_claimed=None,
+        eps_proven=None,
+        eps_audited=None,
+        delta=cell.delta,
+        verdict="",
+        verdict_reason="",
+        claim_source="",
+        accountant="",
+        adjacency=ADJACENCY,
+        unit=dataset.declaration.unit if dataset else "",
+        study_only=not cell.secure_noise,
+        private_counts=cell.private_counts,
+        warnings="; ".join(warnings),
+        seed=cell.seed,
+        split=cell.split,
+        split_seed=cell.split_seed,
+        status="",
+        reason="",
+        log_tail="",
+        rows_released=None,
+        notes="{}",
+        fit_seconds=None,
+        score_seconds=None,
+        peak_memory_mb=None,
+        fingerprint=dataset.fingerprint if dataset else fingerprint,
+        source_hash=keys.method_source_hash(cell.method.name),
+        metrics_hash="",
+        versions=keys.versions(),
+        finished_at="",
+    )
+
+
+def failed_row(
+    cell: Cell, key: str, dataset: Dataset | None, status: Status, reason: str, log: str = ""
+) -> CellRow:
+    """The row of a cell that was lost outside its own code (worker died, dataset unreadable)."""
+    return _ended(blank_row(cell, key, dataset), status, reason, log)
+
+
+def _ended(row: CellRow, status: Status, reason: str, log: str = "") -> CellRow:
+    tail = "\n".join(log.strip().splitlines()[-_LOG_LINES:])
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return replace(row, status=status.value, reason=reason, log_tail=tail, finished_at=now)
+
+
+def _said(problem: Exception) -> str:
+    """A plugin's own error in its words; a foreign one with its type."""
+    own = isinstance(problem, BenchError)
+    return str(problem) if own else f"{type(problem).__name__}: {problem}"

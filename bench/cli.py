@@ -1,0 +1,179 @@
+"""The command line. Heavy imports wait until a command needs them: `bench --help` is instant."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from bench import __version__
+
+if TYPE_CHECKING:
+    from bench.runner import RunSummary
+
+
+class _Commands(click.Group):
+    """Turns typed errors into one line and exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from bench.core.errors import InputError
+
+        try:
+            return super().invoke(ctx)
+        except InputError as problem:
+            _fail(str(problem))
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"bench: {message}", err=True)
+    sys.exit(2)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="bench")
+def main() -> None:
+    """Benchmark of differentially private synthetic data whose privacy claims are checked."""
+
+
+def _comma(read: Callable[[str], Any] = str) -> Callable[..., tuple[Any, ...]]:
+    def parse(_: click.Context, __: click.Parameter, value: str | None) -> tuple[Any, ...]:
+        return tuple(read(item.strip()) for item in (value or "").split(",") if item.strip())
+
+    return parse
+
+
+def _size(text: str) -> int | None:
+    from bench.grid import parse_ipc
+
+    return parse_ipc(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a number") from None
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a whole number") from None
+
+
+@main.command()
+@click.option(
+    "--grid", default="quick", show_default=True, help="smoke, quick, full or a .toml file."
+)
+@click.option(
+    "--out", type=click.Path(), default=None, help="Run directory [default: runs/<grid>]."
+)
+@click.option("--methods", callback=_comma(), help="Comma-separated methods instead of the grid's.")
+@click.option("--datasets", callback=_comma(), help="Comma-separated datasets.")
+@click.option("--ipc", callback=_comma(_size), help="Rows per class, or `full`; comma-separated.")
+@click.option("--eps", callback=_comma(_number), help="Target epsilons, comma-separated.")
+@click.option("--seeds", callback=_comma(_whole), help="Seeds, comma-separated.")
+@click.option("--dry-run", is_flag=True, help="Print the cells and their number; run nothing.")
+@click.option("--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all].")
+@click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")
+@click.option("--mlflow-uri", help="MLflow tracking URI [default: sqlite in the run directory].")
+@click.option("--no-mlflow", is_flag=True, help="Do not log to MLflow.")
+@click.option("--data-dir", help="Folder with data files you obtained [default: $BENCH_DATA].")
+@click.option(
+    "--secure-noise",
+    is_flag=True,
+    help="Noise from the operating system's entropy: not reproducible, not `study only`.",
+)
+@click.option(
+    "--private-counts", is_flag=True, help="Pay for class counts instead of declaring them."
+)
+def run(**options: Any) -> None:
+    """Run a grid of cells on Ray; run again to do only what is missing."""
+    from pathlib import Path
+
+    from bench.config import RunOptions, use_data_folder
+    from bench.grid import load_grid
+
+    use_data_folder(options["data_dir"])
+    grid = load_grid(options["grid"]).narrowed(
+        methods=options["methods"],
+        datasets=options["datasets"],
+        ipc=options["ipc"],
+        epsilon=options["eps"],
+        seeds=options["seeds"],
+    )
+    grid.check_plugins()
+    if options["dry_run"]:
+        cells = grid.cells()
+        for cell in cells:
+            click.echo(cell.describe())
+        click.echo(f"{len(cells)} cells")
+        return
+    settings = RunOptions(
+        out=Path(options["out"] or f"runs/{grid.name}"),
+        cpus=options["cpus"],
+        ray_address=options["ray_address"],
+        mlflow_uri=options["mlflow_uri"],
+        tracking=not options["no_mlflow"],
+        secure_noise=options["secure_noise"],
+        private_counts=options["private_counts"],
+    )
+    from bench.session import run_with_progress
+
+    sys.exit(_exit_code(run_with_progress(grid, settings)))
+
+
+def _exit_code(summary: RunSummary) -> int:
+    if summary.interrupted:
+        return 130
+    return 1 if summary.failed else 0
+
+
+@main.command(name="list")
+@click.argument("kind", type=click.Choice(["methods", "datasets", "metrics"]))
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def list_plugins(kind: str, as_json: bool) -> None:
+    """List plugins with what they are."""
+    from bench.catalogue import listing
+
+    click.echo(listing(kind, as_json))
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="Folder of the site.")
+def leaderboard(runs: tuple[str, ...], output: str) -> None:
+    """Compile run directories into a static site, a CSV and a Markdown table."""
+    from pathlib import Path
+
+    from bench.leaderboard.site import write_site
+
+    write_site([Path(run) for run in runs], Path(output))
+    click.echo(f"wrote {Path(output) / 'index.html'}")
+
+
+@main.command()
+@click.argument("directory", type=click.Path())
+@click.option("--port", default=5000, show_default=True, type=click.IntRange(1, 65535))
+def ui(directory: str, port: int) -> None:
+    """Show a run directory in the MLflow interface, on 127.0.0.1."""
+    import subprocess
+    from pathlib import Path
+
+    from bench.tracking import ui_command
+
+    if not (Path(directory) / "mlflow.db").exists():
+        _fail(f"{directory} holds no mlflow.db; run a grid into it first (without --no-mlflow)")
+    command, environment = ui_command(Path(directory), port)
+    click.echo(f"MLflow on http://127.0.0.1:{port} (Ctrl-C to stop)")
+    try:
+        sys.exit(subprocess.run(command, env=environment, check=False).returncode)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

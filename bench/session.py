@@ -1,0 +1,130 @@
+"""A run as a person sees it: live progress, then a summary table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from bench.cell import Outcome
+from bench.config import RunOptions
+from bench.core.result import CellRow, Status
+from bench.grid import Grid
+from bench.runner import Observer, RunSummary, run_grid
+from bench.store import RunStore
+from bench.tracking import Tracker
+
+
+class ProgressDisplay:
+    """A bar with counts on a terminal; one line a cell elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._counts: Counter[str] = Counter()
+        self._bar = Progress(
+            TextColumn("cells"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TextColumn("elapsed"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("cells", counts="", start=False)
+
+    def planned(self, total: int, cached: int) -> None:
+        done = f", {cached} already done" if cached else ""
+        self._console.print(f"{total} cells{done}")
+        # Cached cells took no time: left out of the bar, or they would spoil the expected end.
+        self._bar.update(self._task, total=total - cached)
+        self._bar.start_task(self._task)
+        self._bar.start()
+
+    def finished(self, outcome: Outcome, store: RunStore) -> None:
+        row = outcome.row
+        self._counts[row.status] += 1
+        counts = " ".join(f"{status} {count}" for status, count in sorted(self._counts.items()))
+        self._bar.update(self._task, advance=1, counts=counts)
+        if not self._console.is_terminal or row.status not in ("ok", "skipped"):
+            self._console.print(_line(row), markup=False, highlight=False)
+
+    def stop(self) -> None:
+        """Leave the last state of the bar on the screen."""
+        self._bar.stop()
+
+
+def run_with_progress(grid: Grid, options: RunOptions) -> RunSummary:
+    """Run a grid with live progress, MLflow and a summary at the end."""
+    console = Console(soft_wrap=True)
+    display = ProgressDisplay(console)
+    trackers: list[Tracker] = []
+
+    def observers(store: RunStore) -> Sequence[Observer]:
+        if options.tracking:
+            trackers.append(
+                Tracker(store, options.mlflow_uri, lambda text: console.print(text, markup=False))
+            )
+        return [*trackers, display]
+
+    try:
+        summary = run_grid(grid, options, observers)
+    finally:
+        display.stop()
+    for tracker in trackers:
+        tracker.close(summary.failed)
+    _show(console, summary, options)
+    return summary
+
+
+def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
+    table = Table(title=None, box=None, pad_edge=False)
+    for head in ("method", "dataset", "ipc", "eps", "proven", "verdict", "status", "reason"):
+        table.add_column(head, overflow="fold")
+    for row in summary.rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    counts = ", ".join(
+        f"{summary.count(status)} {status.value}" for status in Status if summary.count(status)
+    )
+    console.print(
+        f"{len(summary.rows)} cells: {counts or 'none finished'}; {summary.cached} were done "
+        f"before; {summary.seconds:.0f} s. Results in {options.out}",
+        markup=False,
+        highlight=False,
+    )
+    if summary.interrupted:
+        console.print("interrupted: run the same command again to go on", markup=False)
+
+
+def _cells(row: CellRow) -> tuple[str, ...]:
+    from rich.markup import escape
+
+    size = "full" if row.full_size else ("-" if row.ipc is None else str(row.ipc))
+    spend = "-" if row.eps_target is None else f"{row.eps_target:g}"
+    proven = "-" if row.eps_proven is None else f"{row.eps_proven:.3g}"
+    reason = row.reason or row.verdict_reason
+    texts = (row.label, row.dataset, size, spend, proven, row.verdict, row.status, reason)
+    return tuple(escape(text) for text in texts)
+
+
+def _line(row: CellRow) -> str:
+    label, dataset, size, spend, proven, verdict, status, _ = _cells(row)
+    seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
+    why = f" ({row.reason})" if row.reason else ""
+    return (
+        f"{status}{why}: {label} on {dataset}, ipc {size}, eps {spend}, seed {row.seed}: "
+        f"proven {proven}, {verdict or 'no verdict'}, {seconds:.1f} s"
+    )

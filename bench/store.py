@@ -1,0 +1,319 @@
+"""The run directory: results as they arrive, tables when asked, nothing half-written.
+
+    run.json          what was run, with which versions
+    journal.jsonl     one line a finished cell: the truth; appended and synced as cells end
+    cells.parquet     compacted from the journal, as is
+    scores.parquet
+    releases/<key>/   synthetic.parquet (in units), encoded.parquet (as models train on it),
+                      ledger.json, release.json
+    details/<key>/    tables for plots and paired tests
+    charges.jsonl     cells with secure noise that were started: a lost one stays charged
+
+A release is written under another name and renamed before its line enters the journal, so a line
+never points to half a release; a torn last line is cut off. Nothing here is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, TypeVar, final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.cell import Outcome
+from bench.core.encode import Encoder
+from bench.core.errors import InputError, StoreError
+from bench.core.privacy.ledger import Ledger
+from bench.core.release import Claim, Release, Rows
+from bench.core.result import CellRow, ScoreRow, to_table
+
+_FORM = 1
+
+Record = TypeVar("Record", CellRow, ScoreRow)
+
+
+@final
+class RunStore:
+    """A run directory, held by one writer at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock: IO[str] | None = None
+        self._journal: IO[bytes] | None = None
+        self.finished: dict[str, tuple[CellRow, tuple[ScoreRow, ...]]] = {}
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        directory = self.directory
+        manifest = directory / "run.json"
+        try:
+            if directory.is_dir() and any(directory.iterdir()) and not manifest.exists():
+                raise StoreError(
+                    f"{directory} is not empty and not a run directory; give --out another folder"
+                )
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = (directory / "lock").open("a")
+        except OSError as problem:
+            raise StoreError(
+                f"{directory}: cannot be used as a run directory ({problem})"
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise StoreError(
+                f"{directory} is in use by another `bench run`; wait for it or use another --out"
+            ) from None
+        if manifest.exists():
+            form = _read_json(manifest).get("form")
+            if form != _FORM:
+                raise StoreError(f"{manifest}: form {form!r}, this version reads form {_FORM}")
+        else:
+            self.write_manifest({})
+        self.finished = read_journal(directory / "journal.jsonl", repair=True)
+        self._journal = (directory / "journal.jsonl").open("ab")
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._journal is not None:
+            self._journal.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def write_manifest(self, facts: Mapping[str, Any]) -> None:
+        """Say what this run is; earlier facts stay where they are not given anew."""
+        path = self.directory / "run.json"
+        known = _read_json(path) if path.exists() else {}
+        write_atomically(path, json.dumps({**known, **facts, "form": _FORM}, indent=1).encode())
+
+    def record(self, outcome: Outcome, encoder: Encoder | None) -> None:
+        """Keep the outcome of a cell."""
+        if self._journal is None:
+            raise StoreError("the run directory is not open")
+        key = outcome.row.key
+        if outcome.fitted and outcome.release is not None and encoder is not None:
+            self._write_release(key, outcome.release, encoder)
+        if outcome.details is not None:
+            self._write_details(key, outcome.details)
+        line = json.dumps(
+            {
+                "cell": _plain(asdict(outcome.row)),
+                "scores": [_plain(asdict(score)) for score in outcome.scores],
+            }
+        )
+        self._journal.write(line.encode() + b"\n")
+        self._journal.flush()
+        os.fsync(self._journal.fileno())
+        self.finished[key] = (outcome.row, outcome.scores)
+
+    def charge(self, key: str) -> None:
+        """Note that a cell with secure noise has been started: from now on it is charged."""
+        with (self.directory / "charges.jsonl").open("ab") as file:
+            file.write(json.dumps({"key": key}).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def charged(self) -> set[str]:
+        """Cells with secure noise that were started at some time."""
+        path = self.directory / "charges.jsonl"
+        if not path.exists():
+            return set()
+        # A torn line was never acted upon: the charge is written before the cell is started.
+        return {line["key"] for line in _json_lines(path.read_bytes())[0]}
+
+    def compact(self) -> None:
+        """Write the two tables from everything finished so far."""
+        rows = [row for row, _ in self.finished.values()]
+        scores = [score for _, own in self.finished.values() for score in own]
+        for name, table in (
+            ("cells.parquet", to_table(rows, CellRow)),
+            ("scores.parquet", to_table(scores, ScoreRow)),
+        ):
+            temporary = self.directory / f".{name}.part"
+            pq.write_table(table, temporary)
+            temporary.replace(self.directory / name)
+
+    # Releases -----------------------------------------------------------------------------------
+
+    def release_directory(self, key: str) -> Path:
+        """Where the release of a cell is."""
+        return self.directory / "releases" / key
+
+    def _write_release(self, key: str, release: Release, encoder: Encoder) -> None:
+        final_place = self.release_directory(key)
+        temporary = self.directory / "releases" / f".{key}.part"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        rows = release.rows
+        if rows is not None:
+            decoded = encoder.decode(rows.values, rows.labels)
+            pq.write_table(pa.Table.from_pandas(decoded), temporary / "synthetic.parquet")
+            pq.write_table(_encoded_table(rows, encoder), temporary / "encoded.parquet")
+        if release.ledger is not None:
+            (temporary / "ledger.json").write_text(release.ledger.to_json(), encoding="utf-8")
+        about = {
+            "claim": None if release.claim is None else _plain(asdict(release.claim)),
+            "notes": _plain(dict(release.notes)),
+            "result": "rows" if rows is not None else "model",
+        }
+        (temporary / "release.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+        shutil.rmtree(final_place, ignore_errors=True)
+        temporary.replace(final_place)
+
+    def read_release(self, key: str, encoder: Encoder) -> Release | None:
+        """A stored release of rows, or None where it is missing, torn or a model."""
+        directory = self.release_directory(key)
+        try:
+            about = _read_json(directory / "release.json")
+            ledger = Ledger.from_json((directory / "ledger.json").read_text(encoding="utf-8"))
+            table = pq.read_table(directory / "encoded.parquet")
+            rows = _rows_of(table, encoder)
+        except (OSError, InputError, KeyError, pa.ArrowInvalid):
+            return None
+        claim = None if about["claim"] is None else Claim(**_unplain(about["claim"]))
+        return Release(rows, claim=claim, notes=_unplain(about["notes"]), ledger=ledger)
+
+    def release_intact(self, key: str) -> bool:
+        """True when the files of a release are whole (footers and JSON are read)."""
+        directory = self.release_directory(key)
+        try:
+            about = _read_json(directory / "release.json")
+            json.loads((directory / "ledger.json").read_text(encoding="utf-8"))
+            if about["result"] == "rows":
+                pq.read_metadata(directory / "encoded.parquet")
+                pq.read_metadata(directory / "synthetic.parquet")
+        except (OSError, StoreError, ValueError, KeyError, pa.ArrowInvalid):
+            return False
+        return True
+
+    def _write_details(self, key: str, details: Mapping[str, pd.DataFrame]) -> None:
+        directory = self.directory / "details" / key
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, frame in details.items():
+            temporary = directory / f".{name}.part"
+            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary)
+            temporary.replace(directory / f"{name}.parquet")
+
+
+def read_journal(
+    path: Path, repair: bool = False
+) -> dict[str, tuple[CellRow, tuple[ScoreRow, ...]]]:
+    """Finished cells by key, the last word on each. With `repair` a torn last line is cut off."""
+    if not path.exists():
+        return {}
+    content = path.read_bytes()
+    documents, whole = _json_lines(content)
+    if repair and whole < len(content):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+    finished = {}
+    for document in documents:
+        row = _record(CellRow, document["cell"])
+        finished[row.key] = (row, tuple(_record(ScoreRow, score) for score in document["scores"]))
+    return finished
+
+
+def _json_lines(content: bytes) -> tuple[list[Any], int]:
+    """Whole lines as JSON, and how many bytes they take."""
+    documents, whole = [], 0
+    for line in content.splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            documents.append(json.loads(line))
+        except ValueError:
+            break
+        whole += len(line)
+    return documents, whole
+
+
+def _record(kind: type[Record], document: Mapping[str, Any]) -> Record:
+    try:
+        values = _unplain(document)
+        return kind(**{item.name: values[item.name] for item in fields(kind)})
+    except KeyError as missing:
+        raise StoreError(f"journal line lacks {missing}: written by another version?") from None
+
+
+def _encoded_table(rows: Rows, encoder: Encoder) -> pa.Table:
+    columns: dict[str, Any] = {
+        name: rows.values[:, number] for number, name in enumerate(encoder.names)
+    }
+    columns["(label)"] = rows.labels
+    if rows.weights is not None:
+        columns["(weight)"] = rows.weights
+    if rows.soft_labels is not None:
+        for code, name in enumerate(encoder.schema.classes):
+            columns[f"(soft) {name}"] = rows.soft_labels[:, code]
+    return pa.table({name: np.ascontiguousarray(values) for name, values in columns.items()})
+
+
+def _rows_of(table: pa.Table, encoder: Encoder) -> Rows:
+    def column(name: str) -> np.ndarray[Any, Any]:
+        return table.column(name).to_numpy()
+
+    soft = [f"(soft) {name}" for name in encoder.schema.classes]
+    return Rows(
+        values=np.column_stack([column(name) for name in encoder.names]),
+        labels=column("(label)"),
+        weights=column("(weight)") if "(weight)" in table.column_names else None,
+        soft_labels=(
+            np.column_stack([column(name) for name in soft])
+            if soft[0] in table.column_names
+            else None
+        ),
+    )
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old or the new content, nothing between."""
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise StoreError(f"{path}: cannot be read ({problem})") from None
+    if not isinstance(document, dict):
+        raise StoreError(f"{path}: expected a JSON object")
+    return document
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: spell it."""
+    return {
+        name: "Infinity" if isinstance(value, float) and math.isinf(value) else value
+        for name, value in record.items()
+    }
+
+
+def _unplain(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: math.inf if value == "Infinity" else value for name, value in record.items()}
