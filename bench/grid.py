@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, final
 
 from bench.core import registry
+from bench.core.dataset import PRESETS
 from bench.core.errors import GridError, InputError
 
 BUILT_IN = ("smoke", "quick", "full")
@@ -94,6 +95,10 @@ class Grid:
                 raise GridError(f"epsilon {epsilon:g} is not a positive finite number")
         if not 0 < self.delta < 1:
             raise GridError(f"delta {self.delta:g} is not between 0 and 1")
+        if self.split not in PRESETS:
+            raise GridError(
+                f"unknown split preset {self.split!r}; known: {', '.join(sorted(PRESETS))}"
+            )
         for name, values in (("ipc", self.ipc), ("epsilon", self.epsilon), ("seeds", self.seeds)):
             if not values:
                 raise GridError(f"grid {self.name!r}: {name} is empty")
@@ -204,8 +209,8 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
             settings[key] = read(table[key])
     return Grid(
         name=str(table.get("name", name)),
-        datasets=_entries(where, "datasets", table.get("datasets", ())),
-        methods=_entries(where, "methods", table.get("methods", ())),
+        datasets=_entries(where, "datasets", table.get("datasets", [])),
+        methods=_entries(where, "methods", table.get("methods", [])),
         **settings,
     )
 
@@ -237,7 +242,7 @@ def _listed(where: str, key: str, value: Any) -> list[Any]:
 
 
 def _entries(where: str, key: str, value: Any) -> tuple[Entry, ...]:
-    return tuple(_entry(where, key, item) for item in _listed(where, key, list(value)))
+    return tuple(_entry(where, key, item) for item in _listed(where, key, value))
 
 
 def _entry(where: str, key: str, item: Any) -> Entry:

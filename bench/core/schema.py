@@ -165,13 +165,13 @@ class Schema:
         if doubled:
             raise SchemaError(f"columns declared twice: {', '.join(doubled)}")
         object.__setattr__(self, "_by_name", {column.name: column for column in self.columns})
+        self._check_roles()
         for listed in (self.quasi_identifiers, self.sensitive):
             for name in listed:
                 self[name]
         for rule in self.rules:
             for comparison in (rule.then, *rule.when):
                 self[comparison.left]
-        self._check_roles()
 
     def _check_roles(self) -> None:
         needed = (Role.TIME, Role.EVENT) if self.task is Task.SURVIVAL else (Role.TARGET,)

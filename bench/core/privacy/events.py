@@ -6,13 +6,13 @@ kinds listed in `_KINDS` are read back, so a ledger from a stranger cannot name 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import attr
 from dp_accounting import dp_event
-
-DpEvent = dp_event.DpEvent
+from dp_accounting.dp_event import DpEvent
 
 _KINDS: Mapping[str, type[DpEvent]] = {
     kind.__name__.removesuffix("DpEvent"): kind
@@ -41,6 +41,7 @@ def laplace(noise_multiplier: float) -> DpEvent:
     return dp_event.LaplaceDpEvent(float(noise_multiplier))
 
 
+@functools.lru_cache(maxsize=4096)
 def sampled_gaussian(rate: float, noise_multiplier: float) -> DpEvent:
     """A Gaussian mechanism on a Poisson sample that holds each row with probability `rate`."""
     if rate >= 1.0:

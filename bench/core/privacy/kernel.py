@@ -31,7 +31,7 @@ from bench.core.privacy.events import (
 from bench.core.privacy.ledger import Entry, Ledger, Path
 from bench.core.privacy.noise import NoiseSource
 from bench.core.privacy.parts import PartModels, part_names, row_parts
-from bench.core.privacy.rowwise import RowFunction, check_positive, clipped, evaluate
+from bench.core.privacy.rowwise import RowFunction, check_positive, clipped_sum, evaluate
 from bench.core.schema import Schema, Task
 
 Vector = npt.NDArray[np.float64]
@@ -222,8 +222,8 @@ class PrivateData:
     def _noisy_sum(
         self, function: RowFunction, rows: EncodedRows, clip: float, noise_multiplier: float
     ) -> Vector:
-        vectors = clipped(evaluate(function, rows, self._vault.check_rows), clip)
-        total: Vector = vectors.sum(axis=0)
+        vectors = evaluate(function, rows, self._vault.check_rows)
+        total: Vector = clipped_sum(vectors, clip)
         return total + (noise_multiplier * clip) * self._vault.noise.normal(len(total))
 
     def histograms(
@@ -322,9 +322,9 @@ class PrivateData:
         self._charge(gaussian(noise_multiplier))
         vectors = [np.asarray(value, dtype=np.float64) for value in models.ask(answer)]
         shape = vectors[0].shape
-        flat = clipped(np.stack([vector.reshape(-1) for vector in vectors]), clip)
-        noise = self._vault.noise.normal(flat.shape[1])
-        return (flat.sum(axis=0) + 2.0 * clip * noise_multiplier * noise).reshape(shape)
+        total = clipped_sum(np.stack([vector.reshape(-1) for vector in vectors]), clip)
+        noise = self._vault.noise.normal(len(total))
+        return (total + 2.0 * clip * noise_multiplier * noise).reshape(shape)
 
     # Other ways in ------------------------------------------------------------------------------
 

@@ -1,0 +1,95 @@
+# Every target that needs Python makes `.venv` first, when it is missing, was left half-built, was
+# copied from elsewhere, or is older than pyproject.toml or constraints.txt.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The first of these that runs and is new enough; `make PYTHON=/path/to/python3.12 quick` overrides.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3.11 python3; do \
+	"$$python" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$python"; break; }; done)
+
+BIN := .venv/bin
+# Errors only; `make PIP_FLAGS=--verbose env` says more.
+PIP_FLAGS ?= -qq
+PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c constraints.txt
+# Written last, with the folder it was made in: console scripts and the editable install hold
+# absolute paths, so that a copied `.venv` would run the code of the original.
+STAMP := .venv/.complete
+
+.PHONY: help env quick test slow lint format types imports docs benchmarks clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf '  make %-11s %s\n' "$$name" "$$text"; done
+
+env: $(STAMP) ## create or update .venv and nothing else
+
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+$(STAMP): pyproject.toml constraints.txt
+	@if [ -z '$(PYTHON)' ] || ! '$(PYTHON)' -c '$(NEW_ENOUGH)'; then \
+		echo "Python 3.11 or newer is needed, but $(if $(PYTHON),'$(PYTHON)' is not,neither python3.11 nor python3 is)." >&2; \
+		echo "Install it, or name one: make PYTHON=/path/to/python3.11 $(or $(MAKECMDGOALS),env)" >&2; \
+		exit 1; \
+	fi
+	@if [ "$$(cat $(STAMP) 2>/dev/null)" != '$(CURDIR)' ]; then \
+		echo 'Creating .venv (once; some minutes, about 2.5 GB) ...'; \
+		'$(PYTHON)' -m venv --clear .venv; \
+	else \
+		echo 'Updating .venv: pyproject.toml or constraints.txt changed ...'; \
+	fi
+	@rm -f $(STAMP)
+	@echo '  1/2 torch'; $(PIP) torch
+	@echo '  2/2 the other dependencies and this package'; $(PIP) -e '.[dev]'
+	@echo '$(CURDIR)' >$(STAMP)
+
+# $(1): the grid. A failed cell (exit code 1) still gets a leaderboard, which names it; bad input (2)
+# or an interrupt has nothing to show.
+define run_grid
+	@status=0; $(BIN)/bench run --grid $(1) --out runs/$(1) || status=$$?; \
+	[ $$status -le 1 ] || exit $$status; \
+	$(BIN)/bench leaderboard runs/$(1) -o site || exit $$?; \
+	echo; \
+	echo 'Leaderboard:  site/index.html'; \
+	echo 'Every run:    $(BIN)/bench ui runs/$(1)'; \
+	[ $$status -eq 0 ] || echo 'Some cells failed: see the summary above.' >&2; \
+	exit $$status
+endef
+
+quick: $(STAMP) ## a small grid from data to leaderboard, in a few minutes
+	$(call run_grid,quick)
+
+benchmarks: $(STAMP) ## the full grid; hours. Stop and start it as you like
+	$(call run_grid,full)
+
+# Bare pytest: `python -m pytest` would put the root on sys.path, where `datasets` is our folder.
+# One thread a process: several torch processes at default threads slow each other down 30 times.
+test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(ARGS)
+
+slow: $(STAMP) ## the slow tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow $(ARGS)
+
+lint: $(STAMP) ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP) ## mend the style where that can be done by machine
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP) ## types, on the installed wheel
+	.ci/with_wheel.sh types
+
+imports: $(STAMP) ## direction of imports, on the installed wheel
+	.ci/with_wheel.sh imports
+
+docs: $(STAMP) ## documentation, into build/docs
+	$(BIN)/mkdocs build --strict --quiet
+	@echo 'Documentation: build/docs/index.html'
+
+clean: ## remove what was built; .venv and the results in runs/ stay
+	rm -rf build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find bench methods datasets metrics leaderboard tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,123 @@
+"""The command line as a stranger meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bench.cli import main
+
+
+def bench(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "lpdpc"], "did you mean ldpdc"),
+        (["--datasets", "digitz"], "did you mean digits"),
+        (["--grid", "huge"], "built-in grids are"),
+        (["--grid", "absent.toml"], "cannot be read"),
+        (["--eps", "0"], "epsilon 0 is not"),
+        (["--eps", "-1"], "epsilon -1 is not"),
+        (["--eps", "one"], "not a number"),
+        (["--ipc", "0"], "IPC 0 is not"),
+        (["--ipc", "many"], "not a whole number"),
+        (["--seeds", "x"], "not a whole number"),
+        (["--data-dir", "/nonexistent"], "not a folder"),
+        (["--cpus", "0"], "0 is not in the range"),
+    ],
+)
+def test_bad_input_is_one_clear_line_exit_code_2_and_nothing_written(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    result = bench("run", "--out", str(out), *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert len([line for line in result.stderr.splitlines() if "rror" in line or "bench:" in line]) == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("datasets = [", "not valid TOML"),
+        ("datasets = ['digits']\nmethods = ['real']\nmetrics = ['auroq']", "did you mean auroc"),
+        ("datasets = ['digits']\nmethods = ['real']\nepsilon = [-3]", "epsilon -3"),
+        ("datasets = ['digits']\nmethods = ['real']\nsplit = 'half'", "unknown split preset"),
+    ],
+)
+def test_a_malformed_grid_is_refused_before_anything_is_written(
+    grid: str, message: str, tmp_path: Path
+) -> None:
+    file, out = tmp_path / "mine.toml", tmp_path / "run"
+    file.write_text(grid)
+    result = bench("run", "--grid", str(file), "--out", str(out))
+    assert result.exit_code == 2 and message in result.stderr
+    assert not out.exists()
+
+
+def test_an_unreadable_data_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    def refuse(path: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    result = bench("run", "--data-dir", str(tmp_path), "--out", str(tmp_path / "run"))
+    assert result.exit_code == 2 and "not readable (Permission denied)" in result.stderr
+
+
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    result = bench("run", "--grid", "smoke", "--out", str(tmp_path))
+    assert result.exit_code == 2 and "not a run directory" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_dry_run_prints_cells_and_count_and_writes_nothing(tmp_path: Path) -> None:
+    result = bench("run", "--grid", "smoke", "--dry-run", "--out", str(tmp_path / "run"))
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[-1] == f"{len(lines) - 1} cells"
+    assert "ldpdc on gbsg2 ipc=50 eps=1 seed=0" in lines
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["methods", "datasets", "metrics"])
+def test_lists(kind: str) -> None:
+    result = bench("list", kind, "--json")
+    assert result.exit_code == 0
+    rows = json.loads(result.output)
+    assert rows and all(row["name"] for row in rows)
+    table = bench("list", kind)
+    assert all(row["name"] in table.output for row in rows)
+
+
+def test_leaderboard_and_ui_of_nothing(tmp_path: Path) -> None:
+    assert bench("leaderboard", str(tmp_path), "-o", str(tmp_path / "site")).exit_code == 2
+    result = bench("ui", str(tmp_path))
+    assert result.exit_code == 2 and "mlflow.db" in result.stderr
+
+
+def test_help_needs_no_heavy_import() -> None:
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom bench.cli import main\n"
+        "assert CliRunner().invoke(main, ['--help']).exit_code == 0\n"
+        "heavy = {'torch', 'ray', 'mlflow', 'numpy', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    started = time.process_time()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert time.process_time() - started < 60  # a hang, not a speed claim

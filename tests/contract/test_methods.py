@@ -1,0 +1,104 @@
+"""Every registered method keeps the contract, on every kind of task. New plugins are found here."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import pytest
+
+from bench.core import registry
+from bench.core.dataset import Dataset, DatasetSource, build_dataset
+from bench.core.errors import NotApplicable
+from bench.core.method import Spec
+from bench.core.opening import open_private
+from bench.core.privacy import Budget, Ledger
+from bench.core.privacy.noise import SeededNoise
+from bench.core.release import Release, check_release
+from bench.core.verdict import Verdict, judge
+from tests.support.tables import ToyImages, ToySurvival, ToyTable
+
+SOURCES: dict[str, DatasetSource] = {
+    "table": ToyTable(),
+    "survival": ToySurvival(),
+    "images": ToyImages(),
+    "tiny classes": ToyTable(negatives=20, positives=5),
+}
+EPSILONS = (0.5, 1.0, 3.0, 10.0)
+
+
+@functools.cache
+def dataset(name: str) -> Dataset:
+    return build_dataset(SOURCES[name])
+
+
+def synthesize(
+    method: str, data: Dataset, epsilon: float, ipc: int | None = 12, seed: int = 0
+) -> tuple[Release, Ledger, Budget | None]:
+    built = registry.build_method(method)
+    budget = Budget(epsilon, 1e-5) if built.uses_budget else None
+    private, ledger = open_private(
+        data, budget, SeededNoise(np.random.default_rng(seed)), check_rows=True
+    )
+    try:
+        release = built.synthesize(
+            private, Spec(data.task, ipc, budget), np.random.default_rng(seed + 1)
+        )
+    except NotApplicable as reason:
+        assert str(reason), "a method that does not fit says why"
+        pytest.skip(f"{method} is not applicable: {reason}")
+    return release, ledger, budget
+
+
+pytestmark = pytest.mark.parametrize("method", registry.method_names())
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_release_fits_the_schema_and_the_asked_size(method: str, name: str) -> None:
+    release, _, _ = synthesize(method, dataset(name), 1.0)
+    check_release(release, dataset(name).encoder)
+    if release.rows is not None and registry.method_class(method).uses_ipc:
+        classes = len(dataset(name).schema.classes)
+        assert np.bincount(release.rows.labels, minlength=classes).tolist() == [12] * classes
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("name", ["table", "survival", "images"])
+def test_proven_epsilon_is_within_the_target_or_infinite_with_a_reason(
+    method: str, name: str, epsilon: float
+) -> None:
+    release, ledger, budget = synthesize(method, dataset(name), epsilon)
+    proof = ledger.proof()
+    judged = judge(budget, release.claim, proof)
+    if math.isfinite(proof.epsilon):
+        assert budget is not None and proof.epsilon <= epsilon
+        assert judged.verdict in (Verdict.SOUND, Verdict.SOUND_TRUSTING)
+    else:
+        assert proof.reasons and all(proof.reasons)
+        assert judged.verdict in (Verdict.UNPROVEN, Verdict.NON_PRIVATE)
+    assert Ledger.from_json(ledger.to_json()).proof() == proof
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(method: str) -> None:
+    first, again, other = (
+        synthesize(method, dataset("table"), 1.0, seed=seed)[0].rows for seed in (0, 0, 5)
+    )
+    if first is None or again is None or other is None:
+        pytest.skip("a model release")
+    assert first.values.tobytes() == again.values.tobytes()
+    assert first.labels.tobytes() == again.labels.tobytes()
+    if method != "real":
+        assert first.values.tobytes() != other.values.tobytes()
+
+
+def test_an_ipc_larger_than_the_class_is_served(method: str) -> None:
+    release, _, _ = synthesize(method, dataset("tiny classes"), 1.0, ipc=40)
+    check_release(release, dataset("tiny classes").encoder)
+
+
+def test_full_size_follows_the_declared_counts(method: str) -> None:
+    data = dataset("table")
+    release, _, _ = synthesize(method, data, 1.0, ipc=None)
+    if release.rows is not None:
+        assert np.bincount(release.rows.labels).tolist() == list(data.counts.by_class)
