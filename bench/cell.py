@@ -57,12 +57,10 @@ def run_cell(
     reset_peak_memory()
     row = blank_row(cell, key, dataset)
     try:
-        if stored is None:
+        if stored is None or stored.release is None:
             row, release = _fit(cell, key, dataset, row)
         else:
             row, release = stored.row, stored.release
-        if release is None:
-            raise BenchError("the stored release is gone")
     except NotApplicable as reason:
         return Outcome(_ended(row, Status.SKIPPED, str(reason)))
     except MemoryError as problem:

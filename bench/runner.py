@@ -22,7 +22,7 @@ from bench.config import RunOptions
 from bench.core import registry
 from bench.core.dataset import Dataset, build_dataset
 from bench.core.errors import BenchError, InputError
-from bench.core.result import CellRow, Status
+from bench.core.result import CellRow, ScoreRow, Status
 from bench.grid import Cell, Entry, Grid
 from bench.store import RunStore
 
@@ -45,21 +45,21 @@ class Observer(Protocol):
 class RunSummary:
     """How a run ended."""
 
-    rows: tuple[CellRow, ...]
-    """The cells of this grid, in grid order."""
+    results: tuple[tuple[CellRow, tuple[ScoreRow, ...]], ...]
+    """The cells of this grid with their scores, in grid order."""
     cached: int
     seconds: float
     interrupted: bool = False
 
     def count(self, status: Status) -> int:
         """Cells that ended so."""
-        return sum(row.status == status.value for row in self.rows)
+        return sum(row.status == status.value for row, _ in self.results)
 
     @property
     def failed(self) -> int:
         """Cells that ended in error, timeout or for lack of memory."""
         good = (Status.OK.value, Status.SKIPPED.value)
-        return sum(row.status not in good for row in self.rows)
+        return sum(row.status not in good for row, _ in self.results)
 
 
 @final
@@ -108,8 +108,8 @@ def run_grid(
             interrupted = True
         finally:
             store.compact()
-        rows = [store.finished[key][0] for _, key in wanted if key in store.finished]
-    return RunSummary(tuple(rows), cached, time.perf_counter() - started, interrupted)
+        results = tuple(store.finished[key] for _, key in wanted if key in store.finished)
+    return RunSummary(results, cached, time.perf_counter() - started, interrupted)
 
 
 def _matches(item: Dataset | BenchError, row: CellRow) -> bool:
@@ -203,7 +203,7 @@ def _execute(
     import ray
 
     # No retries here: Ray retries out-of-memory for ever, and a method's own error is a result.
-    task = ray.remote(num_cpus=1, max_retries=0)(run_cell)
+    task: Any = ray.remote(num_cpus=1, max_retries=0)(run_cell)
     shared = {
         entry: ray.put(dataset)
         for entry, dataset in datasets.items()

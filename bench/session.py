@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,7 +19,8 @@ from rich.table import Table
 
 from bench.cell import Outcome
 from bench.config import RunOptions
-from bench.core.result import CellRow, Status
+from bench.core.metric import Family
+from bench.core.result import CellRow, ScoreRow, Status
 from bench.grid import Grid
 from bench.runner import Observer, RunSummary, run_grid
 from bench.store import RunStore
@@ -90,17 +92,23 @@ def run_with_progress(grid: Grid, options: RunOptions) -> RunSummary:
 
 
 def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
-    table = Table(title=None, box=None, pad_edge=False)
-    for head in ("method", "dataset", "ipc", "eps", "proven", "verdict", "status", "reason"):
-        table.add_column(head, overflow="fold")
-    for row in summary.rows:
-        table.add_row(*_cells(row))
-    console.print(table)
+    heads = ("method", "dataset", "ipc", "eps", "proven", "verdict", "utility", "status")
+    table = Table(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, no_wrap=True)
+    for row, scores in summary.results:
+        size, spend, proven = _numbers(row)
+        cells = (row.label, row.dataset, size, spend, proven, row.verdict, _utility(scores))
+        table.add_row(*(escape(text) for text in (*cells, row.status)))
+    console.print(table, soft_wrap=True)
+    for row, _ in summary.results:
+        if row.reason:
+            console.print(_line(row), markup=False, highlight=False)
     counts = ", ".join(
         f"{summary.count(status)} {status.value}" for status in Status if summary.count(status)
     )
     console.print(
-        f"{len(summary.rows)} cells: {counts or 'none finished'}; {summary.cached} were done "
+        f"{len(summary.results)} cells: {counts or 'none finished'}; {summary.cached} were done "
         f"before; {summary.seconds:.0f} s. Results in {options.out}",
         markup=False,
         highlight=False,
@@ -109,22 +117,28 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
         console.print("interrupted: run the same command again to go on", markup=False)
 
 
-def _cells(row: CellRow) -> tuple[str, ...]:
-    from rich.markup import escape
-
+def _numbers(row: CellRow) -> tuple[str, str, str]:
+    """IPC, target and proven epsilon as text."""
     size = "full" if row.full_size else ("-" if row.ipc is None else str(row.ipc))
     spend = "-" if row.eps_target is None else f"{row.eps_target:g}"
     proven = "-" if row.eps_proven is None else f"{row.eps_proven:.3g}"
-    reason = row.reason or row.verdict_reason
-    texts = (row.label, row.dataset, size, spend, proven, row.verdict, row.status, reason)
-    return tuple(escape(text) for text in texts)
+    return size, spend, proven
+
+
+def _utility(scores: Sequence[ScoreRow]) -> str:
+    """The first utility score that has a value, with its interval."""
+    for score in scores:
+        if score.family == Family.UTILITY.value and score.value is not None:
+            interval = "" if score.low is None else f" [{score.low:.3f}, {score.high:.3f}]"
+            return f"{score.metric} {score.value:.3f}{interval}"
+    return "-"
 
 
 def _line(row: CellRow) -> str:
-    label, dataset, size, spend, proven, verdict, status, _ = _cells(row)
+    size, spend, proven = _numbers(row)
     seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
     why = f" ({row.reason})" if row.reason else ""
     return (
-        f"{status}{why}: {label} on {dataset}, ipc {size}, eps {spend}, seed {row.seed}: "
-        f"proven {proven}, {verdict or 'no verdict'}, {seconds:.1f} s"
+        f"{row.status}{why}: {row.label} on {row.dataset}, ipc {size}, eps {spend}, "
+        f"seed {row.seed}: proven {proven}, {row.verdict or 'no verdict'}, {seconds:.1f} s"
     )

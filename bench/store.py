@@ -272,7 +272,7 @@ def _encoded_table(rows: Rows, encoder: Encoder) -> pa.Table:
 
 def _rows_of(table: pa.Table, encoder: Encoder) -> Rows:
     def column(name: str) -> np.ndarray[Any, Any]:
-        return table.column(name).to_numpy()
+        return np.asarray(table.column(name).to_numpy())
 
     soft = [f"(soft) {name}" for name in encoder.schema.classes]
     return Rows(

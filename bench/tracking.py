@@ -201,12 +201,13 @@ def _client(uri: str) -> MlflowClient:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     import logging
 
-    logging.getLogger("alembic").setLevel(logging.ERROR)
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
 
+    # After the import, which sets levels of its own: creating the tables is not news to a user.
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     return MlflowClient(tracking_uri=uri)
 
 

@@ -147,7 +147,7 @@ class Encoder:
             positions = np.zeros(len(frame))
         return EncodedRows(values, labels, sites, positions), clipped
 
-    def _series(self, frame: pd.DataFrame, column: Column) -> pd.Series:  # type: ignore[type-arg]
+    def _series(self, frame: pd.DataFrame, column: Column) -> pd.Series:
         if column.name not in frame.columns:
             raise SchemaError(
                 f"the table lacks the column {column.name!r} that its schema declares"
@@ -182,15 +182,15 @@ class Encoder:
                 else:
                     codes = np.argmax(values[:, block.slice], axis=1)
                 data[column.name] = pd.Categorical.from_codes(
-                    codes, categories=list(column.categories)
+                    codes, categories=pd.Index(column.categories)
                 )
         label = self.schema.label
-        data[label.name] = pd.Categorical.from_codes(labels, categories=list(label.categories))
+        data[label.name] = pd.Categorical.from_codes(labels, categories=pd.Index(label.categories))
         return pd.DataFrame(data)
 
 
 def category_codes(
-    series: pd.Series,  # type: ignore[type-arg]
+    series: pd.Series,
     column: Categorical,
 ) -> npt.NDArray[np.int64]:
     """Integer codes by the declared order; a value outside the declared categories is an error."""

@@ -45,14 +45,14 @@ def method_class(name: str) -> type[Method]:
     """The class of a method."""
     from bench.core.method import Method
 
-    return _load("method", name, Method, method_names())  # type: ignore[type-abstract]
+    return _load("method", name, Method, method_names())
 
 
 def dataset_class(name: str) -> type[DatasetSource]:
     """The class of a dataset."""
     from bench.core.dataset import DatasetSource
 
-    return _load("dataset", name, DatasetSource, dataset_names())  # type: ignore[type-abstract]
+    return _load("dataset", name, DatasetSource, dataset_names())
 
 
 def metric(name: str) -> Metric | RefitMetric:

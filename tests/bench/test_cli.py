@@ -43,7 +43,10 @@ def test_bad_input_is_one_clear_line_exit_code_2_and_nothing_written(
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.output
-    assert len([line for line in result.stderr.splitlines() if "rror" in line or "bench:" in line]) == 1
+    assert (
+        len([line for line in result.stderr.splitlines() if "rror" in line or "bench:" in line])
+        == 1
+    )
     assert not out.exists()
 
 

@@ -124,9 +124,7 @@ def test_failing_cells_never_stop_the_run_and_show_in_the_exit_code(tmp_path: Pa
     # Failures are not cached: asked again, they are tried again; the rest is not.
     again = run("run", "--grid", grid, "--out", out, check=False, env=environment)
     assert "2 already done" in again.stdout
-    only = run(
-        "run", "--grid", grid, "--out", out, "--methods", "marginals,skips", env=environment
-    )
+    only = run("run", "--grid", grid, "--out", out, "--methods", "marginals,skips", env=environment)
     assert only.returncode == 0
 
 

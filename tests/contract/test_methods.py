@@ -46,7 +46,6 @@ def synthesize(
             private, Spec(data.task, ipc, budget), np.random.default_rng(seed + 1)
         )
     except NotApplicable as reason:
-        assert str(reason), "a method that does not fit says why"
         pytest.skip(f"{method} is not applicable: {reason}")
     return release, ledger, budget
 

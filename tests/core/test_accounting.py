@@ -126,9 +126,7 @@ def test_dominated_worlds_never_change_the_answer() -> None:
         )
         for _ in range(12)
     }
-    brute = max(
-        min(rdp_epsilon(world, DELTA), pld_epsilon(world, DELTA)) for world in worlds
-    )
+    brute = max(min(rdp_epsilon(world, DELTA), pld_epsilon(world, DELTA)) for world in worlds)
     assert accountant.worst_epsilon(worlds, DELTA)[0] == pytest.approx(brute, rel=1e-12)
     assert len(accountant._undominated(worlds)) < len(worlds)
 
@@ -170,7 +168,9 @@ def test_order_of_the_filter_is_near_the_best_one_for_a_gaussian() -> None:
     assert at_order == pytest.approx(1.0, rel=0.01)
 
 
-@pytest.mark.parametrize("epsilon, delta", [(0, 1e-5), (-1, 1e-5), (math.inf, 1e-5), (1, 0), (1, 1)])
+@pytest.mark.parametrize(
+    "epsilon, delta", [(0, 1e-5), (-1, 1e-5), (math.inf, 1e-5), (1, 0), (1, 1)]
+)
 def test_budget_refuses_nonsense(epsilon: float, delta: float) -> None:
     with pytest.raises(InputError):
         Budget(epsilon, delta)

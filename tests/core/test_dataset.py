@@ -55,7 +55,7 @@ def test_seeds_change_the_split_and_the_fingerprint_and_nothing_else_does() -> N
 def test_positions_are_uniform_and_fixed() -> None:
     dataset = build_dataset(ToyTable())
     positions = dataset.train.rows.positions
-    assert 0 <= positions.min() and positions.max() < 1 and len(set(positions)) == len(positions)
+    assert positions.min() >= 0 and positions.max() < 1 and len(set(positions)) == len(positions)
     assert np.array_equal(positions, build_dataset(ToyTable()).train.rows.positions)
 
 

@@ -238,8 +238,8 @@ class TestBudget:
         assert 0.99 <= ledger.proof().epsilon <= 1.0
 
     def test_no_budget_no_calibration(self) -> None:
+        private, _ = opened()
         with pytest.raises(PrivacyContractError, match="needs a budget"):
-            private, _ = opened()
             private.calibrate(lambda s: [private.plan(gaussian(s))])
 
 

@@ -73,6 +73,6 @@ def test_a_broken_third_party_plugin_names_itself(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         registry, "_entry_points", lambda folder: {"gone": point} if folder == "methods" else {}
     )
-    with pytest.raises(InputError, match="'gone' .* cannot be imported"):
+    with pytest.raises(InputError, match=r"'gone' .* cannot be imported"):
         registry.method_class("gone")
     registry._load.cache_clear()

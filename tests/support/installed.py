@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_PLUGIN = '''
+_PLUGIN = """
 import os
 from dataclasses import dataclass
 from typing import ClassVar
@@ -30,7 +30,7 @@ class Misbehaves(Method):
         if self.how == "skip":
             raise NotApplicable("not for this task")
         raise ValueError("something broke")
-'''
+"""
 
 
 def install_plugin(folder: Path) -> dict[str, str]:

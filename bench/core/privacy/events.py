@@ -12,7 +12,7 @@ from typing import Any
 
 import attr
 from dp_accounting import dp_event
-from dp_accounting.dp_event import DpEvent
+from dp_accounting.dp_event import DpEvent as DpEvent
 
 _KINDS: Mapping[str, type[DpEvent]] = {
     kind.__name__.removesuffix("DpEvent"): kind

@@ -56,7 +56,7 @@ def clipped_sum(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np
     squares = np.einsum("ij,ij->i", vectors, vectors)
     if not np.isfinite(squares).all():
         # Non-finite rows become zero; finite ones whose square overflows are scaled down first.
-        vectors = np.where(np.isfinite(vectors).all(axis=1)[:, None], vectors, 0.0)
+        vectors = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
         largest = np.maximum(np.abs(vectors).max(axis=1, initial=0.0), clip)
         vectors = vectors / largest[:, None]
         squares = np.einsum("ij,ij->i", vectors, vectors)

@@ -1,0 +1,537 @@
+"""GATS on tables small enough to know every answer."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from itertools import pairwise, permutations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from bench.core.dataset import Dataset, DatasetSource, build_dataset
+from bench.core.encode import EncodedRows, Encoder
+from bench.core.errors import InputError, NotApplicable
+from bench.core.method import Spec
+from bench.core.opening import open_private
+from bench.core.privacy import Ledger, PrivateData
+from bench.core.privacy.counts import Counts
+from bench.core.privacy.kernel import Vault
+from bench.core.privacy.noise import SeededNoise
+from bench.core.registry import build_method, build_source
+from bench.core.release import Release, Rows, check_release
+from bench.core.schema import Task
+from bench.core.verdict import Verdict, judge
+from bench.methods.gats import Gats, _Pools, _subsets
+from tests.support.tables import ToyImages, ToySurvival, ToyTable
+
+AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
+"""Where the columns of the toy table sit once encoded."""
+
+
+def private_rows(
+    ages: Sequence[float],
+    markers: Sequence[float],
+    smokers: Sequence[int],
+    stages: Sequence[int],
+    labels: Sequence[int],
+) -> PrivateData:
+    """Rows of the toy table's schema, given as encoded values."""
+    values = np.zeros((len(labels), 6), dtype=np.float32)
+    values[:, AGE], values[:, MARKER], values[:, SMOKER] = ages, markers, smokers
+    values[np.arange(len(labels)), 3 + np.asarray(stages)] = 1.0
+    return behind_kernel(values, np.asarray(labels))
+
+
+def behind_kernel(
+    values: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.int64],
+    source: DatasetSource | None = None,
+) -> PrivateData:
+    encoder = Encoder((source or ToyTable()).declare().schema)
+    by_class = np.bincount(labels, minlength=len(encoder.schema.classes))
+    rows = EncodedRows(values, labels, np.zeros_like(labels), np.zeros(len(labels)))
+    counts = Counts(len(labels), tuple(int(count) for count in by_class))
+    vault = Vault(Ledger(), SeededNoise(np.random.default_rng(0)))
+    return PrivateData(rows, encoder, counts, vault, ())
+
+
+def make(private: PrivateData, ipc: int | None = 200, seed: int = 0, **parameters: Any) -> Release:
+    release = Gats(**parameters).synthesize(
+        private, Spec(private.task, ipc, None), np.random.default_rng(seed)
+    )
+    check_release(release, private.encoder)
+    return release
+
+
+def made(private: PrivateData, ipc: int | None = 200, seed: int = 0, **parameters: Any) -> Rows:
+    rows = make(private, ipc, seed, **parameters).rows
+    assert rows is not None
+    return rows
+
+
+@functools.cache
+def built(source: DatasetSource) -> Dataset:
+    return build_dataset(source)
+
+
+def opened(source: DatasetSource) -> tuple[PrivateData, Ledger]:
+    return open_private(built(source), None, SeededNoise(np.random.default_rng(0)))
+
+
+# Equations 1 to 4 ------------------------------------------------------------------------------
+
+
+def test_a_row_of_two_lies_on_the_line_between_them() -> None:
+    private = private_rows(
+        [-0.5, 0.5, 0.0, 0.9], [0.2, 0.8, -1.0, 1.0], [1] * 4, [0] * 4, [0, 0, 1, 1]
+    )
+    rows = made(private, constituents=2, mixed_share=0.0, filter="off")
+    for label, (age, age_to), (marker, marker_to) in (
+        (0, (-0.5, 0.5), (0.2, 0.8)),
+        (1, (0.0, 0.9), (-1.0, 1.0)),
+    ):
+        own = rows.values[rows.labels == label]
+        along = (own[:, AGE] - age) / (age_to - age)
+        assert np.allclose(along, (own[:, MARKER] - marker) / (marker_to - marker), atol=1e-5)
+        assert along.min() >= -1e-6
+        assert along.max() <= 1 + 1e-6
+        assert along.min() < 0.05 < 0.95 < along.max()
+
+
+@pytest.mark.parametrize("constituents", [1, 3, 7])
+def test_numbers_stay_within_the_constituents(constituents: int) -> None:
+    rng = np.random.default_rng(1)
+    count = 2 * constituents
+    private = private_rows(
+        rng.uniform(-1, 1, count),
+        rng.uniform(-1, 1, count),
+        rng.choice([-1, 1], count),
+        rng.choice(3, count),
+        np.repeat([0, 1], constituents),
+    )
+    real = private.raw("test")
+    rows = made(private, constituents=constituents, mixed_share=0.0, filter="off")
+    for label in (0, 1):
+        # Each class has N rows, so that every one of them is a constituent.
+        own = rows.values[rows.labels == label][:, :2]
+        among = real.values[real.labels == label][:, :2]
+        assert (own >= among.min(axis=0) - 1e-6).all()
+        assert (own <= among.max(axis=0) + 1e-6).all()
+
+
+def test_discrete_columns_go_by_heads_not_by_weight() -> None:
+    private = private_rows(
+        [0] * 6,
+        [-1, -1, 1, -1, -1, 1],
+        [1, 1, -1, -1, -1, 1],
+        [1, 1, 2, 0, 2, 2],
+        [0] * 3 + [1] * 3,
+    )
+    rows = made(private, constituents=3, mixed_share=0.0, filter="off")
+    # The third row alone has a marker of 1; it often weighs more than half, and is still outvoted.
+    assert (rows.values[:, MARKER] > 0.2).sum() > 20
+    assert (rows.values[rows.labels == 0, SMOKER] == 1).all()
+    assert (rows.values[rows.labels == 1, SMOKER] == -1).all()
+    assert (rows.values[rows.labels == 0, STAGE] == [0, 1, 0]).all()
+    assert (rows.values[rows.labels == 1, STAGE] == [0, 0, 1]).all()
+
+
+def test_ties_of_discrete_columns_go_to_the_heavier_side() -> None:
+    private = private_rows([0] * 4, [-1, 1, -1, 1], [-1, 1, -1, 1], [0, 2, 0, 2], [0, 0, 1, 1])
+    rows = made(private, constituents=2, mixed_share=0.0, filter="off")
+    heavier = rows.values[:, MARKER] > 0
+    assert 0.4 < heavier.mean() < 0.6
+    assert ((rows.values[:, SMOKER] == 1) == heavier).all()
+    assert ((rows.values[:, 5] == 1) == heavier).all()
+
+
+@pytest.mark.parametrize("filtering", ["off", "constituents"])
+def test_discrete_columns_stay_valid(filtering: str) -> None:
+    private, _ = opened(ToyTable())
+    values = made(private, filter=filtering).values
+    assert set(np.unique(values[:, SMOKER])) == {-1.0, 1.0}
+    assert set(np.unique(values[:, STAGE])) == {0.0, 1.0}
+    assert (values[:, STAGE].sum(axis=1) == 1).all()
+    assert np.abs(values).max() <= 1.0
+
+
+@pytest.mark.parametrize("ipc", [1, 7, 100])
+@pytest.mark.parametrize("parameters", [{}, {"mixed_share": 1.0, "mixed_ratio": 0.5}])
+@pytest.mark.parametrize("source", [ToyTable(), ToySurvival(), ToyImages()])
+def test_every_class_has_the_asked_for_rows(
+    source: DatasetSource, parameters: dict[str, float], ipc: int
+) -> None:
+    private, _ = opened(source)
+    rows = made(private, ipc, max_retries=2, **parameters)
+    assert (np.bincount(rows.labels) == ipc).all()
+    assert len(np.unique(rows.labels)) == len(private.schema.classes)
+
+
+def test_full_size_follows_the_declared_counts() -> None:
+    private, _ = opened(ToyTable())
+    assert tuple(np.bincount(made(private, None).labels)) == private.counts.by_class == (180, 120)
+
+
+# Coefficients ----------------------------------------------------------------------------------
+
+
+def first_coefficients(constituents: int, law: str) -> npt.NDArray[np.float64]:
+    """Coefficients of the one row whose marker is 1 among rows whose marker is 0."""
+    marker = np.tile(np.eye(1, constituents)[0], 2)
+    count = len(marker)
+    private = private_rows(
+        [0] * count, marker, [1] * count, [0] * count, np.repeat([0, 1], count // 2)
+    )
+    rows = made(
+        private, 2000, constituents=constituents, coefficients=law, mixed_share=0.0, filter="off"
+    )
+    return rows.values[:, MARKER].astype(np.float64)
+
+
+@pytest.mark.parametrize("constituents", [2, 3, 5])
+def test_dirichlet_coefficients_are_uniform_on_the_simplex(constituents: int) -> None:
+    # One coordinate of a uniform point of the simplex follows Beta(1, N - 1).
+    law = stats.beta(1, constituents - 1)
+    assert stats.kstest(first_coefficients(constituents, "dirichlet"), law.cdf).pvalue > 0.01
+
+
+def test_uniform_coefficients_are_normalised_uniforms() -> None:
+    def share(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """P(u / (u + v) <= x) for two independent uniform numbers."""
+        return np.where(x <= 0.5, x / (2 * (1 - x)), 1 - (1 - x) / (2 * np.maximum(x, 0.5)))
+
+    drawn = first_coefficients(2, "uniform")
+    assert stats.kstest(drawn, share).pvalue > 0.01
+    assert stats.kstest(drawn, stats.uniform.cdf).pvalue < 1e-6
+
+
+# Mixed labels ----------------------------------------------------------------------------------
+
+
+def separated(per_class: int = 40) -> PrivateData:
+    """Class 0 has markers of 0 and class 1 of 1: a made row's marker tells its foreign weight."""
+    count = 2 * per_class
+    labels = np.repeat([0, 1], per_class)
+    return private_rows([0] * count, labels, [1] * count, [0] * count, labels)
+
+
+def foreign_weight(rows: Rows) -> npt.NDArray[np.float64]:
+    return np.abs(rows.values[:, MARKER].astype(np.float64) - rows.labels)
+
+
+def test_without_a_mixed_share_rows_are_class_wise() -> None:
+    rows = made(separated(), mixed_share=0.0, mixed_ratio=0.5, filter="off")
+    assert foreign_weight(rows).max() < 1e-6
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 1.0])
+def test_the_mixed_share_is_exact_in_each_class(share: float) -> None:
+    rows = made(separated(), constituents=10, mixed_share=share, filter="off")
+    for label in (0, 1):
+        mixed = foreign_weight(rows)[rows.labels == label] > 1e-6
+        assert mixed.sum() == round(200 * share)
+
+
+@pytest.mark.parametrize(
+    "constituents, ratio", [(100, 0.25), (10, 0.3), (5, 0.3), (5, 0.4), (4, 0.5), (3, 0.1)]
+)
+def test_the_mixed_ratio_holds_on_average(constituents: int, ratio: float) -> None:
+    rows = made(
+        separated(200),
+        2000,
+        constituents=constituents,
+        mixed_share=1.0,
+        mixed_ratio=ratio,
+        filter="off",
+    )
+    for label in (0, 1):
+        weight = foreign_weight(rows)[rows.labels == label]
+        # All constituents weigh 1/N on average; five standard errors.
+        assert weight.mean() == pytest.approx(ratio, abs=5 * weight.std() / math.sqrt(len(weight)))
+
+
+def test_a_tie_of_labels_goes_to_the_class_being_made() -> None:
+    rows = made(separated(), constituents=2, mixed_share=1.0, mixed_ratio=0.5, filter="off")
+    assert (foreign_weight(rows) > 0).all()
+    assert tuple(np.bincount(rows.labels)) == (200, 200)
+
+
+def test_an_odd_number_never_outvotes_the_class_being_made() -> None:
+    rows = made(separated(), 2000, constituents=3, mixed_share=1.0, mixed_ratio=0.5, filter="off")
+    # One of three is foreign, never two: the mean weight is 1/3 and not 1/2.
+    assert foreign_weight(rows).mean() == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_a_larger_ratio_pulls_the_classes_together() -> None:
+    private, _ = opened(ToyTable())
+
+    def distance(ratio: float) -> float:
+        rows = made(private, 1000, mixed_share=1.0, mixed_ratio=ratio, filter="off")
+        marker = rows.values[:, MARKER]
+        return float(marker[rows.labels == 1].mean() - marker[rows.labels == 0].mean())
+
+    distances = [distance(ratio) for ratio in (0.0, 0.2, 0.4)]
+    assert all(far > near > 0 for far, near in pairwise(distances))
+    # A ratio q leaves 1 - 2q of the distance between two classes.
+    assert distances[2] / distances[0] == pytest.approx(0.2, abs=0.05)
+
+
+def test_foreign_rows_come_from_all_other_classes() -> None:
+    labels = np.repeat([0, 1, 2], 30)
+    values = np.zeros((90, 64), dtype=np.float32)
+    values[np.arange(90), labels] = 1.0  # pixel c is 1 in class c
+    private = behind_kernel(values, labels, ToyImages())
+    rows = made(private, 500, constituents=10, mixed_share=1.0, filter="off")
+    weights = rows.values[rows.labels == 0][:, :3].mean(axis=0)
+    assert weights == pytest.approx([0.7, 0.15, 0.15], abs=0.02)
+
+
+# Drawing ---------------------------------------------------------------------------------------
+
+
+def test_subsets_are_uniform_and_ordered_at_random() -> None:
+    drawn = _subsets(np.full(12_000, 4), 3, np.random.default_rng(0))
+    orders = list(permutations(range(4), 3))
+    found = dict.fromkeys(orders, 0)
+    for row in drawn:
+        found[tuple(int(number) for number in row)] += 1  # a repeated number is a KeyError
+    assert stats.chisquare(list(found.values())).pvalue > 0.01
+
+
+def test_subsets_of_too_few_repeat() -> None:
+    drawn = _subsets(np.array([2, 50, 5]), 5, np.random.default_rng(0))
+    assert set(drawn[0]) <= {0, 1}
+    assert len(set(drawn[1])) == 5
+    assert set(drawn[2]) == {0, 1, 2, 3, 4}
+
+
+def test_batches_hold_all_rows_once_and_draws_stay_within_them() -> None:
+    rng = np.random.default_rng(3)
+    labels = rng.choice(3, 230, p=[0.6, 0.3, 0.1])
+    pools = _Pools.cut(labels, 3, 50, rng)
+    totals = pools.sizes.sum(axis=1)
+    assert len(totals) == 5
+    assert totals.max() <= 50
+    assert sorted(pools.order) == list(range(230))
+    batch_of = np.empty(230, dtype=int)
+    batch_of[pools.order] = np.repeat(np.arange(5), totals)
+
+    wanted = rng.choice(3, 500)
+    batches = pools.batches(wanted, rng)
+    assert (pools.sizes[batches, wanted] > 0).all()
+    assert set(batches) == set(range(5))
+    own = pools.own(batches, wanted, 4, rng)
+    foreign = pools.foreign(batches, wanted, 4, rng)
+    assert (labels[own] == wanted[:, None]).all()
+    assert (labels[foreign] != wanted[:, None]).all()
+    for index in (own, foreign):
+        assert (batch_of[index] == batches[:, None]).all()
+    # Every row of another class can be drawn.
+    assert set(np.unique(foreign[wanted == 0])) == set(np.flatnonzero(labels != 0))
+
+
+def test_classes_that_are_small_within_a_batch_are_named() -> None:
+    labels = np.repeat([0, 1], 4)
+    private = private_rows([0] * 8, np.linspace(-1, 1, 8), [1] * 8, [0] * 8, labels)
+    release = make(private, constituents=4, batch=4, mixed_share=0.0, filter="off")
+    # Some batch holds fewer than four rows of a class.
+    assert release.notes["with_replacement"] == "0, 1"
+
+
+def test_small_classes_are_drawn_with_replacement_and_named() -> None:
+    labels = [0] * 30 + [1] * 3
+    private = private_rows([0] * 33, np.linspace(-1, 1, 33), [1] * 33, [0] * 33, labels)
+    release = make(private, constituents=5, filter="off")
+    assert release.notes["with_replacement"] == "1"
+    assert release.rows is not None
+    assert tuple(np.bincount(release.rows.labels)) == (200, 200)
+    assert "with_replacement" not in make(private, constituents=3, filter="off").notes
+
+
+def test_a_single_class_is_class_wise_only() -> None:
+    private = private_rows([0] * 10, np.linspace(-1, 0, 10), [1] * 10, [0] * 10, [0] * 10)
+    release = make(private, 50, mixed_share=1.0, filter="off")
+    assert release.rows is not None
+    assert tuple(np.bincount(release.rows.labels)) == (50,)
+    assert release.notes["classes_without_rows"] == "1"
+
+
+def test_no_rows_at_all_is_a_reason_to_skip() -> None:
+    nothing = behind_kernel(np.zeros((0, 6), dtype=np.float32), np.zeros(0, dtype=np.int64))
+    with pytest.raises(NotApplicable, match="there are none"):
+        make(nothing)
+
+
+# The filter ------------------------------------------------------------------------------------
+
+
+def largest_correlations(
+    rows: npt.NDArray[np.floating],
+    real: npt.NDArray[np.floating],
+    scale_by: npt.NDArray[np.floating],
+) -> npt.NDArray[np.float64]:
+    """By numpy's own correlation, over columns standardised on `scale_by`."""
+    mean, spread = scale_by.mean(axis=0), scale_by.std(axis=0)
+    both = np.corrcoef(np.concatenate([(rows - mean) / spread, (real - mean) / spread]))
+    return both[: len(rows), len(rows) :].max(axis=1)
+
+
+@pytest.mark.parametrize("max_retries", [0, 3, 200])
+def test_no_row_resembles_its_constituents_unless_counted(max_retries: int) -> None:
+    source = build_source("breast-cancer")
+    real = built(source).train.rows
+    # As many rows of each class as constituents: every one of them is compared with.
+    few = np.concatenate([np.flatnonzero(real.labels == label)[:6] for label in (0, 1)])
+    private = behind_kernel(real.values[few], real.labels[few], source)
+    release = make(
+        private,
+        100,
+        constituents=6,
+        mixed_share=0.0,
+        max_retries=max_retries,
+        filter="constituents",
+    )
+    assert release.rows is not None
+    over = 0
+    for label in (0, 1):
+        own = release.rows.values[release.rows.labels == label].astype(np.float64)
+        among = real.values[few][real.labels[few] == label].astype(np.float64)
+        correlations = largest_correlations(own, among, real.values[few].astype(np.float64))
+        over += int((correlations > 0.75).sum())
+    assert over == release.notes["rows_over_threshold"]
+    if max_retries == 0:
+        assert over > 0
+        assert release.notes["acceptance_rate"] == 1 - over / 200
+
+
+@pytest.mark.parametrize("threshold", [0.75, 0.9])
+def test_no_row_resembles_any_real_row_unless_counted(threshold: float) -> None:
+    private, _ = opened(build_source("curial-sim", {"rows": 1_000}))
+    real = private.raw("test").values.astype(np.float64)
+    release = make(private, 50, constituents=10, filter="all", threshold=threshold, max_retries=10)
+    assert release.rows is not None
+    correlations = largest_correlations(release.rows.values.astype(np.float64), real, real)
+    assert int((correlations > threshold).sum()) == release.notes["rows_over_threshold"]
+    assert (correlations <= threshold).any()
+
+
+def test_all_rows_reject_more_than_the_constituents() -> None:
+    private, _ = opened(build_source("breast-cancer"))
+    rates = [
+        make(private, 50, filter=kind).notes["acceptance_rate"]
+        for kind in ("off", "constituents", "all")
+    ]
+    assert rates[0] == 1.0
+    assert all(isinstance(rate, float) for rate in rates)
+    assert all(more > less > 0 for more, less in pairwise(rates))  # type: ignore[operator]
+
+
+def test_copies_of_real_rows_are_all_counted() -> None:
+    private, _ = opened(build_source("breast-cancer"))
+    release = make(private, 20, constituents=1, max_retries=2)
+    assert release.notes == {"acceptance_rate": 0.0, "rows_over_threshold": 40.0}
+    real = {row.tobytes() for row in private.raw("test").values}
+    assert release.rows is not None
+    assert all(row.tobytes() in real for row in release.rows.values)
+
+
+def test_the_least_correlated_attempt_is_kept() -> None:
+    private, _ = opened(build_source("breast-cancer"))
+    real = private.raw("test").values.astype(np.float64)
+
+    def correlations(max_retries: int) -> npt.NDArray[np.float64]:
+        release = make(private, 50, filter="all", threshold=-1.0, max_retries=max_retries)
+        assert release.rows is not None
+        assert release.notes == {"acceptance_rate": 0.0, "rows_over_threshold": 100.0}
+        return largest_correlations(release.rows.values.astype(np.float64), real, real)
+
+    assert correlations(20).mean() < correlations(0).mean() - 0.05
+
+
+# The release as a whole ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [ToyTable(), ToySurvival(), ToyImages()])
+def test_same_seed_same_bytes(source: DatasetSource) -> None:
+    def of(seed: int) -> bytes:
+        private, _ = opened(source)
+        rows = made(private, 50, seed, batch=60, max_retries=5)
+        return rows.values.tobytes() + rows.labels.tobytes()
+
+    assert of(1) == of(1)
+    assert of(1) != of(2)
+
+
+def test_the_ledger_says_that_nothing_is_proven() -> None:
+    private, ledger = opened(ToyTable())
+    release = make(private)
+    proof = ledger.proof()
+    assert proof.epsilon == math.inf
+    judgement = judge(None, release.claim, proof)
+    assert judgement.verdict is Verdict.NON_PRIVATE
+    assert "without noise" in judgement.reason
+    assert release.claim is None
+    assert not Gats.uses_budget
+    assert Gats.uses_ipc
+
+
+def test_survival_times_are_combined_and_events_kept() -> None:
+    private, _ = opened(ToySurvival())
+    real = private.raw("test")
+    rows = made(private, 300, mixed_share=0.0, filter="off")
+    for event in (0, 1):
+        own = rows.values[rows.labels == event, -1]
+        among = real.values[real.labels == event, -1]
+        assert among.min() <= own.min() <= own.max() <= among.max()
+        # An average of five has the same mean and a smaller spread.
+        assert own.mean() == pytest.approx(among.mean(), abs=0.1)
+        assert own.std() < among.std()
+
+
+def test_images_are_averages_of_their_class() -> None:
+    private, _ = opened(ToyImages())
+    assert private.task is Task.IMAGE
+    real = private.raw("test")
+    rows = made(private, 100, mixed_share=0.0, filter="off")
+    for label in range(3):
+        difference = rows.values[rows.labels == label].mean(0) - real.values[
+            real.labels == label
+        ].mean(0)
+        assert np.abs(difference).max() < 0.2
+
+
+def test_a_model_learns_from_the_release() -> None:
+    from sklearn.metrics import roc_auc_score
+    from xgboost import XGBClassifier
+
+    source = build_source("breast-cancer")
+    private, _ = opened(source)
+    rows, test = made(private, 100), built(source).test.rows
+    model = XGBClassifier(n_estimators=100, max_depth=4, n_jobs=1, random_state=0)
+    model.fit(rows.values, rows.labels)
+    assert roc_auc_score(test.labels, model.predict_proba(test.values)[:, 1]) > 0.95
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"constituents": 0},
+        {"mixed_share": 1.5},
+        {"mixed_ratio": 0.6},
+        {"mixed_ratio": -0.1},
+        {"batch": 4},
+        {"filter": "some"},
+        {"threshold": 75},
+        {"coefficients": "normal"},
+        {"max_retries": -1},
+    ],
+)
+def test_senseless_hyperparameters_are_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(InputError, match=f"gats: {name}=.* is not"):
+        build_method("gats", wrong)
