@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 # absolute paths, so that a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
-.PHONY: help env quick test slow lint format types imports docs benchmarks clean
+.PHONY: help env quick full test slow lint format types imports docs benchmarks clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -61,8 +61,11 @@ endef
 quick: $(STAMP) ## a small grid from data to leaderboard, in a few minutes
 	$(call run_grid,quick)
 
-benchmarks: $(STAMP) ## the full grid; hours. Stop and start it as you like
+full: $(STAMP) ## the full grid; hours. Stop and start it as you like
 	$(call run_grid,full)
+
+benchmarks: $(STAMP) ## speed, as ratios against a named rival measured in the same run
+	@for file in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python "$$file" || exit $$?; done
 
 # Bare pytest: `python -m pytest` would put the root on sys.path, where `datasets` is our folder.
 # One thread a process: several torch processes at default threads slow each other down 30 times.

@@ -71,6 +71,9 @@ class ProgressDisplay:
 def run_with_progress(grid: Grid, options: RunOptions) -> RunSummary:
     """Run a grid with live progress, MLflow and a summary at the end."""
     console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        # Rich takes a pipe for 80 columns wide and would cut the table to that.
+        console = Console(soft_wrap=True, width=200)
     display = ProgressDisplay(console)
     trackers: list[Tracker] = []
 
@@ -95,12 +98,12 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
     heads = ("method", "dataset", "ipc", "eps", "proven", "verdict", "utility", "status")
     table = Table(box=None, pad_edge=False)
     for head in heads:
-        table.add_column(head, no_wrap=True)
+        table.add_column(head, overflow="fold")
     for row, scores in summary.results:
         size, spend, proven = _numbers(row)
         cells = (row.label, row.dataset, size, spend, proven, row.verdict, _utility(scores))
         table.add_row(*(escape(text) for text in (*cells, row.status)))
-    console.print(table, soft_wrap=True)
+    console.print(table)
     for row, _ in summary.results:
         if row.reason:
             console.print(_line(row), markup=False, highlight=False)

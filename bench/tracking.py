@@ -197,8 +197,10 @@ def ui_command(directory: Path, port: int) -> tuple[list[str], dict[str, str]]:
 
 
 def _client(uri: str) -> MlflowClient:
-    # Telemetry would leave the machine.
+    # Telemetry would leave the machine; a server that is down must not hold the run for minutes.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     import logging
 
     with warnings.catch_warnings():

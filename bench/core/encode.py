@@ -169,7 +169,7 @@ class Encoder:
         Numbers are clipped to their bounds and integers rounded; a one-hot block becomes its
         largest entry (the first one on ties) and a binary column its sign (0 counts as positive).
         """
-        data: dict[str, npt.NDArray[np.generic] | pd.Categorical] = {}
+        data: dict[str, npt.NDArray[np.float64] | pd.Categorical[str]] = {}
         for block in self.blocks:
             column = block.column
             if isinstance(column, Numeric):

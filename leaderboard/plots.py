@@ -1,0 +1,321 @@
+"""Plots as SVG text: no plotting library, no script, nothing fetched.
+
+Every text goes through `Markup.format`, which escapes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from markupsafe import Markup
+
+from bench.leaderboard import show
+from bench.leaderboard.aggregate import Measure, Row, size_order
+from bench.leaderboard.rank import CEILING, is_sound
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; without black (the colour of
+# the axes, which turns white on dark pages) and yellow (too faint on white).
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("circle", "square", "triangle", "diamond", "down", "cross")
+
+_WIDTH, _HEIGHT = 320, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 26, 36
+_DODGE = 6.0
+"""Points at one epsilon are moved apart by this much, so that whiskers stay readable."""
+
+
+@final
+@dataclass(frozen=True)
+class Style:
+    """How one entrant is drawn, everywhere the same."""
+
+    colour: str
+    marker: str
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """The panels for one size of release."""
+
+    size: str
+    panels: tuple[Markup, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Legend:
+    """One entrant with its sign."""
+
+    name: str
+    sign: Markup
+
+
+def styles(rows: Sequence[Row]) -> dict[str, Style]:
+    """A colour and a marker for each entrant but the ceilings; 36 pairs before one comes again."""
+    names = sorted({row.entrant for row in rows if row.reference != CEILING})
+    turns = len(PALETTE)
+    return {
+        name: Style(PALETTE[place % turns], MARKERS[(place + place // turns) % len(MARKERS)])
+        for place, name in enumerate(names)
+    }
+
+
+def legend(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Legend, ...]:
+    """What the signs stand for; hollow for an entrant that is sound nowhere."""
+    sound = {row.entrant for row in rows if is_sound(row.verdict)}
+    template = Markup('<svg class="sign" viewBox="0 0 26 14" aria-hidden="true">{}{}</svg>')
+    line = Markup('<line x1="1" y1="7" x2="25" y2="7" stroke="{}" stroke-width="1.5"/>')
+    return tuple(
+        Legend(
+            name, template.format(line.format(style.colour), _marker(style, 13, 7, name in sound))
+        )
+        for name, style in used.items()
+    )
+
+
+def figures(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Figure, ...]:
+    """Utility against target epsilon: a figure a size, a panel a dataset, largest size first."""
+    ceilings = [row for row in rows if row.reference == CEILING]
+    drawn = [row for row in rows if row.reference != CEILING]
+    found = []
+    for size in sorted({row.size for row in drawn}, key=size_order, reverse=True):
+        own = [row for row in drawn if row.size == size]
+        budgeted = sorted({(r.cohort, r.variant) for r in own if r.epsilons.target is not None})
+        panels = [_panel(cohort, variant, own, ceilings, used) for cohort, variant in budgeted]
+        present = tuple(panel for panel in panels if panel is not None)
+        if present:
+            found.append(Figure(size, present))
+    # Methods with a size of their own come after those that can be compared at equal size.
+    return tuple(sorted(found, key=lambda figure: figure.size == "own"))
+
+
+def ticks(low: float, high: float, wanted: int = 4) -> tuple[float, ...]:
+    """Round numbers within [low, high], about as many as wanted."""
+    step = 10.0 ** math.floor(math.log10((high - low) / wanted))
+    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= wanted + 1)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return tuple(round(place * step, 12) for place in range(first, last + 1))
+
+
+def _panel(
+    cohort: str,
+    variant: str,
+    rows: Sequence[Row],
+    references: Sequence[Row],
+    used: Mapping[str, Style],
+) -> Markup | None:
+    budgeted = [
+        row
+        for row in rows
+        if (row.cohort, row.variant) == (cohort, variant) and row.epsilons.target is not None
+    ]
+    split = budgeted[0].split
+    ceilings = [row for row in references if (row.cohort, row.split) == (cohort, split)]
+    flat = [
+        row
+        for row in rows
+        if (row.cohort, row.split) == (cohort, split) and row.epsilons.target is None
+    ]
+    measures = [
+        row.headline for row in (*budgeted, *ceilings, *flat) if _drawable(row.headline) is not None
+    ]
+    ends = [end for m in measures if m is not None for end in (m.value, m.low, m.high)]
+    heights = [end for end in ends if end is not None]
+    if not heights:
+        return None
+    vertical, y_ticks = _vertical(min(heights), max(heights))
+    targets = sorted({row.epsilons.target for row in budgeted if row.epsilons.target is not None})
+    horizontal = _horizontal(targets)
+    first = next(m for m in measures if m is not None)
+    name = f"{cohort} ({variant})" if variant else cohort
+    parts = [
+        Markup('<svg class="panel" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
+            _WIDTH, _HEIGHT, f"{first.metric} against target epsilon on {name}"
+        ),
+        Markup(
+            '<text class="head" x="{}" y="15">{} <tspan class="faint">{} {}</tspan></text>'
+        ).format(4, name, first.metric, show.arrow(first.direction)),
+        _axes(vertical, y_ticks, horizontal, targets),
+    ]
+    parts += [_ceiling(row, vertical) for row in ceilings]
+    parts += [_flat(row, used[row.entrant], vertical) for row in flat]
+    names = sorted({row.entrant for row in budgeted})
+    for place, entrant in enumerate(names):
+        shift = (place - (len(names) - 1) / 2) * _DODGE
+        own = sorted(
+            (row for row in budgeted if row.entrant == entrant),
+            key=lambda row: row.epsilons.target or 0.0,
+        )
+        parts.append(_series(own, used[entrant], horizontal, vertical, shift))
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)
+
+
+def _vertical(low: float, high: float) -> tuple[Callable[[float], float], tuple[float, ...]]:
+    scale = max(abs(low), abs(high), 1e-9)
+    margin = 0.08 * (high - low) if high - low > 1e-9 * scale else 0.05 * scale
+    low, high = low - margin, high + margin
+    span = _HEIGHT - _TOP - _BOTTOM
+
+    def place(value: float) -> float:
+        return _TOP + span * (high - value) / (high - low)
+
+    return place, ticks(low, high)
+
+
+def _horizontal(targets: Sequence[float]) -> Callable[[float], float]:
+    """Logarithmic, with room at both ends for points moved apart."""
+    low, high = math.log(targets[0]), math.log(targets[-1])
+    left, right = _LEFT + 28, _WIDTH - _RIGHT - 28
+
+    def place(epsilon: float) -> float:
+        if high == low:
+            return (left + right) / 2
+        return left + (right - left) * (math.log(epsilon) - low) / (high - low)
+
+    return place
+
+
+def _axes(
+    vertical: Callable[[float], float],
+    y_ticks: Sequence[float],
+    horizontal: Callable[[float], float],
+    targets: Sequence[float],
+) -> Markup:
+    grid = Markup(
+        '<line class="grid" x1="{0}" y1="{2:.1f}" x2="{1}" y2="{2:.1f}"/>'
+        '<text class="tick" x="{3}" y="{4:.1f}" text-anchor="end">{5}</text>'
+    )
+    tick = Markup(
+        '<line class="axis" x1="{0:.1f}" y1="{1}" x2="{0:.1f}" y2="{2}"/>'
+        '<text class="tick" x="{0:.1f}" y="{3}" text-anchor="middle">{4}</text>'
+    )
+    bottom = _HEIGHT - _BOTTOM
+    parts = [
+        grid.format(_LEFT, _WIDTH - _RIGHT, vertical(t), _LEFT - 5, vertical(t) + 3.5, f"{t:g}")
+        for t in y_ticks
+    ]
+    parts.append(
+        Markup('<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
+            _LEFT, bottom, _WIDTH - _RIGHT, bottom
+        )
+    )
+    parts += [
+        tick.format(horizontal(t), bottom, bottom + 4, bottom + 15, show.epsilon(t))
+        for t in targets
+    ]
+    parts.append(
+        Markup('<text class="tick" x="{}" y="{}" text-anchor="middle">target ε</text>').format(
+            (_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6
+        )
+    )
+    return Markup("").join(parts)
+
+
+def _series(
+    rows: Sequence[Row],
+    style: Style,
+    horizontal: Callable[[float], float],
+    vertical: Callable[[float], float],
+    shift: float,
+) -> Markup:
+    points, parts = [], []
+    for row in rows:
+        x = horizontal(row.epsilons.target or 1.0) + shift
+        measure = _drawable(row.headline)
+        if measure is None or measure.value is None:
+            parts.append(_missing(row, style, x))
+            continue
+        points.append(f"{x:.1f},{vertical(measure.value):.1f}")
+        parts.append(_point(row, measure, style, x, vertical))
+    line = Markup('<polyline points="{}" fill="none" stroke="{}" stroke-width="1.5"/>').format(
+        " ".join(points), style.colour
+    )
+    return line + Markup("").join(parts)
+
+
+def _point(
+    row: Row, measure: Measure, style: Style, x: float, vertical: Callable[[float], float]
+) -> Markup:
+    value = measure.value if measure.value is not None else math.nan
+    text = f"{row.entrant}, target ε {show.epsilon(row.epsilons.target)}: {show.number(value)} "
+    text += f"{show.interval(measure)} {row.verdict or 'no verdict'}"
+    whisker = Markup("")
+    if measure.low is not None and measure.high is not None:
+        whisker = Markup(
+            '<line x1="{0:.1f}" y1="{1:.1f}" x2="{0:.1f}" y2="{2:.1f}" stroke="{3}" '
+            'stroke-width="1.2" opacity="0.75"/>'
+        ).format(x, vertical(measure.low), vertical(measure.high), style.colour)
+    marker = _marker(style, x, vertical(value), is_sound(row.verdict))
+    return Markup("<g><title>{}</title>{}{}</g>").format(text, whisker, marker)
+
+
+def _missing(row: Row, style: Style, x: float) -> Markup:
+    """A method that has no value here still shows: a cross on the axis."""
+    why = "; ".join(problem.reason or problem.status for problem in row.problems)
+    if row.headline is not None:
+        why = why or "; ".join(row.headline.reasons)
+    y = _HEIGHT - _BOTTOM - 5
+    text = f"{row.entrant}, target ε {show.epsilon(row.epsilons.target)}: no value. {why}"
+    return Markup(
+        '<g><title>{0}</title><path d="M{1:.1f} {2:.1f}l6 6m0 -6l-6 6" stroke="{3}" '
+        'stroke-width="2" fill="none"/></g>'
+    ).format(text, x - 3, y - 3, style.colour)
+
+
+def _ceiling(row: Row, vertical: Callable[[float], float]) -> Markup:
+    measure = _drawable(row.headline)
+    if measure is None or measure.value is None:
+        return Markup("")
+    y = vertical(measure.value)
+    text = f"{row.entrant}: {show.number(measure.value)} {show.interval(measure)}"
+    return Markup(
+        '<g><title>{0}</title><line class="ceiling" x1="{1}" y1="{2:.1f}" x2="{3}" y2="{2:.1f}"/>'
+        '<text class="tick" x="{3}" y="{4:.1f}" text-anchor="end">{5}</text></g>'
+    ).format(text, _LEFT, y, _WIDTH - _RIGHT, y - 3, row.entrant)
+
+
+def _flat(row: Row, style: Style, vertical: Callable[[float], float]) -> Markup:
+    """A method without a budget: the same at every epsilon."""
+    measure = _drawable(row.headline)
+    if measure is None or measure.value is None:
+        return _missing(row, style, _WIDTH - _RIGHT - 6)
+    line = Markup(
+        '<line x1="{}" y1="{:.1f}" x2="{}" y2="{:.1f}" stroke="{}" stroke-dasharray="1 3"/>'
+    ).format(_LEFT, vertical(measure.value), _WIDTH - _RIGHT, vertical(measure.value), style.colour)
+    return line + _point(row, measure, style, _WIDTH - _RIGHT - 6, vertical)
+
+
+def _drawable(measure: Measure | None) -> Measure | None:
+    """None for what no axis can show."""
+    ends = (None, None, None) if measure is None else (measure.value, measure.low, measure.high)
+    shown = ends[0] is not None and all(end is None or abs(end) < 1e100 for end in ends)
+    return measure if shown else None
+
+
+def _marker(style: Style, x: float, y: float, filled: bool) -> Markup:
+    """Filled for a sound release, hollow for every other."""
+    shapes = {
+        "square": "M-3.4 -3.4h6.8v6.8h-6.8z",
+        "triangle": "M0 -4.4L4.2 3.4H-4.2z",
+        "diamond": "M0 -4.8L4.2 0L0 4.8L-4.2 0z",
+        "down": "M0 4.4L4.2 -3.4H-4.2z",
+        "cross": "M-1.5 -4.2h3v2.7h2.7v3h-2.7v2.7h-3v-2.7h-2.7v-3h2.7z",
+        "circle": "M-3.8 0a3.8 3.8 0 1 0 7.6 0a3.8 3.8 0 1 0 -7.6 0z",
+    }
+    return Markup(
+        '<path class="{}" d="{}" transform="translate({:.1f} {:.1f})" fill="{}" stroke="{}" '
+        'stroke-width="1.4"/>'
+    ).format(
+        "filled" if filled else "hollow",
+        shapes[style.marker],
+        x,
+        y,
+        style.colour,
+        style.colour,
+    )

@@ -1,0 +1,163 @@
+"""Parts of the data, and mechanisms of other libraries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bench.core.dataset import build_dataset
+from bench.core.encode import EncodedRows
+from bench.core.errors import BudgetExceededError, PrivacyContractError, UnknownNameError
+from bench.core.opening import open_private
+from bench.core.privacy import (
+    Budget,
+    Ledger,
+    PrivateData,
+    TrustedMechanism,
+    gaussian,
+)
+from bench.core.privacy.noise import NoiseSource, SeededNoise
+from bench.core.verdict import judge
+from tests.support.tables import ToyTable
+
+DATASET = build_dataset(ToyTable())
+BUDGET = Budget(1.0, 1e-5)
+
+
+def opened(
+    budget: Budget | None = None, seed: int = 0, noise: NoiseSource | None = None, **options: bool
+) -> tuple[PrivateData, Ledger]:
+    return open_private(
+        DATASET, budget, noise or SeededNoise(np.random.default_rng(seed)), **options
+    )
+
+
+def ones(rows: EncodedRows) -> np.ndarray:
+    return np.ones((len(rows), 1))
+
+
+class TestParts:
+    def test_parts_are_disjoint_and_cover_the_rows(self) -> None:
+        private, _ = opened()
+        for parts in (
+            private.partition("class"),
+            private.partition("client", parts=7),
+            private.partition(
+                lambda rows: np.where(rows.values[:, 0] > 0, "old", "young"),
+                ["old", "young"],
+                name="age band",
+            ),
+        ):
+            together = np.concatenate([part._rows.positions for part in parts.values()])
+            assert sorted(together) == sorted(DATASET.train.rows.positions)
+
+    def test_an_absent_class_is_an_empty_part_that_answers_noise(self) -> None:
+        from dataclasses import replace
+
+        from bench.core.dataset import Split
+
+        only = DATASET.train.rows.take(DATASET.train.rows.labels == 0)
+        dataset = replace(DATASET, train=Split(DATASET.train.frame, only))
+        private, ledger = open_private(dataset, None, SeededNoise(np.random.default_rng(0)))
+        part = private.partition("class")["1"]
+        assert len(part._rows) == 0 and part.counts.total == 120
+        answer = part.poisson_sum(lambda rows: rows.values, 1.0, 1.0, 0.5)
+        assert np.isfinite(answer).all() and np.abs(answer).max() > 0
+        assert len(ledger.entries) == 1
+
+    def test_asking_twice_is_one_partition(self) -> None:
+        private, ledger = opened()
+        for _ in range(2):
+            private.partition("class")["0"].gaussian_sum(ones, 1.0, 5.0)
+        assert sum(ledger.entries.values()) == 2 and len({e.path for e in ledger.entries}) == 1
+
+    def test_a_random_part_does_not_depend_on_other_rows(self) -> None:
+        """Adding a row leaves every other row in its part."""
+        private, _ = opened()
+        all_parts = private.partition("teacher", parts=4)
+        fewer = DATASET.train.rows.take(np.arange(1, len(DATASET.train)))
+        from bench.core.privacy.parts import row_parts
+
+        names = tuple(all_parts)
+        whole = row_parts(DATASET.train.rows, "teacher", names, 4)
+        assert np.array_equal(whole[1:], row_parts(fewer, "teacher", names, 4))
+
+    def test_models_are_updated_inside_and_only_summed_outside(self) -> None:
+        private, _ = opened()
+        models = private.fit_parts(private.partition("teacher", parts=3), lambda rows: len(rows))
+        models.update(lambda model, rows: model + len(rows))
+        total = private.partition_sum(models, lambda model: [model], 1e9, 1e-12)
+        assert total[0] == pytest.approx(2 * len(DATASET.train), abs=0.1)
+
+    def test_foreign_parts_are_refused(self) -> None:
+        private, _ = opened()
+        inner = private.partition("class")["0"].partition("teacher", parts=2)
+        with pytest.raises(PrivacyContractError, match="not parts"):
+            private.fit_parts(inner, len)
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda p: p.partition("site"),
+            lambda p: p.partition("colour"),
+            lambda p: p.partition(lambda rows: rows.labels),
+            lambda p: p.partition("client", parts=0),
+        ],
+    )
+    def test_unknown_partitions_are_refused(self, ask: Callable[[PrivateData], object]) -> None:
+        with pytest.raises(PrivacyContractError):
+            ask(opened()[0])
+
+
+class TestDelegate:
+    @staticmethod
+    def mechanism(versions: tuple[str, ...], plugin: str = "") -> TrustedMechanism:
+        return TrustedMechanism(
+            name="noisy-count",
+            library="numpy",
+            versions=versions,
+            event=lambda parameters: gaussian(parameters["noise"]),
+            run=lambda rows, encoder, rng, parameters: len(rows),
+            plugin=plugin,
+        )
+
+    def test_a_table_entry_is_sound_trusting_its_library(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from bench.core.privacy import trusted
+
+        entry = self.mechanism((np.__version__,))
+        monkeypatch.setattr(trusted, "TABLE", {"noisy-count": entry})
+        private, ledger = opened(BUDGET)
+        private.delegate("noisy-count", np.random.default_rng(0), noise=6.0)
+        judged = judge(BUDGET, None, ledger.proof())
+        assert judged.text == f"sound, trusting numpy {np.__version__}"
+
+    def test_an_unlisted_version_proves_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from bench.core.privacy import trusted
+
+        monkeypatch.setattr(trusted, "TABLE", {"noisy-count": self.mechanism(("0.0.1",))})
+        private, ledger = opened(BUDGET)
+        private.delegate("noisy-count", np.random.default_rng(0), noise=6.0)
+        proof = ledger.proof()
+        assert math.isinf(proof.epsilon) and "not among the versions" in proof.reasons[0]
+
+    def test_a_plugins_own_entry_names_the_plugin(self) -> None:
+        private, ledger = opened(BUDGET)
+        private.delegate(self.mechanism((), "my-plugin"), np.random.default_rng(0), noise=6.0)
+        assert judge(BUDGET, None, ledger.proof()).text == "sound, trusting my-plugin"
+        with pytest.raises(PrivacyContractError, match="must name the plugin"):
+            private.delegate(self.mechanism(()), np.random.default_rng(0), noise=6.0)
+
+    def test_over_budget_the_library_is_not_even_called(self) -> None:
+        private, ledger = opened(BUDGET)
+        with pytest.raises(BudgetExceededError):
+            private.delegate(self.mechanism((), "p"), np.random.default_rng(0), noise=0.5)
+        assert not ledger.entries
+
+    def test_unknown_names(self) -> None:
+        with pytest.raises(UnknownNameError):
+            opened()[0].delegate("nonsense", np.random.default_rng(0))

@@ -1,0 +1,23 @@
+"""Datasets that the tests of all metrics share. They are frozen: no test can change them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.core.dataset import Dataset, build_dataset
+from tests.support.tables import ToyImages, ToySurvival, ToyTable
+
+
+@pytest.fixture(scope="session")
+def table() -> Dataset:
+    return build_dataset(ToyTable())
+
+
+@pytest.fixture(scope="session")
+def cohort() -> Dataset:
+    return build_dataset(ToySurvival(rows=1500))
+
+
+@pytest.fixture(scope="session")
+def images() -> Dataset:
+    return build_dataset(ToyImages())

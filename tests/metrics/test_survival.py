@@ -1,0 +1,61 @@
+"""C-index of a release."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from lifelines.utils import concordance_index
+
+from bench.core.errors import NotComputable
+from bench.core.release import Release, Rows
+from bench.metrics.survival import AftConcordance, CoxConcordance
+from tests.metrics.helpers import Answers, evaluate, only
+
+METRICS = [(CoxConcordance, "risks-cox"), (AftConcordance, "risks-aft")]
+
+
+@pytest.mark.parametrize("metric, table", METRICS)
+def test_models_of_the_training_rows_rank_risk_and_lifelines_agrees(cohort, metric, table):
+    scores = metric().compute(evaluate(cohort, cohort.train))
+    value, low, high = only(scores)
+    assert 0.6 < low < value < high < 1.0
+    risks = scores.details[table]
+    frame = cohort.test.frame
+    assert value == pytest.approx(
+        concordance_index(frame["months"], -risks["risk"], frame["death"]), abs=1e-9
+    )
+    np.testing.assert_allclose(risks["time"], frame["months"], atol=1e-4)
+
+
+@pytest.mark.parametrize("metric, table", METRICS)
+def test_times_in_random_order_give_chance(cohort, metric, table):
+    rows = cohort.train.rows
+    order = np.random.default_rng(1).permutation(len(rows))
+    values = rows.values.copy()
+    values[:, -1] = values[order, -1]
+    release = Release(Rows(values, rows.labels[order]))
+    value, _, _ = only(metric().compute(evaluate(cohort, release)))
+    assert value < 0.6
+
+
+@pytest.mark.parametrize("metric, table", METRICS)
+def test_same_seed_same_scores(cohort, metric, table):
+    first, again = (only(metric().compute(evaluate(cohort, cohort.train, 3))) for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize("metric, table", METRICS)
+def test_a_release_without_events_has_no_score(cohort, metric, table):
+    rows = cohort.train.rows
+    with pytest.raises(NotComputable, match="no training row has the event"):
+        metric().compute(evaluate(cohort, Release(Rows(rows.values, 0 * rows.labels))))
+
+
+@pytest.mark.parametrize("metric, table", METRICS)
+def test_a_released_model_is_asked_directly(cohort, metric, table):
+    model = Answers(lambda values: values[:, 0])
+    value, _, _ = only(metric().compute(evaluate(cohort, Release(model=model))))
+    frame = cohort.test.frame
+    assert value == pytest.approx(
+        concordance_index(frame["months"], -frame["risk"], frame["death"]), abs=1e-4
+    )

@@ -1,0 +1,75 @@
+"""Runs GATS behind the kernel on tables with known rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.core.dataset import Dataset, DatasetSource, build_dataset
+from bench.core.encode import EncodedRows, Encoder
+from bench.core.method import Spec
+from bench.core.opening import open_private
+from bench.core.privacy import Ledger, PrivateData
+from bench.core.privacy.counts import Counts
+from bench.core.privacy.kernel import Vault
+from bench.core.privacy.noise import SeededNoise
+from bench.core.release import Release, Rows, check_release
+from bench.methods.gats import Gats
+from tests.support.tables import ToyTable
+
+AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
+"""Where the columns of the toy table sit once encoded."""
+
+
+def private_rows(
+    ages: Sequence[float],
+    markers: Sequence[float],
+    smokers: Sequence[int],
+    stages: Sequence[int],
+    labels: Sequence[int],
+) -> PrivateData:
+    """Rows of the toy table's schema, given as encoded values."""
+    values = np.zeros((len(labels), 6), dtype=np.float32)
+    values[:, AGE], values[:, MARKER], values[:, SMOKER] = ages, markers, smokers
+    values[np.arange(len(labels)), 3 + np.asarray(stages)] = 1.0
+    return behind_kernel(values, np.asarray(labels))
+
+
+def behind_kernel(
+    values: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.int64],
+    source: DatasetSource | None = None,
+) -> PrivateData:
+    encoder = Encoder((source or ToyTable()).declare().schema)
+    by_class = np.bincount(labels, minlength=len(encoder.schema.classes))
+    rows = EncodedRows(values, labels, np.zeros_like(labels), np.zeros(len(labels)))
+    counts = Counts(len(labels), tuple(int(count) for count in by_class))
+    vault = Vault(Ledger(), SeededNoise(np.random.default_rng(0)))
+    return PrivateData(rows, encoder, counts, vault, ())
+
+
+def make(private: PrivateData, ipc: int | None = 200, seed: int = 0, **parameters: Any) -> Release:
+    release = Gats(**parameters).synthesize(
+        private, Spec(private.task, ipc, None), np.random.default_rng(seed)
+    )
+    check_release(release, private.encoder)
+    return release
+
+
+def made(private: PrivateData, ipc: int | None = 200, seed: int = 0, **parameters: Any) -> Rows:
+    rows = make(private, ipc, seed, **parameters).rows
+    assert rows is not None
+    return rows
+
+
+@functools.cache
+def built(source: DatasetSource) -> Dataset:
+    return build_dataset(source)
+
+
+def opened(source: DatasetSource) -> tuple[PrivateData, Ledger]:
+    return open_private(built(source), None, SeededNoise(np.random.default_rng(0)))
