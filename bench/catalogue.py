@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,14 +77,20 @@ def _metrics() -> list[dict[str, Any]]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    """Plain aligned text: pipes well into grep."""
+    """Aligned text; on a terminal the last column is folded, in a pipe a row stays one line."""
     if not rows:
         return "none"
     heads = list(rows[0])
     cells = [[str(row[head]) for head in heads] for row in rows]
     widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
-    lines = [heads, ["-" * width for width in widths], *cells]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    indent = sum(widths[:-1]) + 2 * (len(heads) - 1)
+    if sys.stdout.isatty():
+        widths[-1] = max(30, shutil.get_terminal_size().columns - indent)
+    lines = []
+    for line in [heads, ["-" * width for width in widths], *cells]:
+        start = "".join(
+            f"{text.ljust(width)}  " for text, width in zip(line, widths[:-1], strict=False)
+        )
+        folded = textwrap.wrap(line[-1], widths[-1]) or [""]
+        lines += [f"{start}{folded[0]}".rstrip(), *(" " * indent + more for more in folded[1:])]
+    return "\n".join(lines)

@@ -64,7 +64,8 @@ class Tracker:
     def __init__(self, store: RunStore, uri: str | None, say: Callable[[str], None]) -> None:
         self._store = store
         self._uri = uri or default_uri(store.directory)
-        self._local = uri is None
+        # Without a server, MLflow would put artifacts below whatever folder we are called from.
+        self._local = self._uri.startswith("sqlite:")
         self._say = say
         self._client: MlflowClient | None = None
         self._experiment = ""
