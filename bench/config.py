@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import final
 
 from bench.core.errors import DataError
-
-DATA_VARIABLE = "BENCH_DATA"
+from bench.core.files import DATA_VARIABLE
 
 
 @final

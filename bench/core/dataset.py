@@ -17,6 +17,7 @@ import pandas as pd
 
 from bench.core.encode import EncodedRows, Encoder, category_codes
 from bench.core.errors import DataError, InputError, SchemaError
+from bench.core.obtain import Obtain, obtain_from_table
 from bench.core.privacy.counts import Counts
 from bench.core.schema import Schema, Task, read_toml, schema_from_table
 
@@ -45,11 +46,21 @@ class Declaration:
     source: str
     unit: str = "row"
     simulated: bool = False
+    stands_for: str = ""
+    """The closed dataset of a paper that this open or simulated one stands in for."""
+    extra: str = ""
+    """The extra of this distribution that brings the data, where it is not in the core."""
+    obtain: Obtain | None = None
+    """How to get the files, where they are not in an installed package."""
 
 
 def declaration_from_toml(path: Path) -> Declaration:
     """Read `datasets/<name>.toml`."""
-    table = read_toml(path)
+    return declaration_from_table(read_toml(path), str(path))
+
+
+def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
+    """A declaration from a parsed TOML file; sources with many like columns add them first."""
     try:
         counts = table["counts"]
         return Declaration(
@@ -62,9 +73,12 @@ def declaration_from_toml(path: Path) -> Declaration:
             source=table["source"],
             unit=table.get("unit", "row"),
             simulated=bool(table.get("simulated", False)),
+            stands_for=table.get("stands_for", ""),
+            extra=table.get("extra", ""),
+            obtain=obtain_from_table(table["obtain"]) if "obtain" in table else None,
         )
     except KeyError as missing:
-        raise SchemaError(f"{path}: lacks the key {missing}") from None
+        raise SchemaError(f"{where}: lacks the key {missing}") from None
 
 
 class DatasetSource(ABC):
@@ -77,8 +91,11 @@ class DatasetSource(ABC):
 
     def declare(self) -> Declaration:
         """Public facts, without touching a row."""
-        module = Path(inspect.getfile(type(self)))
-        return declaration_from_toml(module.with_suffix(".toml"))
+        return declaration_from_toml(self.toml_path())
+
+    def toml_path(self) -> Path:
+        """The TOML file beside the module of the plugin."""
+        return Path(inspect.getfile(type(self))).with_suffix(".toml")
 
     @abstractmethod
     def load(self) -> pd.DataFrame:
