@@ -27,22 +27,25 @@ _BINS = 50
 
 @final
 class ClosestRecord(Metric):
-    """Distances from real rows to the release, and exact copies among released rows."""
+    """Distances from real rows to the release, and exact copies among released rows.
+
+    * `dcr/median`, higher is further: median over training rows. A useless release is far too.
+    * `dcr/gap`, lower is better: median over control rows minus median over training rows, both
+      without records that occur more than once in the two. Above 0 the release is closer to rows
+      that it was made from than to fresh ones; differences below 0 are chance, not privacy.
+    * `dcr/copies`, lower is better: share of released rows that equal a training row in every
+      column, label and time included. Small tables of few categories have copies by chance.
+    """
 
     name: ClassVar[str] = "dcr"
     family: ClassVar[Family] = Family.PRIVACY
     direction: ClassVar[Direction] = Direction.HIGHER
     definition: ClassVar[str] = (
-        "DCR(r) is the distance from a real row r to the closest released row (fidelity paper, "
-        "section 4.2.1, equation 7), by the distance of section 3.1, equation 1, whose printed "
-        "numeric term is a similarity: one minus it. dcr/median: median over training rows; "
-        "higher is further, a useless release is far too. dcr/gap: median over control rows "
-        "minus median over training rows, both without records that occur more than once in "
-        "training and control rows together; lower is better, above 0 training rows are closer "
-        "than fresh ones, differences below 0 are chance. dcr/copies: share of released rows "
-        "that equal a training row in every column, label included; lower is better, but small "
-        "tables of few categories have copies by chance. Intervals: 1000 bootstrap resamples; "
-        "Clopper-Pearson for copies."
+        "Distance from a real row to the closest released row (fidelity paper, section 4.2.1, "
+        "equation 7, by the distance of section 3.1, equation 1, whose printed numeric term is a "
+        "similarity: one minus it): median over training rows, gap between the medians of control "
+        "and training rows (above 0 training rows are closer), and share of released rows that "
+        "copy a training row. Intervals: 1000 bootstrap resamples; Clopper-Pearson for copies."
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:

@@ -163,14 +163,23 @@ def test_aft_uses_censoring(cohort):
     assert np.median(predicted) > 1.15 * np.median(too_short)
 
 
-def test_aft_takes_times_that_were_clipped_to_zero(cohort):
+def test_aft_takes_times_that_were_clipped_to_zero_as_very_short_ones(cohort):
     train = cohort.train.rows
-    values = train.values.copy()
-    values[::4, -1] = -3.0  # below the public bound: decoded as 0 months
-    examples = Examples.of(cohort.encoder, values, train.labels)
-    assert (examples.times == 0).sum() == len(values[::4])
-    model = _models.fit_tree_survival(examples, 120, np.random.default_rng(0))
-    assert np.isfinite(model.predict(examples.features)).all()
+    below, short = train.values.copy(), train.values.copy()
+    below[::4, -1] = -3.0  # below the public bound: decoded as 0 months
+    short[::4, -1] = 2 * 0.12 / 120 - 1  # a thousandth of the public bound
+    clipped, floored = (
+        Examples.of(cohort.encoder, values, train.labels) for values in (below, short)
+    )
+    assert (clipped.times == 0).sum() == len(below[::4])
+    answers = [
+        _models.fit_tree_survival(examples, 120, np.random.default_rng(0)).predict(
+            examples.features
+        )
+        for examples in (clipped, floored)
+    ]
+    assert np.isfinite(answers[0]).all()
+    np.testing.assert_allclose(*answers, atol=1e-3)
 
 
 def test_models_are_trained_once_for_all_metrics(table, cohort):

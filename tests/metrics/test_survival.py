@@ -8,6 +8,7 @@ from lifelines.utils import concordance_index
 
 from bench.core.errors import NotComputable
 from bench.core.release import Release, Rows
+from bench.metrics import _bootstrap
 from bench.metrics.survival import AftConcordance, CoxConcordance
 from tests.metrics.helpers import Answers, evaluate, only
 
@@ -59,3 +60,17 @@ def test_a_released_model_is_asked_directly(cohort, metric, table):
     assert value == pytest.approx(
         concordance_index(frame["months"], -frame["risk"], frame["death"]), abs=1e-4
     )
+
+
+@pytest.mark.parametrize("metric, table", METRICS)
+def test_the_stored_risks_reproduce_the_interval(cohort, metric, table):
+    """Later paired tests need nothing but the table; rows are drawn without regard to events."""
+    evaluation = evaluate(cohort, cohort.train)
+    scores = metric().compute(evaluation)
+    risks = scores.details[table]
+    estimate = _bootstrap.bootstrap(
+        _bootstrap.concordance(risks["time"], risks["event"], risks["risk"]),
+        np.zeros(len(risks)),
+        evaluation.generator("bootstrap/survival"),
+    )
+    assert only(scores) == (estimate.value, *estimate.interval)
