@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from bench import __version__
+from bench.data_commands import data
 
 if TYPE_CHECKING:
     from bench.runner import RunSummary
@@ -173,6 +174,9 @@ def ui(directory: str, port: int) -> None:
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+main.add_command(data)
 
 
 if __name__ == "__main__":

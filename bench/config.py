@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from bench.core.data_folder import DATA_VARIABLE
 from bench.core.errors import DataError
-from bench.core.files import DATA_VARIABLE
 
 
 @final

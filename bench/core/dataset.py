@@ -101,6 +101,10 @@ class DatasetSource(ABC):
     def load(self) -> pd.DataFrame:
         """The whole table, in the units of the schema."""
 
+    def available(self) -> bool:
+        """False when a package that brings the data is not installed."""
+        return True
+
     def load_official_test(self) -> pd.DataFrame | None:
         """The official test rows, where the field uses fixed ones; `load` then gives the rest."""
         return None

@@ -194,7 +194,7 @@ def category_codes(
     column: Categorical,
 ) -> npt.NDArray[np.int64]:
     """Integer codes by the declared order; a value outside the declared categories is an error."""
-    text = series.map(_as_text) if series.dtype != object else series.map(str)
+    text = series.map(spell)
     codes = pd.Categorical(text, categories=list(column.categories)).codes.astype(np.int64)
     if (codes < 0).any():
         strange = sorted(set(text[codes < 0]))[:3]
@@ -205,8 +205,8 @@ def category_codes(
     return codes
 
 
-def _as_text(value: object) -> str:
-    """Spell 1.0 as "1": a table read back with missing values turns integers into floats."""
+def spell(value: object) -> str:
+    """A category as text. 1.0 is spelled "1": missing values turn integers into floats."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return str(value).strip()

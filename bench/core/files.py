@@ -7,7 +7,6 @@ import difflib
 import gzip
 import hashlib
 import io
-import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,17 +18,7 @@ import pandas as pd
 
 from bench.core.errors import DataError
 
-DATA_VARIABLE = "BENCH_DATA"
 _DAMAGED = (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error)
-
-
-def data_folder() -> Path:
-    """Where a user's data files are: $BENCH_DATA (set by `--data-dir`), or the cache folder."""
-    named = os.environ.get(DATA_VARIABLE)
-    if named:
-        return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "dp-release-bench" / "data"
 
 
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:
@@ -117,7 +106,7 @@ def read_csv(
                 "`iconv -f latin1 -t utf-8`"
             ) from None
         except pd.errors.ParserError as problem:
-            raise DataError(f"{path}: not a regular table ({problem})") from None
+            raise DataError(f"{path}: not a regular table ({str(problem).strip()})") from None
         except pd.errors.EmptyDataError:
             raise DataError(f"{path}: the file is empty") from None
     if frame.empty:

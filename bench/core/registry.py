@@ -14,8 +14,10 @@ import inspect
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bench.core.data_folder import data_folder
 from bench.core.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def method_names() -> tuple[str, ...]:
 
 def dataset_names() -> tuple[str, ...]:
     """Names of all datasets, without importing them."""
-    return tuple(sorted({*_files("datasets"), *_entry_points("datasets")}))
+    return tuple(sorted({*_files("datasets"), *_entry_points("datasets"), *own_tables()}))
 
 
 def metric_names() -> tuple[str, ...]:
@@ -52,6 +54,11 @@ def dataset_class(name: str) -> type[DatasetSource]:
     """The class of a dataset."""
     from bench.core.dataset import DatasetSource
 
+    own = own_tables()
+    if name in own:
+        from bench.core.own_table import own_table_class
+
+        return own_table_class(name, own[name])
     return _load("dataset", name, DatasetSource, dataset_names())
 
 
@@ -84,6 +91,12 @@ def _construct(kind: str, plugin: type[Plugin], parameters: Mapping[str, Any]) -
         return plugin(**parameters)
     except (TypeError, ValueError) as problem:
         raise InputError(f"{kind} {plugin.__name__}: {problem}") from None
+
+
+def own_tables() -> Mapping[str, Path]:
+    """TOML files of the user's own tables, by name: written by `bench data add`."""
+    folder = data_folder() / "own"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder.is_dir() else {}
 
 
 @functools.cache

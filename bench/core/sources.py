@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from bench.core.data_folder import data_folder
 from bench.core.dataset import DatasetSource
 from bench.core.errors import DataError
-from bench.core.files import data_folder, find_file, fingerprint, open_data
+from bench.core.files import find_file, fingerprint, open_data
 from bench.core.obtain import Obtain
 
 
