@@ -19,6 +19,7 @@ from bench.core.errors import BudgetExceededError, PrivacyContractError
 from bench.core.privacy import trusted
 from bench.core.privacy.accountant import Budget
 from bench.core.privacy.calibrate import smallest_noise
+from bench.core.privacy.clients import Clients
 from bench.core.privacy.counts import Counts
 from bench.core.privacy.events import (
     DpEvent,
@@ -30,7 +31,7 @@ from bench.core.privacy.events import (
 )
 from bench.core.privacy.ledger import Entry, Ledger, Path
 from bench.core.privacy.noise import NoiseSource
-from bench.core.privacy.parts import PartModels, part_names, row_parts
+from bench.core.privacy.parts import PartKey, PartModels, part_names, row_parts
 from bench.core.privacy.rowwise import RowFunction, check_positive, clipped_sum, evaluate
 from bench.core.schema import Schema, Task
 
@@ -262,7 +263,7 @@ class PrivateData:
 
     def partition(
         self,
-        key: str | Callable[[EncodedRows], Sequence[str]],
+        key: PartKey,
         public_keys: Sequence[str] | None = None,
         *,
         name: str = "",
@@ -271,12 +272,13 @@ class PrivateData:
         """Disjoint parts, accounted in parallel: a row pays in its own part only.
 
         `key` is "class", "site", a name with `parts=k` for k random parts fixed by the Dataset
-        ("client", "teacher", ...), or a row-wise function with a `name` and its `public_keys`.
+        ("teacher", ...), `Clients` with label skew, or a row-wise function with a `name` and its
+        `public_keys`.
         The parts follow the public keys, not the rows: an absent class is an empty part, whose
         answers are noise. Valid for add/remove adjacency.
         """
         names = part_names(self.schema, key, public_keys, parts)
-        label = name or (key if isinstance(key, str) else "")
+        label = name or (key if isinstance(key, str) else getattr(key, "label", ""))
         if not label:
             raise PrivacyContractError("a partition by a function needs a name for the ledger")
         if parts is not None:
@@ -284,12 +286,15 @@ class PrivateData:
         memory = (label, names)
         if memory not in self._parts:
             # Kept, so that asking twice for the same partition is one partition in the ledger.
-            codes = row_parts(self._rows, key, names, parts)
+            classes = self.schema.classes
+            codes = row_parts(self._rows, key, names, parts, len(classes))
             self._parts[memory] = {
                 part: PrivateData(
                     self._rows.take(codes == code),
                     self.encoder,
-                    self.counts.part(label, part, self.schema.classes, len(names)),
+                    key.part_counts(self.counts, code)
+                    if isinstance(key, Clients)
+                    else self.counts.part(label, part, classes, len(names)),
                     self._vault,
                     (*self._path, (label, part)),
                 )

@@ -10,15 +10,18 @@ import numpy.typing as npt
 
 from bench.core.encode import EncodedRows
 from bench.core.errors import PrivacyContractError
+from bench.core.privacy.clients import Clients
 from bench.core.schema import Schema
 
-PartKey = str | Callable[[EncodedRows], Sequence[str]]
+PartKey = str | Clients | Callable[[EncodedRows], Sequence[str]]
 
 
 def part_names(
     schema: Schema, key: PartKey, public_keys: Sequence[str] | None, parts: int | None
 ) -> tuple[str, ...]:
     """Names of all parts, from public knowledge alone."""
+    if isinstance(key, Clients):
+        return key.names
     if parts is not None:
         if not isinstance(key, str) or parts < 1:
             raise PrivacyContractError("random parts need a name and a positive number of parts")
@@ -40,9 +43,11 @@ def part_names(
 
 
 def row_parts(
-    rows: EncodedRows, key: PartKey, names: tuple[str, ...], parts: int | None
+    rows: EncodedRows, key: PartKey, names: tuple[str, ...], parts: int | None, classes: int = 0
 ) -> npt.NDArray[np.int64]:
     """Part number of every row; -1 for a row whose key is not public: it lies in no part."""
+    if isinstance(key, Clients):
+        return key.assign(rows, classes)
     if parts is not None:
         # The position is the Dataset's, drawn for each row before neighbours are defined.
         return np.minimum((rows.positions * parts).astype(np.int64), parts - 1)
