@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 # absolute paths, so that a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
-.PHONY: help env quick full test slow lint format types imports docs benchmarks clean
+.PHONY: help env quick full test slow lint format types imports cards docs benchmarks clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -88,6 +88,9 @@ types: $(STAMP) ## types, on the installed wheel
 
 imports: $(STAMP) ## direction of imports, on the installed wheel
 	.ci/with_wheel.sh imports
+
+cards: $(STAMP) ## the dataset cards of the documentation, from the plugins
+	$(BIN)/python -m bench.dataset_cards docs/datasets/cards.md
 
 docs: $(STAMP) ## documentation, into build/docs
 	$(BIN)/mkdocs build --strict --quiet

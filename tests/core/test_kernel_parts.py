@@ -74,6 +74,23 @@ class TestParts:
             private.partition("class")["0"].gaussian_sum(ones, 1.0, 5.0)
         assert sum(ledger.entries.values()) == 2 and len({e.path for e in ledger.entries}) == 1
 
+    def test_two_partitions_cannot_share_a_name(self) -> None:
+        """A row could lie in part "x" of one and "y" of the other and pay for one only."""
+        private, _ = opened()
+
+        def halves(rows: EncodedRows) -> list[str]:
+            return ["x" if value > 0 else "y" for value in rows.values[:, 0]]
+
+        def other(rows: EncodedRows) -> list[str]:
+            return ["x" if value > 0 else "y" for value in rows.values[:, 1]]
+
+        private.partition(halves, ["x", "y"], name="half")
+        private.partition(halves, ["x", "y"], name="half")
+        for key, name in ((other, "half"), (halves, "class")):
+            private.partition("class")
+            with pytest.raises(PrivacyContractError, match="already called"):
+                private.partition(key, ["x", "y"], name=name)
+
     def test_a_random_part_does_not_depend_on_other_rows(self) -> None:
         """Adding a row leaves every other row in its part."""
         private, _ = opened()

@@ -83,7 +83,7 @@ class PrivateData:
         self._rows = rows
         self._vault = vault
         self._path = path
-        self._parts: dict[tuple[str, tuple[str, ...]], dict[str, PrivateData]] = {}
+        self._partitions: dict[str, tuple[PartKey, tuple[str, ...], dict[str, PrivateData]]] = {}
         self.encoder = encoder
         self.counts = counts
         self.validation = validation
@@ -283,12 +283,11 @@ class PrivateData:
             raise PrivacyContractError("a partition by a function needs a name for the ledger")
         if parts is not None:
             label = f"{label}/{parts}"
-        memory = (label, names)
-        if memory not in self._parts:
-            # Kept, so that asking twice for the same partition is one partition in the ledger.
+        known = self._partitions.get(label)
+        if known is None:
             classes = self.schema.classes
             codes = row_parts(self._rows, key, names, parts, len(classes))
-            self._parts[memory] = {
+            pieces = {
                 part: PrivateData(
                     self._rows.take(codes == code),
                     self.encoder,
@@ -300,7 +299,14 @@ class PrivateData:
                 )
                 for code, part in enumerate(names)
             }
-        return self._parts[memory]
+            known = self._partitions[label] = (key, names, pieces)
+        elif known[:2] != (key, names):
+            # Parts of one partition are accounted in parallel. Two partitions under one name would
+            # let a row lie in a part of each and pay for one only.
+            raise PrivacyContractError(
+                f"another partition is already called {label!r}; give this one its own name"
+            )
+        return known[2]
 
     def fit_parts(
         self, parts: Mapping[str, PrivateData], fit: Callable[[EncodedRows], Any]
