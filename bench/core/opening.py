@@ -49,6 +49,7 @@ def open_private(
     )
     if private_counts and budget is not None:
         private.counts = _bought_counts(private, dataset, COUNTS_SHARE * budget.epsilon)
+        validation.counts = private.counts  # the declared ones are not to be used at all
     return private, ledger
 
 
