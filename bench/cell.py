@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import math
 import time
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+import numpy as np
 import pandas as pd
 
 from bench import keys
@@ -18,7 +20,7 @@ from bench.core import registry
 from bench.core.dataset import Dataset, Split
 from bench.core.errors import BenchError, NotApplicable, NotComputable
 from bench.core.method import Spec
-from bench.core.metric import Evaluation, Metric, Score, Scores
+from bench.core.metric import Evaluation, Metric, Refit, Score, Scores
 from bench.core.opening import open_private
 from bench.core.privacy.accountant import ADJACENCY, Budget
 from bench.core.privacy.ledger import Ledger
@@ -83,7 +85,7 @@ def run_cell(
 def _fit(cell: Cell, key: str, dataset: Dataset, row: CellRow) -> tuple[CellRow, Release]:
     budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
     started = time.perf_counter()
-    release, ledger = _synthesize(cell, key, dataset, repetition=0)
+    release, ledger = _synthesize(cell, key, dataset)
     seconds = time.perf_counter() - started
     proof = ledger.proof()
     judgement = judge(budget, release.claim, proof)
@@ -103,18 +105,24 @@ def _fit(cell: Cell, key: str, dataset: Dataset, row: CellRow) -> tuple[CellRow,
     return row, replace(release, ledger=ledger)
 
 
-def _synthesize(cell: Cell, key: str, dataset: Dataset, repetition: int) -> tuple[Release, Ledger]:
+def _synthesize(
+    cell: Cell, key: str, dataset: Dataset, purpose: str = ""
+) -> tuple[Release, Ledger]:
     method = registry.build_method(cell.method.name, dict(cell.method.parameters))
     budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
-    suffix = f"/{repetition}" if repetition else ""
     noise: NoiseSource = (
-        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(key, f"noise{suffix}"))
+        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(key, f"noise{purpose}"))
     )
     private, ledger = open_private(
-        dataset, budget, noise, delta=cell.delta, private_counts=cell.private_counts
+        dataset,
+        budget,
+        noise,
+        delta=cell.delta,
+        private_counts=cell.private_counts,
+        public_entropy=int(keys.generator(key, f"parts{purpose}").integers(2**63)),
     )
     spec = Spec(dataset.task, cell.ipc, budget)
-    release = method.synthesize(private, spec, keys.generator(key, f"public{suffix}"))
+    release = method.synthesize(private, spec, keys.generator(key, f"public{purpose}"))
     check_release(release, dataset.encoder)
     return release, ledger
 
@@ -135,12 +143,15 @@ def _score(
     problems: list[str] = []
     log = ""
 
-    def refit(train: pd.DataFrame, repetition: int) -> Release:
-        # Drawn in row order, so that rows appended by a metric leave the others in their parts.
-        positions = keys.generator(key, "refit positions").random(len(train))
-        rows, _ = dataset.encoder.encode(train, positions)
-        changed = replace(dataset, train=Split(train, rows))
-        return _synthesize(cell, key, changed, repetition + 1)[0]
+    def refit_for(metric: str) -> Refit:
+        def refit(train: pd.DataFrame, repetition: int) -> Release:
+            changed, digest = _changed(dataset, train, key)
+            # Noise of its own for every metric, repetition and table: two neighbours refitted with
+            # the same noise would differ by exactly one row.
+            purpose = f"/{metric}/{repetition}/{digest}"
+            return _synthesize(cell, key, changed, purpose)[0]
+
+        return refit
 
     for name in metrics:
         metric = registry.metric(name)
@@ -150,7 +161,7 @@ def _score(
             computed = (
                 metric.compute(evaluation)
                 if isinstance(metric, Metric)
-                else metric.compute(evaluation, refit)
+                else metric.compute(evaluation, refit_for(name))
             )
         except NotComputable as reason:
             computed = Scores((_absent(metric, str(reason)),))
@@ -162,6 +173,30 @@ def _score(
         scores += [_score_row(key, score) for score in computed.scores]
         details.update(computed.details)
     return tuple(scores), details, problems, log
+
+
+def _changed(dataset: Dataset, train: pd.DataFrame, key: str) -> tuple[Dataset, str]:
+    """The dataset with another training table. Rows keep their fixed position by their index.
+
+    A metric that adds rows gives them index values of their own.
+    """
+    index = train.index.to_numpy()
+    if len(set(index)) != len(index):
+        raise BenchError("a training table for a refit needs a unique index")
+    known = dataset.train.rows.positions
+    positions = np.array(
+        [
+            known[label] if 0 <= label < len(known) else _position(key, label)
+            for label in index.tolist()
+        ]
+    )
+    rows, _ = dataset.encoder.encode(train.reset_index(drop=True), positions)
+    digest = hashlib.sha256(pd.util.hash_pandas_object(train).to_numpy().tobytes()).hexdigest()
+    return replace(dataset, train=Split(train, rows)), digest
+
+
+def _position(key: str, label: object) -> float:
+    return float(keys.generator(key, f"position/{label}").random())
 
 
 def _absent(metric: Any, reason: str) -> Score:
@@ -189,7 +224,7 @@ def _score_row(key: str, score: Score) -> ScoreRow:
 def blank_row(cell: Cell, key: str, dataset: Dataset | None, fingerprint: str = "") -> CellRow:
     """The row of a cell before anything has happened."""
     warnings = []
-    total = dataset.counts.total if dataset else 0
+    total = dataset.counts.total if dataset and not cell.private_counts else 0
     if cell.epsilon is not None and total and cell.delta > 1 / (10 * total):
         warnings.append(f"delta {cell.delta:g} is above 1/(10 n) = {1 / (10 * total):.2g}")
     return CellRow(

@@ -19,7 +19,7 @@ import numpy as np
 from bench.core import registry
 from bench.grid import Cell
 
-KERNEL_FORM = 1
+KERNEL_FORM = 2
 """Raise when the kernel or the contracts change what a method produces: all cells refit."""
 
 _PRIVATE_IMPORT = re.compile(

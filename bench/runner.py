@@ -158,6 +158,9 @@ def _plan(
             if release is not None:
                 jobs.append(_Job(cell, key, Outcome(row, scores, release)))
                 continue
+            if row.rows_released is None and row.status == Status.OK.value:
+                cached += 1  # a model release is not stored and so cannot be scored again
+                continue
         if cell.secure_noise and cell.epsilon is not None and key in charged:
             reason = (
                 "an earlier attempt with secure noise was charged and did not finish; its budget "

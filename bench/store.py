@@ -93,6 +93,7 @@ class RunStore:
         else:
             self.write_manifest({})
         self.finished = read_journal(directory / "journal.jsonl", repair=True)
+        _cut_torn_line(directory / "charges.jsonl")
         self._journal = (directory / "journal.jsonl").open("ab")
 
     def close(self) -> None:
@@ -140,8 +141,11 @@ class RunStore:
         path = self.directory / "charges.jsonl"
         if not path.exists():
             return set()
-        # A torn line was never acted upon: the charge is written before the cell is started.
-        return {line["key"] for line in _json_lines(path.read_bytes())[0]}
+        content = path.read_bytes()
+        lines, whole = _json_lines(content)
+        if whole < len(content):
+            raise StoreError(f"{path}: a line in the middle is damaged; charges may be lost")
+        return {line["key"] for line in lines}
 
     def compact(self) -> None:
         """Write the two tables from everything finished so far."""
@@ -223,16 +227,24 @@ def read_journal(
     """Finished cells by key, the last word on each. With `repair` a torn last line is cut off."""
     if not path.exists():
         return {}
-    content = path.read_bytes()
-    documents, whole = _json_lines(content)
-    if repair and whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)
+    if repair:
+        _cut_torn_line(path)
+    documents, _ = _json_lines(path.read_bytes())
     finished = {}
     for document in documents:
         row = _record(CellRow, document["cell"])
         finished[row.key] = (row, tuple(_record(ScoreRow, score) for score in document["scores"]))
     return finished
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Cut off what a killed process left of its last line: it was never acted upon."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
 
 
 def _json_lines(content: bytes) -> tuple[list[Any], int]:

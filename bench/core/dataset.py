@@ -144,6 +144,8 @@ class Dataset:
     test: Split
     counts: Counts
     """Public by declaration: training rows, also by class and by site."""
+    validation_counts: Counts
+    """The same of the validation rows."""
     fingerprint: str
     clipped: Mapping[str, int]
     """How many values lay outside the public bounds: a raw look, for the evaluator only."""
@@ -197,7 +199,8 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
         parameters=source.parameters(),
         encoder=encoder,
         **splits,
-        counts=_training_counts(declaration, preset, official is not None),
+        counts=_declared_counts(declaration, preset, official is not None, "train"),
+        validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
         fingerprint=_fingerprint(source, preset, split_seed, frame, official),
         clipped=clipped,
     )
@@ -243,19 +246,21 @@ def _strata(frame: pd.DataFrame, schema: Schema) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _training_counts(declaration: Declaration, preset: str, official_test: bool) -> Counts:
-    def training(rows: int) -> int:
-        return split_sizes(rows, preset, official_test)["train"]
+def _declared_counts(
+    declaration: Declaration, preset: str, official_test: bool, split: str
+) -> Counts:
+    def share(rows: int) -> int:
+        return split_sizes(rows, preset, official_test)[split]
 
     if declaration.by_site_class:
         by_site_class = {
-            site: tuple(training(rows) for rows in by_class)
+            site: tuple(share(rows) for rows in by_class)
             for site, by_class in declaration.by_site_class.items()
         }
         by_class = tuple(sum(column) for column in zip(*by_site_class.values(), strict=True))
         by_site = {site: sum(counts) for site, counts in by_site_class.items()}
         return Counts(sum(by_class), by_class, by_site, by_site_class)
-    by_class = tuple(training(rows) for rows in declaration.by_class)
+    by_class = tuple(share(rows) for rows in declaration.by_class)
     return Counts(sum(by_class), by_class)
 
 

@@ -36,6 +36,11 @@ class EncodedRows:
     positions: Floats
     """One fixed uniform number a row, drawn by the Dataset: random parts are cut along it."""
 
+    def __post_init__(self) -> None:
+        # A row function that writes in place would change the data of every later call.
+        for array in (self.values, self.labels, self.sites, self.positions):
+            array.setflags(write=False)
+
     def __len__(self) -> int:
         return len(self.labels)
 

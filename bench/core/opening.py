@@ -26,16 +26,17 @@ def open_private(
     delta: float = 1e-5,
     private_counts: bool = False,
     check_rows: bool = False,
+    public_entropy: int = 0,
 ) -> tuple[PrivateData, Ledger]:
     """Training and validation rows behind one ledger. Control and test rows are left out."""
     ledger = Ledger(budget=budget, delta=delta, unit=dataset.declaration.unit)
-    vault = Vault(ledger, noise, check_rows)
+    vault = Vault(ledger, noise, check_rows, public_entropy)
     if dataset.schema.inferred:
         ledger.add(Entry((), non_private(), reason="bounds and categories were read off the rows"))
     validation = PrivateData(
         dataset.validation.rows,
         dataset.encoder,
-        dataset.counts,
+        dataset.validation_counts,
         vault,
         (("split", "validation"),),
     )
@@ -48,8 +49,9 @@ def open_private(
         validation,
     )
     if private_counts and budget is not None:
-        private.counts = _bought_counts(private, dataset, COUNTS_SHARE * budget.epsilon)
-        validation.counts = private.counts  # the declared ones are not to be used at all
+        # Train and validation are disjoint parts: the second histogram costs nothing more.
+        for part in (private, validation):
+            part.counts = _bought_counts(part, dataset, COUNTS_SHARE * budget.epsilon)
     return private, ledger
 
 

@@ -6,14 +6,25 @@ import json
 import math
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from typing import final
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bench import keys
 from bench.cell import Outcome, run_cell
 from bench.core import registry
 from bench.core.dataset import Dataset, build_dataset
+from bench.core.metric import (
+    Direction,
+    Evaluation,
+    Family,
+    Refit,
+    RefitMetric,
+    Score,
+    Scores,
+)
 from bench.grid import Cell, Entry
 from tests.support.tables import ToyTable
 
@@ -160,3 +171,48 @@ def test_a_failing_metric_keeps_the_release(monkeypatch: pytest.MonkeyPatch) -> 
     outcome = run(cell("ldpdc"))
     assert outcome.row.status == "error" and "metric ks: RuntimeError" in outcome.row.reason
     assert outcome.release is not None and outcome.scores[0].value is None
+
+
+@final
+class RefitProbe(RefitMetric):
+    """Refits on the training table, twice on the same, and without one row."""
+
+    name = "refit-probe"
+    family = Family.PRIVACY
+    direction = Direction.NEUTRAL
+    definition = "Differences between refits on neighbouring tables."
+
+    def compute(self, evaluation: Evaluation, refit: Refit) -> Scores:
+        train = evaluation.dataset.train.frame
+
+        def values(table: pd.DataFrame, repetition: int) -> np.ndarray:
+            rows = refit(table, repetition).rows
+            assert rows is not None
+            return rows.values
+
+        same = np.abs(values(train, 0) - values(train, 0)).max()
+        repeated = np.abs(values(train, 0) - values(train, 1)).max()
+        neighbour = np.abs(values(train, 0) - values(train.drop(index=3), 0)).max()
+        released = np.abs(values(train, 0) - evaluation.rows.values).max()
+        return Scores(
+            tuple(
+                Score(name, float(value), None, None, self.direction, self.family)
+                for name, value in zip(
+                    ("same", "repeated", "neighbour", "released"),
+                    (same, repeated, neighbour, released),
+                    strict=True,
+                )
+            )
+        )
+
+
+def test_refits_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With shared noise two neighbours would differ by exactly one row, and audits would lie."""
+    monkeypatch.setattr(registry, "_metrics", lambda: {"refit-probe": RefitProbe})
+    asked = cell("ldpdc")
+    key = keys.cell_key(asked, DATASET.fingerprint)
+    outcome = run_cell(asked, key, DATASET, ("refit-probe",))
+    assert outcome.row.status == "ok", outcome.row.log_tail
+    found = {score.metric: score.value or 0.0 for score in outcome.scores}
+    assert found["same"] == 0.0
+    assert min(found["repeated"], found["neighbour"], found["released"]) > 0.5, found

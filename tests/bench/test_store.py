@@ -135,3 +135,16 @@ def test_charges_outlive_the_process(tmp_path: Path) -> None:
         store.charge("abc")
     with RunStore(tmp_path) as store:
         assert store.charged() == {"abc"}
+
+
+def test_a_torn_charge_does_not_hide_later_ones(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.charge("a")
+    path = tmp_path / "charges.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"key": "b')
+    with RunStore(tmp_path) as store:
+        store.charge("c")
+        assert store.charged() == {"a", "c"}
+    path.write_bytes(b"nonsense\n" + path.read_bytes())
+    with RunStore(tmp_path) as store, pytest.raises(StoreError, match="damaged"):
+        store.charged()

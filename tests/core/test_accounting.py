@@ -8,7 +8,7 @@ from dp_accounting import dp_event
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from bench.core.errors import InputError
+from bench.core.errors import InputError, PrivacyContractError
 from bench.core.privacy import accountant
 from bench.core.privacy.accountant import Budget, canonical, pld_epsilon, rdp_epsilon
 from bench.core.privacy.events import gaussian, laplace, sampled_gaussian
@@ -139,7 +139,7 @@ def test_unsupported_and_raw_events_prove_nothing() -> None:
     raw = Ledger(delta=DELTA)
     raw.add(Entry((), dp_event.NonPrivateDpEvent(), reason="because"))
     assert raw.proof().reasons == ("because",)
-    assert raw.proof(ignore_raw=True).epsilon == 0.0
+    assert raw.spent()[0] == 0.0
 
 
 def test_adaptive_entries_are_accounted_by_rdp_at_one_fixed_order() -> None:
@@ -152,10 +152,15 @@ def test_adaptive_entries_are_accounted_by_rdp_at_one_fixed_order() -> None:
     # RDP of a Gaussian at order a is a / (2 sigma^2); Proposition 12 of Canonne et al. 2020.
     rdp = 3 * order / (2 * 36)
     expected = rdp + math.log1p(-1 / order) - (math.log(DELTA) + math.log(order)) / (order - 1)
-    proof = adaptive.proof()
-    assert proof.epsilon == pytest.approx(expected, rel=1e-6)
-    assert proof.epsilon >= fixed.proof().epsilon
-    assert "adaptive" in proof.accountant
+    assert adaptive.spent()[0] == pytest.approx(expected, rel=1e-6)
+    assert adaptive.spent()[0] >= fixed.spent()[0]
+    assert "adaptive" in adaptive.proof().accountant
+    # A filter proves its budget, not the part of it that happened to be spent.
+    assert adaptive.proof().epsilon == 2.0
+    unbounded = Ledger(delta=DELTA)
+    unbounded.add(Entry((), event, adaptive=True))
+    assert math.isinf(unbounded.proof().epsilon)
+    assert "without a budget" in unbounded.proof().reasons[0]
 
 
 def test_order_of_the_filter_is_near_the_best_one_for_a_gaussian() -> None:
@@ -181,3 +186,76 @@ def test_absl_warnings_do_not_reach_the_user(caplog: pytest.LogCaptureFixture) -
     rdp_epsilon.cache_clear()
     rdp_epsilon(world, DELTA)
     assert not [record for record in caplog.records if record.name == "absl"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        gaussian(math.nan),
+        gaussian(0.0),
+        gaussian(1e-160),
+        gaussian(-1.0),
+        gaussian(math.inf),
+        laplace(math.nan),
+        dp_event.ZCDpEvent(math.nan),
+        dp_event.ZCDpEvent(-1.0),
+        dp_event.PoissonSampledDpEvent(0.5, gaussian(math.nan)),
+        dp_event.PoissonSampledDpEvent(1.5, gaussian(1.0)),
+        dp_event.PoissonSampledDpEvent(math.nan, gaussian(1.0)),
+        dp_event.ComposedDpEvent([gaussian(1.0), gaussian(math.nan)]),
+    ],
+    ids=str,
+)
+def test_unusable_parameters_never_become_an_epsilon_of_zero(event: dp_event.DpEvent) -> None:
+    with pytest.raises(PrivacyContractError):
+        Ledger(delta=DELTA).add(Entry((), event))
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+def test_a_ledger_only_grows_by_whole_events(count: object) -> None:
+    with pytest.raises(PrivacyContractError, match="whole number of times"):
+        Ledger(delta=DELTA).add(Entry((), gaussian(1.0)), count)  # type: ignore[arg-type]
+
+
+def test_almost_no_noise_is_refused_without_gigabytes() -> None:
+    ledger = Ledger(Budget(1.0, DELTA))
+    ledger.add(Entry((), gaussian(1e-3)))
+    assert ledger.spent()[0] > 1e5
+
+
+def test_composed_events_are_taken_apart() -> None:
+    ledger, plain = Ledger(delta=DELTA), Ledger(delta=DELTA)
+    inner = dp_event.ComposedDpEvent([gaussian(3.0), dp_event.SelfComposedDpEvent(laplace(9.0), 2)])
+    ledger.add(Entry((), inner), 2)
+    plain.add(Entry((), gaussian(3.0)), 2)
+    plain.add(Entry((), laplace(9.0)), 4)
+    assert ledger.entries == plain.entries
+    assert Ledger.from_json(ledger.to_json()).proof() == plain.proof()
+
+
+def test_too_many_combinations_of_parts_prove_nothing() -> None:
+    """Cutting the list of worlds short would drop the worst one."""
+    ledger = Ledger(delta=DELTA)
+    for number in range(150):
+        for key in ("a", "b"):
+            ledger.add(Entry(((key, str(number)),), gaussian(10.0 - number / 16)))
+    proof = ledger.proof()
+    assert math.isinf(proof.epsilon) and proof.reasons
+
+
+def test_an_edited_order_or_count_is_refused() -> None:
+    import json
+
+    ledger = Ledger(Budget(2.0, DELTA))
+    ledger.add(Entry((), gaussian(6.0), adaptive=True), 3)
+    document = json.loads(ledger.to_json())
+    for change in ({"order": 15.0}, {"entries": [{**document["entries"][0], "count": -2}]}):
+        with pytest.raises(InputError, match="not a ledger"):
+            Ledger.from_json(json.dumps({**document, **change}))
+
+
+@pytest.mark.parametrize("epsilon", [0.005, 0.05, 1.0, 20.0])
+def test_the_adaptive_order_serves_small_and_large_targets(epsilon: float) -> None:
+    order = accountant.adaptive_order(Budget(epsilon, DELTA))
+    assert order == int(order) >= 2
+    assert rdp_epsilon(canonical([(gaussian(1e6), 1)]), DELTA, order) < epsilon

@@ -17,15 +17,17 @@ ROWS = DATASET.train.rows
 
 def test_every_row_has_one_client_that_no_other_row_decides() -> None:
     clients = Clients(10, 0.5)
-    assigned = clients.assign(ROWS, 2)
+    assigned = clients.assign(ROWS.labels, ROWS.positions, 2)
     assert assigned.min() >= 0 and assigned.max() <= 9
     some = np.arange(0, len(ROWS), 7)
-    assert np.array_equal(clients.assign(ROWS.take(some), 2), assigned[some])
+    assert np.array_equal(
+        clients.assign(ROWS.labels[some], ROWS.positions[some], 2), assigned[some]
+    )
 
 
 def test_sizes_follow_the_public_shares() -> None:
     clients = Clients(5, 1.0, seed=3)
-    assigned = clients.assign(ROWS, 2)
+    assigned = clients.assign(ROWS.labels, ROWS.positions, 2)
     for client in range(5):
         actual = np.bincount(ROWS.labels[assigned == client], minlength=2)
         declared = clients.part_counts(DATASET.counts, client).by_class

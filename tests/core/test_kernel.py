@@ -70,7 +70,7 @@ class TestNoiseHasTheRecordedScale:
 
     def test_partition_sum_has_twice_the_clip_as_sensitivity(self) -> None:
         private, ledger = opened()
-        models = private.fit_parts(private.partition("teacher", parts=5), len)
+        models = private.fit_parts(private.partition("teacher", parts=5), lambda rows, _: len(rows))
         answer = private.partition_sum(models, lambda _: np.zeros(20_000), 1.5, 2.0)
         assert np.std(answer) == pytest.approx(2 * 1.5 * 2.0, rel=0.03)
         assert [entry.event for entry in ledger.entries] == [gaussian(2.0)]
@@ -243,6 +243,28 @@ class TestBudget:
 
 
 class TestContractOfRowFunctions:
+    def test_a_width_that_depends_on_the_rows_is_caught(self) -> None:
+        private, _ = opened(check_rows=True)
+        with pytest.raises((PrivacyContractError, ValueError)):
+            private.gaussian_sum(lambda rows: np.eye(rows.labels.max() + 1)[rows.labels], 1.0, 1.0)
+
+    def test_rows_cannot_be_changed_in_place(self) -> None:
+        private, _ = opened()
+
+        def vandal(rows: EncodedRows) -> np.ndarray:
+            rows.values[:] = 0
+            return rows.values
+
+        with pytest.raises(ValueError, match="read-only"):
+            private.gaussian_sum(vandal, 1.0, 1.0)
+
+    def test_the_noise_scale_does_not_follow_a_small_number_type(self) -> None:
+        private, _ = opened()
+        answer = private.gaussian_sum(
+            lambda rows: np.zeros((len(rows), 5000)), np.int8(100), np.int8(2)
+        )
+        assert np.std(answer) == pytest.approx(200, rel=0.05)
+
     def test_a_function_that_mixes_rows_is_caught(self) -> None:
         private, _ = opened(check_rows=True)
         with pytest.raises(PrivacyContractError, match="row by row"):
@@ -251,7 +273,7 @@ class TestContractOfRowFunctions:
 
     @pytest.mark.parametrize("wrong", [lambda rows: rows.labels, lambda rows: rows.values[:-1]])
     def test_shape_is_one_vector_a_row(self, wrong: Callable[[EncodedRows], np.ndarray]) -> None:
-        with pytest.raises(PrivacyContractError, match="one vector a row"):
+        with pytest.raises(PrivacyContractError, match="one vector a"):
             opened()[0].gaussian_sum(wrong, 1.0, 1.0)
 
     @pytest.mark.parametrize("clip, noise", [(0, 1), (1, 0), (-1, 1), (math.nan, 1), (1, math.inf)])
@@ -275,12 +297,14 @@ class TestPrivateCounts:
     def test_counts_are_bought_and_everything_after_is_adaptive(self) -> None:
         private, ledger = opened(BUDGET, private_counts=True)
         assert private.counts.paid and private.counts != DATASET.counts
+        assert private.validation is not None and private.validation.counts.paid
         assert private.counts.total == pytest.approx(DATASET.counts.total, abs=400)
         noise = private.calibrate(lambda s: [private.plan(gaussian(s))])
         private.reserve(gaussian(noise))
         private.gaussian_sum(ones, 1.0, noise)
         proof = ledger.proof()
-        assert 0.99 <= proof.epsilon <= 1.0 and "adaptive" in proof.accountant
+        assert proof.epsilon == 1.0 and "adaptive" in proof.accountant
+        assert 0.99 <= ledger.spent()[0] <= 1.0
         assert laplace(1 / 0.05) in {entry.event for entry in ledger.entries}
 
     def test_declared_counts_do_not_follow_the_rows(self) -> None:
@@ -299,7 +323,10 @@ def test_the_ledger_replays_from_its_file() -> None:
     private.reserve(sampled_gaussian(0.1, 2.0), 20)
     for part in private.partition("class").values():
         part.reserve(gaussian(4.0))
+    for part in private.partition("class").values():
         part.gaussian_sum(ones, 1.0, 4.0)
+    assert Ledger.from_json(ledger.to_json()).proof() == ledger.proof()
+    assert ledger.proof().accountant == "PLD"
     private.gaussian_sum(ones, 1.0, 30.0)
     replayed = Ledger.from_json(ledger.to_json())
     assert replayed.proof() == ledger.proof()

@@ -19,7 +19,7 @@ from bench.core.privacy import (
     TrustedMechanism,
     gaussian,
 )
-from bench.core.privacy.noise import NoiseSource, SeededNoise
+from bench.core.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.core.verdict import judge
 from tests.support.tables import ToyTable
 
@@ -99,21 +99,70 @@ class TestParts:
         from bench.core.privacy.parts import row_parts
 
         names = tuple(all_parts)
-        whole = row_parts(DATASET.train.rows, "teacher", names, 4)
-        assert np.array_equal(whole[1:], row_parts(fewer, "teacher", names, 4))
+        whole = row_parts(DATASET.train.rows, "teacher", names, 4, 2, "here")
+        assert np.array_equal(whole[1:], row_parts(fewer, "teacher", names, 4, 2, "here"))
+        assert not np.array_equal(
+            whole, row_parts(DATASET.train.rows, "teacher", names, 4, 2, "elsewhere")
+        )
+
+    def test_random_parts_inside_random_parts_are_cut_anew(self) -> None:
+        private, _ = opened()
+        inner = private.partition("client", parts=3)["0"].partition("teacher", parts=3)
+        sizes = [len(part._rows) for part in inner.values()]
+        assert min(sizes) > 15, sizes
+
+    def test_a_partition_that_ranks_rows_is_caught(self) -> None:
+        private, _ = opened(check_rows=True)
+
+        def halves(rows: EncodedRows) -> np.ndarray:
+            return np.where(rows.values[:, 0] > np.median(rows.values[:, 0]), "high", "low")
+
+        with pytest.raises(PrivacyContractError, match="row by row"):
+            private.partition(halves, ["high", "low"], name="half")
 
     def test_models_are_updated_inside_and_only_summed_outside(self) -> None:
         private, _ = opened()
-        models = private.fit_parts(private.partition("teacher", parts=3), lambda rows: len(rows))
-        models.update(lambda model, rows: model + len(rows))
+        models = private.fit_parts(private.partition("teacher", parts=3), lambda rows, _: len(rows))
+        models.update(lambda model, rows, _: model + len(rows))
         total = private.partition_sum(models, lambda model: [model], 1e9, 1e-12)
         assert total[0] == pytest.approx(2 * len(DATASET.train), abs=0.1)
+
+    def test_models_answer_only_where_they_belong_and_on_disjoint_parts(self) -> None:
+        private, ledger = opened()
+        teachers = private.partition("teacher", parts=3)
+        models = private.fit_parts(teachers, lambda rows, _: len(rows))
+        for other in (private.partition("class")["0"], private.validation):
+            with pytest.raises(PrivacyContractError, match="other private data"):
+                other.partition_sum(models, lambda model: [model], 1.0, 1.0)
+        overlapping = {**teachers, **private.partition("class")}
+        twice = dict.fromkeys(["a", "b"], teachers["0"])
+        for parts in (overlapping, twice):
+            with pytest.raises(PrivacyContractError, match="one whole partition"):
+                private.fit_parts(parts, lambda rows, _: len(rows))
+        assert not ledger.entries and not hasattr(models, "ask")
+
+    def test_the_randomness_of_a_part_does_not_reach_another(self) -> None:
+        """Part 0 draws as many numbers as it has rows; part 1 must not notice."""
+        from dataclasses import replace
+
+        from bench.core.dataset import Split
+
+        answers = []
+        for rows in (DATASET.train.rows, DATASET.train.rows.take(np.arange(1, len(DATASET.train)))):
+            dataset = replace(DATASET, train=Split(DATASET.train.frame, rows))
+            private, _ = open_private(dataset, None, SeededNoise(np.random.default_rng(0)))
+            models = private.fit_parts(
+                private.partition("teacher", parts=5),
+                lambda own, rng: float(rng.normal(size=len(own))[-1]) + rng.random(),
+            )
+            answers.append(np.array(models._ask(float)))
+        assert (answers[0] != answers[1]).sum() <= 1
 
     def test_foreign_parts_are_refused(self) -> None:
         private, _ = opened()
         inner = private.partition("class")["0"].partition("teacher", parts=2)
-        with pytest.raises(PrivacyContractError, match="not parts"):
-            private.fit_parts(inner, len)
+        with pytest.raises(PrivacyContractError, match="one whole partition"):
+            private.fit_parts(inner, lambda rows, _: len(rows))
 
     @pytest.mark.parametrize(
         "ask",
@@ -149,7 +198,7 @@ class TestDelegate:
         entry = self.mechanism((np.__version__,))
         monkeypatch.setattr(trusted, "TABLE", {"noisy-count": entry})
         private, ledger = opened(BUDGET)
-        private.delegate("noisy-count", np.random.default_rng(0), noise=6.0)
+        private.delegate("noisy-count", noise=6.0)
         judged = judge(BUDGET, None, ledger.proof())
         assert judged.text == f"sound, trusting numpy {np.__version__}"
 
@@ -158,23 +207,34 @@ class TestDelegate:
 
         monkeypatch.setattr(trusted, "TABLE", {"noisy-count": self.mechanism(("0.0.1",))})
         private, ledger = opened(BUDGET)
-        private.delegate("noisy-count", np.random.default_rng(0), noise=6.0)
+        private.delegate("noisy-count", noise=6.0)
         proof = ledger.proof()
         assert math.isinf(proof.epsilon) and "not among the versions" in proof.reasons[0]
 
     def test_a_plugins_own_entry_names_the_plugin(self) -> None:
         private, ledger = opened(BUDGET)
-        private.delegate(self.mechanism((), "my-plugin"), np.random.default_rng(0), noise=6.0)
+        private.delegate(self.mechanism((), "my-plugin"), noise=6.0)
         assert judge(BUDGET, None, ledger.proof()).text == "sound, trusting my-plugin"
         with pytest.raises(PrivacyContractError, match="must name the plugin"):
-            private.delegate(self.mechanism(()), np.random.default_rng(0), noise=6.0)
+            private.delegate(self.mechanism(()), noise=6.0)
 
     def test_over_budget_the_library_is_not_even_called(self) -> None:
         private, ledger = opened(BUDGET)
         with pytest.raises(BudgetExceededError):
-            private.delegate(self.mechanism((), "p"), np.random.default_rng(0), noise=0.5)
+            private.delegate(self.mechanism((), "p"), noise=0.5)
         assert not ledger.entries
+
+    def test_a_trusted_library_gets_the_kernels_randomness(self) -> None:
+        def draw(noise: NoiseSource) -> float:
+            entry = TrustedMechanism(
+                "draw", "numpy", (), lambda _: gaussian(6.0), lambda r, e, g, p: g.random(), "p"
+            )
+            return float(opened(noise=noise)[0].delegate(entry))  # type: ignore[arg-type]
+
+        seeded = [draw(SeededNoise(np.random.default_rng(seed))) for seed in (0, 0, 1)]
+        assert seeded[0] == seeded[1] != seeded[2]
+        assert draw(SystemNoise()) != draw(SystemNoise())
 
     def test_unknown_names(self) -> None:
         with pytest.raises(UnknownNameError):
-            opened()[0].delegate("nonsense", np.random.default_rng(0))
+            opened()[0].delegate("nonsense")

@@ -19,9 +19,11 @@ from typing import final
 from dp_accounting import dp_event
 
 from bench.core.errors import InputError
-from bench.core.privacy.events import DpEvent, is_non_private
+from bench.core.privacy.events import DpEvent, flattened, is_non_private
 
 ADJACENCY = "add-remove"
+
+_HOPELESS = 200.0
 
 World = tuple[tuple[DpEvent, int], ...]
 """Events of one row with their counts, in a canonical order."""
@@ -55,12 +57,11 @@ class Proof:
 
 
 def canonical(events: Iterable[tuple[DpEvent, int]]) -> World:
-    """Merge equal events, flatten self-composition, sort: equal worlds become equal tuples."""
+    """Merge equal events, flatten composition, sort: equal worlds become equal tuples."""
     counts: dict[DpEvent, int] = {}
-    for event, count in events:
-        while isinstance(event, dp_event.SelfComposedDpEvent):
-            event, count = event.event, count * event.count
-        counts[event] = counts.get(event, 0) + count
+    for composed, times in events:
+        for event, count in flattened(composed, times):
+            counts[event] = counts.get(event, 0) + count
     return tuple(sorted(counts.items(), key=lambda item: repr(item[0])))
 
 
@@ -85,7 +86,8 @@ def worst_epsilon(
     for value, world in ranked:
         if value <= worst:
             break
-        convolved = pld_epsilon(world, delta)
+        # Far beyond any use, and a PLD of almost no noise would need gigabytes.
+        convolved = pld_epsilon(world, delta) if value < _HOPELESS else math.inf
         best, name = (convolved, "PLD") if convolved < value else (value, "RDP")
         if best > worst or by == "none":
             worst, by = best, name
@@ -117,7 +119,10 @@ def adaptive_order(budget: Budget | None) -> float:
         )
         return allowed / order
 
-    return max((1.0 + step / 4 for step in range(1, 1020)), key=efficiency)
+    # Whole orders: fractional ones are loose for sampled Gaussians in dp-accounting. Small targets
+    # need large ones (about 2 log(1/delta) / epsilon).
+    orders = {*range(2, 257), *(round(256 * 1.03**step) for step in range(220))}
+    return float(max(sorted(orders), key=efficiency))
 
 
 @functools.lru_cache(maxsize=65536)

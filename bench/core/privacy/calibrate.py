@@ -33,8 +33,8 @@ def _search(
     if low == 0.0:
         return high[0]
     tolerance = 0.02 if rough else _TOLERANCE
-    below, above = (math.log(low), math.log(epsilon(low) / target)), high
-    left, right = below, (math.log(above[0]), math.log(above[1] / target))
+    left = (math.log(low), _log_ratio(epsilon(low), target))
+    right = (math.log(high[0]), _log_ratio(high[1], target))
     for step in range(60):
         if right[1] >= math.log1p(-tolerance) or right[0] - left[0] < 1e-9:
             break
@@ -42,15 +42,20 @@ def _search(
         # every third step so that neither end can stick; aim a little inside the target.
         aim = math.log1p(-tolerance / 2)
         span = left[1] - right[1]
-        share = 0.5 if step % 3 == 2 or not math.isfinite(span) else (left[1] - aim) / span
+        share = 0.5 if step % 3 == 2 else (left[1] - aim) / span
         point = left[0] + min(max(share, 0.02), 0.98) * (right[0] - left[0])
         value = epsilon(math.exp(point))
-        at = (point, math.log(value / target) if value > 0 else -math.inf)
+        at = (point, _log_ratio(value, target))
         if value <= target:
             right = at
         else:
             left = at
     return math.exp(right[0])
+
+
+def _log_ratio(epsilon: float, target: float) -> float:
+    """Finite also where epsilon is 0 (all of it within delta) or infinite."""
+    return min(max(math.log(max(epsilon, 1e-300) / target), -50.0), 50.0)
 
 
 def _bracket(

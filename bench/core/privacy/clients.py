@@ -13,7 +13,6 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.core.encode import EncodedRows
 from bench.core.errors import InputError
 from bench.core.privacy.counts import Counts
 
@@ -48,10 +47,15 @@ class Clients:
         rng = np.random.default_rng(np.random.SeedSequence([self.seed, self.count]))
         return rng.dirichlet(np.full(self.count, self.alpha), size=classes)
 
-    def assign(self, rows: EncodedRows, classes: int) -> npt.NDArray[np.int64]:
-        """Client number of every row."""
+    def assign(
+        self,
+        labels: npt.NDArray[np.integer],
+        positions: npt.NDArray[np.float64],
+        classes: int,
+    ) -> npt.NDArray[np.int64]:
+        """Client number of every row, from its label and its fixed uniform position."""
         ends = np.cumsum(self.shares(classes), axis=1)
-        client = (rows.positions[:, None] >= ends[rows.labels]).sum(axis=1)
+        client = (positions[:, None] >= ends[labels]).sum(axis=1)
         return np.minimum(client, self.count - 1).astype(np.int64)
 
     def part_counts(self, counts: Counts, client: int) -> Counts:

@@ -7,12 +7,15 @@ kinds listed in `_KINDS` are read back, so a ledger from a stranger cannot name 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import numbers
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attr
 from dp_accounting import dp_event
 from dp_accounting.dp_event import DpEvent as DpEvent
+
+from bench.core.errors import PrivacyContractError
 
 _KINDS: Mapping[str, type[DpEvent]] = {
     kind.__name__.removesuffix("DpEvent"): kind
@@ -23,7 +26,6 @@ _KINDS: Mapping[str, type[DpEvent]] = {
         dp_event.ZCDpEvent,
         dp_event.PoissonSampledDpEvent,
         dp_event.SelfComposedDpEvent,
-        dp_event.ComposedDpEvent,
         dp_event.NonPrivateDpEvent,
         dp_event.UnsupportedDpEvent,
         dp_event.NoOpDpEvent,
@@ -49,6 +51,42 @@ def sampled_gaussian(rate: float, noise_multiplier: float) -> DpEvent:
     return dp_event.PoissonSampledDpEvent(float(rate), gaussian(noise_multiplier))
 
 
+def flattened(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:
+    """An event without composition around it, `count` times; refuses what cannot be accounted.
+
+    Composition is what a ledger's counts are for. A noise multiplier that is no number, or so
+    small that its square vanishes, would make an accountant answer zero instead of infinity.
+    """
+    if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < 1:
+        raise PrivacyContractError(f"an event happens a whole number of times, got {count!r}")
+    if isinstance(event, dp_event.SelfComposedDpEvent):
+        yield from flattened(event.event, int(count) * int(event.count))
+    elif isinstance(event, dp_event.ComposedDpEvent):
+        for inner in event.events:
+            yield from flattened(inner, int(count))
+    else:
+        _check(event)
+        yield event, int(count)
+
+
+def _check(event: DpEvent) -> None:
+    match event:
+        case dp_event.GaussianDpEvent() | dp_event.LaplaceDpEvent():
+            low, value, high = 1e-12, event.noise_multiplier, 1e12
+        case dp_event.DiscreteLaplaceDpEvent():
+            low, value, high = 1e-12, event.noise_parameter, 1e12
+        case dp_event.ZCDpEvent():
+            low, value, high = 0.0, min(event.rho, event.xi), max(event.rho, event.xi)
+            high = high if high < 1e12 else -1.0
+        case dp_event.PoissonSampledDpEvent():
+            _check(event.event)
+            low, value, high = 1e-300, event.sampling_probability, 1.0
+        case _:
+            return
+    if not low <= value <= high:
+        raise PrivacyContractError(f"{event}: its parameter is not a usable number")
+
+
 def non_private() -> DpEvent:
     """Rows were read without noise."""
     return dp_event.NonPrivateDpEvent()
@@ -69,8 +107,6 @@ def to_json(event: DpEvent) -> dict[str, Any]:
         value = getattr(event, attribute.name)
         if isinstance(value, DpEvent):
             fields[attribute.name] = to_json(value)
-        elif isinstance(value, (list, tuple)):
-            fields[attribute.name] = [to_json(item) for item in value]
         else:
             fields[attribute.name] = value
     return fields
@@ -86,8 +122,6 @@ def from_json(fields: Mapping[str, Any]) -> DpEvent:
         value = fields[attribute.name]
         if isinstance(value, Mapping):
             value = from_json(value)
-        elif isinstance(value, list):
-            value = [from_json(item) for item in value]
         arguments[attribute.name] = value
     return kind(**arguments)
 
@@ -106,8 +140,6 @@ def in_words(event: DpEvent) -> str:
             return f"{in_words(event.event)}, on a Poisson sample of rate {rate:.4g}"
         case dp_event.SelfComposedDpEvent():
             return f"{event.count} times ({in_words(event.event)})"
-        case dp_event.ComposedDpEvent():
-            return " and ".join(in_words(item) for item in event.events)
         case dp_event.NonPrivateDpEvent():
             return "rows read without noise"
         case _:

@@ -31,8 +31,8 @@ from bench.core.privacy.events import (
 )
 from bench.core.privacy.ledger import Entry, Ledger, Path
 from bench.core.privacy.noise import NoiseSource
-from bench.core.privacy.parts import PartKey, PartModels, part_names, row_parts
-from bench.core.privacy.rowwise import RowFunction, check_positive, clipped_sum, evaluate
+from bench.core.privacy.parts import PartKey, PartModels, check_part_by_row, part_names, row_parts
+from bench.core.privacy.rowwise import RowFunction, clipped_sum, evaluate, positive
 from bench.core.schema import Schema, Task
 
 Vector = npt.NDArray[np.float64]
@@ -59,6 +59,8 @@ class Vault:
     ledger: Ledger
     noise: NoiseSource
     check_rows: bool = False
+    public_entropy: int = 0
+    """Seed of public randomness inside the kernel."""
     started: bool = False
     """True once an output has left the kernel: later parameters may depend on it."""
     reserved: dict[tuple[Path, DpEvent], int] = field(default_factory=dict)
@@ -139,7 +141,7 @@ class PrivateData:
             )
 
         def spent(noise: float, tight: bool) -> float:
-            return self._would(plans(noise)).proof(ignore_raw=True, tight=tight).epsilon
+            return self._would(plans(noise)).spent(tight)[0]
 
         return smallest_noise(
             epsilon=lambda noise: spent(noise, tight=True),
@@ -149,7 +151,9 @@ class PrivateData:
 
     def _would(self, plans: Iterable[Plan], trust: str = "") -> Ledger:
         return self._vault.ledger.with_entries(
-            (Entry(plan.path, plan.event, self.adaptive, trust=trust), plan.count) for plan in plans
+            (Entry(plan.path, plan.event, self.adaptive, trust=trust), plan.count)
+            for plan in plans
+            if plan.count != 0
         )
 
     def reserve(self, event: DpEvent, count: int = 1) -> None:
@@ -162,7 +166,7 @@ class PrivateData:
         The charge stays even if the calls are never made, so a lost process stays charged. Only
         what is reserved before the first output may be accounted by PLD.
         """
-        plans = list(plans)
+        plans = [plan for plan in plans if plan.count != 0]
         self._admit(plans)
         for plan in plans:
             key = (plan.path, plan.event)
@@ -173,7 +177,7 @@ class PrivateData:
         plans = list(plans)
         budget = vault.ledger.budget
         if budget is not None:
-            would = self._would(plans, trust).proof(ignore_raw=True).epsilon
+            would, _ = self._would(plans, trust).spent()
             if would > budget.epsilon * _SLACK:
                 asked = "; ".join(f"{plan.count} x {in_words(plan.event)}" for plan in plans)
                 raise BudgetExceededError(
@@ -189,7 +193,7 @@ class PrivateData:
         vault = self._vault
         key = (self._path, event)
         left = vault.reserved.get(key, 0)
-        if left:
+        if left > 0:
             vault.reserved[key] = left - 1
         else:
             self._admit([self.plan(event)])
@@ -205,8 +209,9 @@ class PrivateData:
         sum over sampled i of v_i min(1, clip / |v_i|) + N(0, (noise_multiplier clip)^2 I): the
         sampled Gaussian mechanism; DP-SGD is this call with per-example gradients.
         """
-        check_positive(clip=clip, noise_multiplier=noise_multiplier)
-        if not 0.0 < rate <= 1.0:
+        # Python floats: in a smaller number type the noise would not have the recorded scale.
+        clip, noise_multiplier, rate = positive(clip), positive(noise_multiplier), positive(rate)
+        if rate > 1.0:
             raise PrivacyContractError(f"sampling rate {rate} is not in (0, 1]")
         self._charge(sampled_gaussian(rate, noise_multiplier))
         rows = self._rows
@@ -216,7 +221,7 @@ class PrivateData:
 
     def gaussian_sum(self, function: RowFunction, clip: float, noise_multiplier: float) -> Vector:
         """Noisy sum of clipped per-row vectors over all rows: the Gaussian mechanism."""
-        check_positive(clip=clip, noise_multiplier=noise_multiplier)
+        clip, noise_multiplier = positive(clip), positive(noise_multiplier)
         self._charge(gaussian(noise_multiplier))
         return self._noisy_sum(function, self._rows, clip, noise_multiplier)
 
@@ -240,7 +245,7 @@ class PrivateData:
         of range count nowhere. One row moves one count in each of k binnings by one: sensitivity
         sqrt(k) in L2 (Gaussian) and k in L1 (Laplace), which the noise is scaled by.
         """
-        check_positive(noise_multiplier=noise_multiplier)
+        noise_multiplier = positive(noise_multiplier)
         binnings = len(bins)
         event = gaussian if mechanism == "gaussian" else laplace
         self._charge(event(noise_multiplier))
@@ -286,7 +291,10 @@ class PrivateData:
         known = self._partitions.get(label)
         if known is None:
             classes = self.schema.classes
-            codes = row_parts(self._rows, key, names, parts, len(classes))
+            where = "/".join(f"{name}={part}" for name, part in (*self._path, (label, "")))
+            codes = row_parts(self._rows, key, names, parts, len(classes), where)
+            if self._vault.check_rows:
+                check_part_by_row(self._rows, codes, key, names, parts, len(classes), where)
             pieces = {
                 part: PrivateData(
                     self._rows.take(codes == code),
@@ -309,13 +317,23 @@ class PrivateData:
         return known[2]
 
     def fit_parts(
-        self, parts: Mapping[str, PrivateData], fit: Callable[[EncodedRows], Any]
+        self,
+        parts: Mapping[str, PrivateData],
+        fit: Callable[[EncodedRows, np.random.Generator], Any],
     ) -> PartModels:
-        """Fit one model on each part, inside the kernel: free until `partition_sum` asks them."""
-        for part in parts.values():
-            if part._path[:-1] != self._path:
-                raise PrivacyContractError("these are not parts of this private data")
-        return PartModels({name: (part._rows, fit(part._rows)) for name, part in parts.items()})
+        """Fit one model on each part, inside the kernel: free until `partition_sum` asks them.
+
+        `fit` gets the rows of its part and a generator of its own: public randomness drawn
+        elsewhere would be consumed as the rows demand, and so carry one part into another.
+        """
+        partitions = [(key, pieces) for key, _, pieces in self._partitions.values()]
+        if not any(pieces is parts for _, pieces in partitions):
+            raise PrivacyContractError(
+                "models are fitted on one whole partition of this private data, as `partition` "
+                "gave it: a row in two parts would move two votes"
+            )
+        rows = {name: part._rows for name, part in parts.items()}
+        return PartModels(self, rows, fit, self._vault.public_entropy)
 
     def partition_sum(
         self,
@@ -329,9 +347,11 @@ class PrivateData:
         Adding or removing one row can swap one part's whole vector for another of norm `clip`:
         the sensitivity is 2 clip, and the event is charged to the whole, not to a part.
         """
-        check_positive(clip=clip, noise_multiplier=noise_multiplier)
+        clip, noise_multiplier = positive(clip), positive(noise_multiplier)
+        if models._owner is not self:
+            raise PrivacyContractError("these models were fitted on parts of other private data")
         self._charge(gaussian(noise_multiplier))
-        vectors = [np.asarray(value, dtype=np.float64) for value in models.ask(answer)]
+        vectors = [np.asarray(value, dtype=np.float64) for value in models._ask(answer)]
         shape = vectors[0].shape
         total = clipped_sum(np.stack([vector.reshape(-1) for vector in vectors]), clip)
         noise = self._vault.noise.normal(len(total))
@@ -339,10 +359,11 @@ class PrivateData:
 
     # Other ways in ------------------------------------------------------------------------------
 
-    def delegate(
-        self, mechanism: str | trusted.TrustedMechanism, rng: np.random.Generator, **parameters: Any
-    ) -> object:
-        """Run a mechanism of another library that the harness vouches for; see `trusted`."""
+    def delegate(self, mechanism: str | trusted.TrustedMechanism, **parameters: Any) -> object:
+        """Run a mechanism of another library that the harness vouches for; see `trusted`.
+
+        Its noise comes from the kernel's generator, never from the method's public one.
+        """
         entry = trusted.find(mechanism)
         version = entry.installed_version()
         if not entry.plugin and version not in entry.versions:
@@ -353,7 +374,7 @@ class PrivateData:
         else:
             self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
         self._vault.started = True
-        return entry.run(self._rows, self.encoder, rng, parameters)
+        return entry.run(self._rows, self.encoder, self._vault.noise.generator(), parameters)
 
     def raw(self, reason: str) -> EncodedRows:
         """The rows themselves. From here on the proven epsilon is infinite, for this reason."""

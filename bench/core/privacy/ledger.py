@@ -13,10 +13,10 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from bench.core.errors import InputError
+from bench.core.errors import InputError, PrivacyContractError
 from bench.core.privacy import accountant, events
 from bench.core.privacy.accountant import ADJACENCY, Budget, Proof, World
 from bench.core.privacy.events import DpEvent
@@ -58,8 +58,10 @@ class Ledger:
         self.order = accountant.adaptive_order(self.budget)
 
     def add(self, entry: Entry, count: int = 1) -> None:
-        """Record an event."""
-        self.entries[entry] = self.entries.get(entry, 0) + count
+        """Record an event `count` times; composed events are taken apart."""
+        for event, times in events.flattened(entry.event, count):
+            single = replace(entry, event=event)
+            self.entries[single] = self.entries.get(single, 0) + times
 
     def with_entries(self, entries: Iterable[tuple[Entry, int]]) -> Ledger:
         """A copy with more entries, to ask what they would cost."""
@@ -70,34 +72,44 @@ class Ledger:
             copy.add(entry, count)
         return copy
 
-    def proof(self, ignore_raw: bool = False, tight: bool = True) -> Proof:
-        """The proven epsilon at the ledger's delta.
+    def spent(self, tight: bool = True) -> tuple[float, str]:
+        """What the noisy events alone have spent, and by which accountant; raw looks left out.
 
-        `ignore_raw` leaves raw looks out: what the noisy events alone would prove, which the
-        budget is checked against even after a raw look. Without `tight`, by RDP alone.
+        The budget is checked against this, even after a raw look. Without `tight`, RDP alone.
         """
         counted = {
             entry: count
             for entry, count in self.entries.items()
-            if not (ignore_raw and events.is_non_private(entry.event))
+            if not events.is_non_private(entry.event)
         }
-        reasons = self._reasons(counted)
-        trust = tuple(sorted({entry.trust for entry in counted if entry.trust}))
-        if reasons:
-            return Proof(math.inf, self.delta, "none", reasons, trust)
-        worlds = set(itertools.islice(_worlds(counted), _WORLDS_AT_MOST + 1))
-        if len(worlds) > _WORLDS_AT_MOST:
-            reason = f"more than {_WORLDS_AT_MOST} combinations of parts to account for"
-            return Proof(math.inf, self.delta, "none", (reason,), trust)
+        worlds = _worlds(counted)
+        if worlds is None:
+            return math.inf, "none"
         adaptive = any(entry.adaptive for entry in counted)
-        epsilon, name = accountant.worst_epsilon(
-            worlds, self.delta, self.order if adaptive else None, tight
-        )
-        return Proof(epsilon, self.delta, name, (), trust)
+        return accountant.worst_epsilon(worlds, self.delta, self.order if adaptive else None, tight)
 
-    def _reasons(self, counted: Mapping[Entry, int]) -> tuple[str, ...]:
+    def proof(self) -> Proof:
+        """The proven epsilon at the ledger's delta.
+
+        Where parameters could depend on outputs, what an RDP filter proves is its budget, not the
+        part of it that happened to be spent: then the target is the proven epsilon.
+        """
+        reasons = self._reasons()
+        trust = tuple(sorted({entry.trust for entry in self.entries if entry.trust}))
+        epsilon, name = (math.inf, "none") if reasons else self.spent()
+        if not reasons and math.isinf(epsilon):
+            reasons = ("the noisy events have no finite bound",)
+        elif not reasons and any(entry.adaptive for entry in self.entries):
+            if self.budget is None:
+                epsilon, name = math.inf, "none"
+                reasons = ("calls were not reserved, and without a budget nothing bounds them",)
+            else:
+                epsilon = max(epsilon, self.budget.epsilon)
+        return Proof(epsilon, self.delta, name, reasons, trust)
+
+    def _reasons(self) -> tuple[str, ...]:
         reasons: list[str] = []
-        for entry in counted:
+        for entry in self.entries:
             if events.is_non_private(entry.event):
                 reasons.append(entry.reason)
             elif not accountant.supported(entry.event):
@@ -149,10 +161,13 @@ class Ledger:
                 delta=delta,
                 unit=document["unit"],
             )
-            ledger.order = document["order"]
+            if document["order"] != ledger.order:
+                raise ValueError(
+                    f"order {document['order']}: the target fixes it to {ledger.order:g}"
+                )
             for row in document["entries"]:
-                ledger.add(_entry(row), int(row["count"]))
-        except (KeyError, TypeError, ValueError) as problem:
+                ledger.add(_entry(row), row["count"])
+        except (KeyError, TypeError, ValueError, PrivacyContractError) as problem:
             raise InputError(f"not a ledger this version can read: {problem}") from None
         return ledger
 
@@ -167,26 +182,30 @@ def _entry(row: Mapping[str, Any]) -> Entry:
     )
 
 
-def _worlds(counted: Mapping[Entry, int]) -> Iterable[World]:
+def _worlds(counted: Mapping[Entry, int]) -> set[World] | None:
+    """All worlds, or None where there are too many combinations of parts to go through."""
     flat = [(entry.path, entry.event, count) for entry, count in counted.items()]
-    return (accountant.canonical(world) for world in _combine(flat))
+    try:
+        return _combine(flat)
+    except OverflowError:
+        return None
 
 
-def _combine(
-    flat: list[tuple[Path, DpEvent, int]],
-) -> Iterable[tuple[tuple[DpEvent, int], ...]]:
+def _combine(flat: list[tuple[Path, DpEvent, int]]) -> set[World]:
     own = tuple((event, count) for path, event, count in flat if not path)
     parts: dict[str, dict[str, list[tuple[Path, DpEvent, int]]]] = {}
     for path, event, count in flat:
         if path:
             key, part = path[0]
             parts.setdefault(key, {}).setdefault(part, []).append((path[1:], event, count))
+    # Equal parts (ten classes charged alike) make one choice, not ten.
     choices = [
-        # Equal parts (ten classes charged alike) make one choice, not ten.
-        dict.fromkeys(
-            accountant.canonical(world) for inside in by_part.values() for world in _combine(inside)
-        )
+        set().union(*(_combine(inside) for inside in by_part.values()))
         for by_part in parts.values()
     ]
-    for combination in itertools.product(*choices):
-        yield own + tuple(itertools.chain.from_iterable(combination))
+    if math.prod(len(choice) for choice in choices) > _WORLDS_AT_MOST:
+        raise OverflowError("too many combinations of parts")
+    return {
+        accountant.canonical((*own, *itertools.chain.from_iterable(combination)))
+        for combination in itertools.product(*choices)
+    }

@@ -27,6 +27,10 @@ class NoiseSource(ABC):
     def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
         """Indices of a sample that holds each row independently with probability `rate`."""
 
+    @abstractmethod
+    def generator(self) -> np.random.Generator:
+        """A fresh generator for a trusted library that draws its own noise."""
+
 
 @final
 class SeededNoise(NoiseSource):
@@ -48,6 +52,9 @@ class SeededNoise(NoiseSource):
         # grows with the sample instead of the data.
         size = int(self._generator.binomial(rows, rate))
         return self._generator.choice(rows, size=size, replace=False, shuffle=False)
+
+    def generator(self) -> np.random.Generator:
+        return self._generator.spawn(1)[0]
 
 
 @final
@@ -79,3 +86,6 @@ class SystemNoise(NoiseSource):
 
     def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
         return np.flatnonzero(self._uniform(rows) < rate)
+
+    def generator(self) -> np.random.Generator:
+        return np.random.default_rng(int.from_bytes(os.urandom(32), "big"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -43,14 +44,19 @@ def part_names(
 
 
 def row_parts(
-    rows: EncodedRows, key: PartKey, names: tuple[str, ...], parts: int | None, classes: int = 0
+    rows: EncodedRows,
+    key: PartKey,
+    names: tuple[str, ...],
+    parts: int | None,
+    classes: int,
+    where: str,
 ) -> npt.NDArray[np.int64]:
     """Part number of every row; -1 for a row whose key is not public: it lies in no part."""
     if isinstance(key, Clients):
-        return key.assign(rows, classes)
+        return key.assign(rows.labels, mixed_positions(rows.positions, where), classes)
     if parts is not None:
-        # The position is the Dataset's, drawn for each row before neighbours are defined.
-        return np.minimum((rows.positions * parts).astype(np.int64), parts - 1)
+        positions = mixed_positions(rows.positions, where)
+        return np.minimum((positions * parts).astype(np.int64), parts - 1)
     if key == "class":
         return rows.labels.astype(np.int64)
     if key == "site":
@@ -61,24 +67,74 @@ def row_parts(
     return np.array([known.get(str(part), -1) for part in key(rows)], dtype=np.int64)
 
 
+def check_part_by_row(
+    rows: EncodedRows,
+    codes: npt.NDArray[np.int64],
+    key: PartKey,
+    names: tuple[str, ...],
+    parts: int | None,
+    classes: int,
+    where: str,
+) -> None:
+    """A row's part must depend on that row alone: a few rows are assigned again by themselves."""
+    for index in range(0, len(rows), max(1, len(rows) // 5)):
+        alone = rows.take(np.array([index]))
+        if row_parts(alone, key, names, parts, classes, where)[0] != codes[index]:
+            raise PrivacyContractError(
+                "the partition does not act row by row: a row's part changes with the other rows "
+                "(a median, a rank?)"
+            )
+
+
+def mixed_positions(positions: npt.NDArray[np.floating], where: str) -> npt.NDArray[np.float64]:
+    """Uniform numbers for one partition, a function of each row's fixed position alone.
+
+    The position's bits are mixed with the name of the partition (the finaliser of splitmix64), so
+    that random parts inside random parts are not the same cut again.
+    """
+    salt = np.uint64(int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], "big"))
+    bits = (np.asarray(positions, dtype=np.float64) * 2.0**53).astype(np.uint64) ^ salt
+    with np.errstate(over="ignore"):
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 @final
 class PartModels:
     """Models fitted on the parts. They stay inside; only noisy sums of their answers come out."""
 
-    def __init__(self, fitted: Mapping[str, tuple[EncodedRows, Any]]) -> None:
-        if not fitted:
+    def __init__(
+        self,
+        owner: object,
+        rows: Mapping[str, EncodedRows],
+        fit: Callable[[EncodedRows, np.random.Generator], Any],
+        entropy: int,
+    ) -> None:
+        if not rows:
             raise PrivacyContractError("no parts to fit models on")
-        self._fitted = dict(fitted)
+        self._owner = owner
+        self._rows = dict(rows)
+        # One stream a part: how much randomness a part uses must not reach another one.
+        seeds = np.random.SeedSequence([entropy, len(rows)]).spawn(len(rows))
+        self._generators = [np.random.default_rng(seed) for seed in seeds]
+        self._models = [
+            fit(own, generator)
+            for own, generator in zip(self._rows.values(), self._generators, strict=True)
+        ]
 
     def __len__(self) -> int:
-        return len(self._fitted)
+        return len(self._models)
 
-    def update(self, step: Callable[[Any, EncodedRows], Any]) -> None:
+    def update(self, step: Callable[[Any, EncodedRows, np.random.Generator], Any]) -> None:
         """Train each model further on its own part; `step` gives the new model."""
-        self._fitted = {
-            name: (rows, step(model, rows)) for name, (rows, model) in self._fitted.items()
-        }
+        self._models = [
+            step(model, own, generator)
+            for model, own, generator in zip(
+                self._models, self._rows.values(), self._generators, strict=True
+            )
+        ]
 
-    def ask(self, answer: Callable[[Any], Any]) -> list[Any]:
-        """Answers of all models: for the kernel's noisy sum."""
-        return [answer(model) for _, model in self._fitted.values()]
+    def _ask(self, answer: Callable[[Any], Any]) -> list[Any]:
+        """Answers of all models, for the kernel's noisy sum."""
+        return [answer(model) for model in self._models]

@@ -16,11 +16,14 @@ RowFunction = Callable[[EncodedRows], Any]
 """Maps n rows to an (n, k) array, row by row: entry i may depend on row i alone."""
 
 
-def check_positive(**values: float) -> None:
-    """Refuse what would make a mechanism meaningless."""
-    for name, value in values.items():
-        if not (value > 0 and math.isfinite(value)):
-            raise PrivacyContractError(f"{name} must be a positive finite number, got {value}")
+def positive(value: float) -> float:
+    """A positive finite Python float; refuses what would make a mechanism meaningless."""
+    number = float(value)
+    if not (number > 0 and math.isfinite(number)):
+        raise PrivacyContractError(
+            f"clip, noise multiplier and rate must be positive finite numbers, got {value}"
+        )
+    return number
 
 
 def evaluate(function: RowFunction, rows: EncodedRows, check_rows: bool) -> npt.NDArray[np.float64]:
@@ -30,9 +33,10 @@ def evaluate(function: RowFunction, rows: EncodedRows, check_rows: bool) -> npt.
         answer = answer.detach().cpu()
     vectors = np.asarray(answer, dtype=np.float64)
     if vectors.ndim != 2 or len(vectors) != len(rows):
+        # The numbers of rows are not said: how many were sampled is private.
         raise PrivacyContractError(
-            f"the row function gave shape {vectors.shape} for {len(rows)} rows; expected one "
-            "vector a row, (rows, k), also for no rows at all"
+            f"the row function gave an array of {vectors.ndim} dimensions, or not one vector a "
+            "row; expected (rows, k), also for no rows at all"
         )
     if check_rows and len(rows) > 1:
         _check_row_by_row(function, rows, vectors)
@@ -42,6 +46,9 @@ def evaluate(function: RowFunction, rows: EncodedRows, check_rows: bool) -> npt.
 def _check_row_by_row(
     function: RowFunction, rows: EncodedRows, vectors: npt.NDArray[np.float64]
 ) -> None:
+    nothing = evaluate(function, rows.take(np.array([], dtype=np.intp)), check_rows=False)
+    if nothing.shape[1] != vectors.shape[1]:
+        raise PrivacyContractError("the length of the row function's vectors depends on the rows")
     for index in (0, len(rows) - 1):
         alone = evaluate(function, rows.take(np.array([index])), check_rows=False)[0]
         if not np.allclose(alone, vectors[index], rtol=1e-3, atol=1e-4, equal_nan=True):
