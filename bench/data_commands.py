@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 
-@click.group()
-@click.option("--data-dir", help="Folder with data files you obtained [default: $BENCH_DATA].")
-def data(data_dir: str | None) -> None:
-    """Datasets: list, check, download, or add your own table."""
+def _use_folder(_: click.Context, __: click.Parameter, value: str | None) -> None:
     from bench.config import use_data_folder
 
-    use_data_folder(data_dir)
+    use_data_folder(value)
+
+
+def _with_folder(command: Callable[..., None]) -> Callable[..., None]:
+    """The option that every command here has."""
+    return click.option(
+        "--data-dir",
+        callback=_use_folder,
+        expose_value=False,
+        help="Folder with data files you obtained [default: $BENCH_DATA].",
+    )(command)
+
+
+@click.group()
+def data() -> None:
+    """Datasets: list, check, download, or add your own table."""
 
 
 @data.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_with_folder
 def list_data(as_json: bool) -> None:
     """Say which datasets are ready, which are missing, and how to obtain each."""
     from bench.data_files import listing
@@ -29,6 +43,7 @@ def list_data(as_json: bool) -> None:
 
 @data.command()
 @click.argument("name")
+@_with_folder
 def check(name: str) -> None:
     """Compare a dataset with what its publisher released; exit code 1 if it differs."""
     from bench.data_files import check_dataset
@@ -41,6 +56,7 @@ def check(name: str) -> None:
 
 @data.command()
 @click.argument("name")
+@_with_folder
 def get(name: str) -> None:
     """Download a dataset, where its publisher allows that, with resume and checksum."""
     from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
@@ -71,6 +87,7 @@ def get(name: str) -> None:
 )
 @click.option("--separator", default=",", help="Separator of the columns.")
 @click.option("--clip", is_flag=True, help="Cut values to the bounds instead of refusing them.")
+@_with_folder
 def add(file: Path, name: str | None, **options: Any) -> None:
     """Make a dataset of your own CSV or Parquet file (also .gz, .zip)."""
     import re

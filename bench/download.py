@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from pathlib import Path
 from bench.core import registry
 from bench.core.data_folder import data_folder
 from bench.core.errors import DataError
+from bench.core.files import fingerprint
 from bench.core.obtain import DataFile
 from bench.core.sources import FileSource
 
@@ -45,9 +44,13 @@ def download_dataset(name: str, show: Show) -> Path:
 
 def download(file: DataFile, folder: Path, show: Show) -> Path:
     """One file; an interrupted download goes on where it stopped."""
-    packed = ".gz" if file.url.endswith(".gz") and not file.name.endswith(".gz") else ""
-    final_place = folder / f"{file.name}{packed}"
-    partial = folder / f".{final_place.name}.part"
+    # A packed file keeps its packing: loaders look inside.
+    published = file.url.rsplit("/", 1)[-1].split("?")[0]
+    packed = published.endswith((".gz", ".zip"))
+    final_place = folder / (published if packed else file.name)
+    if final_place.suffix == ".gz":
+        final_place = folder / f"{file.name.removesuffix('.gz')}.gz"
+    partial = folder / f".part-{final_place.name}"
     done = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(file.url)
     if not file.url.startswith(("https://", "http://127.0.0.1")):
@@ -74,7 +77,7 @@ def download(file: DataFile, folder: Path, show: Show) -> Path:
             f"{file.url}: cannot be reached ({reason}); offline? Put {file.name} into {folder} "
             "by hand, or run the command again to resume"
         ) from None
-    if file.sha256 and _unpacked_hash(partial, packed) != file.sha256:
+    if file.sha256 and _unpacked_hash(partial, file.name) != file.sha256:
         partial.unlink()
         raise DataError(
             f"{file.url}: what came is not the published file (checksum differs); nothing was kept"
@@ -83,12 +86,8 @@ def download(file: DataFile, folder: Path, show: Show) -> Path:
     return final_place
 
 
-def _unpacked_hash(path: Path, packed: str) -> str:
-    digest = hashlib.sha256()
+def _unpacked_hash(path: Path, name: str) -> str:
     try:
-        with gzip.open(path, "rb") if packed else path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except (EOFError, gzip.BadGzipFile):
+        return fingerprint(path, name)
+    except DataError:
         return "damaged"
-    return digest.hexdigest()

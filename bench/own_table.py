@@ -14,7 +14,7 @@ from typing import Any, final
 import pandas as pd
 
 from bench.core.data_folder import data_folder
-from bench.core.encode import spell
+from bench.core.encode import spelled
 from bench.core.errors import DataError
 from bench.core.files import open_data, read_csv
 from bench.core.own_table import MISSING, own_table_class
@@ -69,7 +69,7 @@ class _Summary:
                 self.high = max(self.high, float(numbers.max()))
                 self.whole = self.whole and bool((numbers % 1 == 0).all())
         if len(self.values) <= _CATEGORIES_AT_MOST:
-            self.values.update(present.map(spell).value_counts().to_dict())
+            self.values.update(spelled(present).value_counts().to_dict())
 
     @property
     def categories(self) -> list[str]:
@@ -118,12 +118,12 @@ def _look(
             chunk = chunk[first]
             seen.update(chunk[request.patient])
         rows += len(chunk)
-        labels = chunk[label].map(spell, na_action="ignore")
+        labels = spelled(chunk[label])
         if labels.isna().any():
             raise DataError(f"column {label!r}: {int(labels.isna().sum())} rows have no outcome")
         by_class.update(labels.value_counts().to_dict())
         if request.site:
-            sites = chunk[request.site].map(spell, na_action="ignore").fillna(MISSING)
+            sites = spelled(chunk[request.site]).fillna(MISSING)
             by_site.update(zip(sites, labels, strict=True))
         for name in chunk.columns:
             if name != request.patient:

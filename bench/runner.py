@@ -33,8 +33,8 @@ _THREADS = 1
 class Observer(Protocol):
     """Is told how a run goes: the progress display, the tracker."""
 
-    def planned(self, total: int, cached: int) -> None:
-        """Before the first cell: how many there are, how many need nothing."""
+    def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
+        """Before the first cell: how many there are, how many need nothing, what to beware of."""
 
     def finished(self, outcome: Outcome, store: RunStore) -> None:
         """A cell has ended and is stored."""
@@ -83,8 +83,13 @@ def run_grid(
         datasets = {entry: _load(entry, grid) for entry in grid.datasets}
         jobs, wanted, cached = _plan(cells, datasets, store, metrics)
         watchers = list(observers(store))
+        notices = [
+            f"{entry.label}: {dataset.differs}"
+            for entry, dataset in datasets.items()
+            if isinstance(dataset, Dataset) and dataset.differs
+        ]
         for watcher in watchers:
-            watcher.planned(len(wanted), cached)
+            watcher.planned(len(wanted), cached, notices)
         interrupted = False
 
         def keep(outcome: Outcome) -> None:

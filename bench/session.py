@@ -47,7 +47,9 @@ class ProgressDisplay:
         )
         self._task = self._bar.add_task("cells", counts="", start=False)
 
-    def planned(self, total: int, cached: int) -> None:
+    def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
+        for notice in notices:
+            self._console.print(f"beware: {notice}", markup=False, highlight=False)
         done = f", {cached} already done" if cached else ""
         self._console.print(f"{total} cells{done}")
         # Cached cells took no time: left out of the bar, or they would spoil the expected end.

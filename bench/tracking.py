@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -72,7 +72,7 @@ class Tracker:
         self._parent = ""
         self._known: dict[str, tuple[str, str]] = {}
 
-    def planned(self, total: int, cached: int) -> None:
+    def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
         """Open the store and catch up with cells that an earlier, killed driver did not log."""
         self._guarded(self._start)
         for row, scores in list(self._store.finished.values()):

@@ -149,6 +149,8 @@ class Dataset:
     fingerprint: str
     clipped: Mapping[str, int]
     """How many values lay outside the public bounds: a raw look, for the evaluator only."""
+    differs: str
+    """How the rows differ from the declared counts, if they do: for the evaluator only."""
 
     @property
     def schema(self) -> Schema:
@@ -174,6 +176,7 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
         np.random.SeedSequence([_number(f"split/{source.name}/{preset}"), split_seed])
     )
     encoder = Encoder(declaration.schema)
+    label = declaration.schema.label
     strata = _strata(frame, declaration.schema)
     members = _assign(strata, preset, official is not None, generator)
     positions = generator.random(len(frame))
@@ -203,6 +206,7 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
         validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
         fingerprint=_fingerprint(source, preset, split_seed, frame, official),
         clipped=clipped,
+        differs=_differs(declaration, category_codes(frame[label.name], label)),
     )
 
 
@@ -262,6 +266,13 @@ def _declared_counts(
         return Counts(sum(by_class), by_class, by_site, by_site_class)
     by_class = tuple(share(rows) for rows in declaration.by_class)
     return Counts(sum(by_class), by_class)
+
+
+def _differs(declaration: Declaration, labels: npt.NDArray[np.int64]) -> str:
+    actual = tuple(np.bincount(labels, minlength=len(declaration.by_class)).tolist())
+    if actual == declaration.by_class:
+        return ""
+    return f"rows by class {actual}, declared {declaration.by_class}: see `bench data check`"
 
 
 def _fingerprint(

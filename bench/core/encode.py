@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -130,7 +130,12 @@ class Encoder:
             column = block.column
             series = self._series(frame, column)
             if isinstance(column, Numeric):
-                numbers = series.to_numpy(dtype=np.float64)
+                try:
+                    numbers = series.to_numpy(dtype=np.float64)
+                except (TypeError, ValueError):
+                    raise SchemaError(
+                        f"column {column.name!r}: declared numeric, but it holds text"
+                    ) from None
                 inside = np.clip(numbers, column.low, column.high)
                 clipped[column.name] = int(np.count_nonzero(inside != numbers))
                 span = column.high - column.low
@@ -199,15 +204,22 @@ def category_codes(
     column: Categorical,
 ) -> npt.NDArray[np.int64]:
     """Integer codes by the declared order; a value outside the declared categories is an error."""
-    text = series.map(spell)
+    text = spelled(series)
     codes = pd.Categorical(text, categories=list(column.categories)).codes.astype(np.int64)
     if (codes < 0).any():
-        strange = sorted(set(text[codes < 0]))[:3]
+        strange = sorted(map(str, set(text[codes < 0])))[:3]
         raise SchemaError(
             f"column {column.name!r}: {int((codes < 0).sum())} values are not among the declared "
             f"categories {list(column.categories)}; for example {strange}"
         )
     return codes
+
+
+def spelled(series: pd.Series[Any]) -> pd.Series[Any]:
+    """A column as text, missing values left missing; every distinct value is spelled once."""
+    codes, values = pd.factorize(series)
+    texts = np.array([spell(value) for value in values] + [None], dtype=object)
+    return pd.Series(texts[codes], index=series.index)
 
 
 def spell(value: object) -> str:

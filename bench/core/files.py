@@ -30,7 +30,7 @@ def find_file(name: str, folders: Sequence[Path]) -> Path | None:
     for folder in folders:
         if folder.is_dir():
             for archive in sorted(folder.glob("*.zip")):
-                if _member(archive, name) is not None:
+                if not archive.name.startswith(".") and _member(archive, name) is not None:
                     return archive
     return None
 

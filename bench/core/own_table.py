@@ -14,7 +14,7 @@ from typing import Any, ClassVar, final
 import pandas as pd
 
 from bench.core.dataset import DatasetSource, Declaration, declaration_from_table
-from bench.core.encode import category_codes, spell
+from bench.core.encode import category_codes, spelled
 from bench.core.errors import DataError, SchemaError
 from bench.core.files import read_csv
 from bench.core.schema import Categorical, Numeric, Schema, read_toml
@@ -84,8 +84,7 @@ def tidy(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     frame = frame.copy()
     for column in schema:
         if isinstance(column, Categorical):
-            series = frame[column.name]
-            text = series.map(spell, na_action="ignore")
+            text = spelled(frame[column.name])
             frame[column.name] = text.fillna(MISSING) if MISSING in column.categories else text
         else:
             numbers = pd.to_numeric(frame[column.name], errors="coerce")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -28,7 +30,14 @@ class _Server(BaseHTTPRequestHandler):
         if self.path == "/gone":
             self.send_error(404)
             return
-        body = gzip.compress(CONTENT, mtime=0) if self.path.endswith(".gz") else CONTENT
+        body = CONTENT
+        if self.path.endswith(".gz"):
+            body = gzip.compress(CONTENT, mtime=0)
+        elif self.path.endswith(".zip"):
+            packed = io.BytesIO()
+            with zipfile.ZipFile(packed, "w") as archive:
+                archive.writestr("inside/file.bin", CONTENT)
+            body = packed.getvalue()
         start = 0
         asked = self.headers.get("Range")
         if asked and self.path != "/plain":
@@ -71,11 +80,11 @@ def test_a_download_resumes_where_it_stopped(
     tmp_path: Path, address: str, already: int, path: str
 ) -> None:
     if already:
-        (tmp_path / ".file.bin.part").write_bytes(CONTENT[:already])
+        (tmp_path / ".part-file.bin").write_bytes(CONTENT[:already])
     seen: list[int] = []
     place = download(data_file(address + path), tmp_path, lambda _, done, __: seen.append(done))
     assert place.read_bytes() == CONTENT
-    assert not list(tmp_path.glob(".*part"))
+    assert not list(tmp_path.glob(".part-*"))
     if path == "/file" and 0 < already < len(CONTENT):
         assert seen[0] > already
 
@@ -85,8 +94,17 @@ def test_a_packed_download_is_checked_unpacked(tmp_path: Path, address: str) -> 
     assert place.name == "file.bin.gz" and gzip.decompress(place.read_bytes()) == CONTENT
 
 
+def test_a_zip_is_kept_and_found_again(tmp_path: Path, address: str) -> None:
+    from bench.core.files import find_file, fingerprint
+
+    place = download(data_file(f"{address}/all.zip"), tmp_path, quiet)
+    assert place.name == "all.zip"
+    assert find_file("file.bin", [tmp_path]) == place
+    assert fingerprint(place, "file.bin") == hashlib.sha256(CONTENT).hexdigest()
+
+
 def test_another_content_is_not_kept(tmp_path: Path, address: str) -> None:
-    (tmp_path / ".file.bin.part").write_bytes(b"x" * 1000)
+    (tmp_path / ".part-file.bin").write_bytes(b"x" * 1000)
     with pytest.raises(DataError, match="checksum differs"):
         download(data_file(f"{address}/file"), tmp_path, quiet)
     assert list(tmp_path.iterdir()) == []
