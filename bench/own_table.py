@@ -69,7 +69,7 @@ class _Summary:
                 self.high = max(self.high, float(numbers.max()))
                 self.whole = self.whole and bool((numbers % 1 == 0).all())
         if len(self.values) <= _CATEGORIES_AT_MOST:
-            self.values.update(spelled(present).value_counts().to_dict())
+            self.values.update(Counter(spelled(present).tolist()))
 
     @property
     def categories(self) -> list[str]:
@@ -121,7 +121,7 @@ def _look(
         labels = spelled(chunk[label])
         if labels.isna().any():
             raise DataError(f"column {label!r}: {int(labels.isna().sum())} rows have no outcome")
-        by_class.update(labels.value_counts().to_dict())
+        by_class.update(Counter(labels.tolist()))
         if request.site:
             sites = spelled(chunk[request.site]).fillna(MISSING)
             by_site.update(zip(sites, labels, strict=True))

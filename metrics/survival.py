@@ -23,7 +23,8 @@ class CoxConcordance(Metric):
     direction: ClassVar[Direction] = Direction.HIGHER
     definition: ClassVar[str] = (
         "Harrell's C-index on the real test rows of a Cox model with an L2 penalty of 0.1 "
-        "(lifelines' units) trained on the released rows (zero-order paper, section 4.7), or of the model that was released. "
+        "(lifelines' units) trained on the released rows (zero-order paper, section 4.7), or of "
+        "the model that was released. "
         "Interval: 1000 bootstrap resamples of the test rows."
     )
     tasks: ClassVar[tuple[Task, ...]] = (Task.SURVIVAL,)

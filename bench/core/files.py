@@ -97,8 +97,12 @@ def read_csv(
             if names is None:
                 _check_header(path, text.readline(), separator, columns)
                 text.seek(0)
-            frame = pd.read_csv(
-                text, sep=separator, names=names, header=None if names else 0, **options
+            frame: pd.DataFrame = pd.read_csv(
+                text,
+                sep=separator,
+                names=None if names is None else list(names),
+                header=None if names else 0,
+                **options,
             )
         except UnicodeDecodeError as problem:
             raise DataError(

@@ -74,7 +74,7 @@ def _read_parquet(path: Path, columns: list[str]) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path, columns=columns).to_pandas()
+        return pd.DataFrame(pq.read_table(path, columns=columns).to_pandas())
     except (pa.ArrowInvalid, OSError) as problem:
         raise DataError(f"{path}: not a readable Parquet file ({problem})") from None
 

@@ -55,8 +55,8 @@ class Clients:
     ) -> npt.NDArray[np.int64]:
         """Client number of every row, from its label and its fixed uniform position."""
         ends = np.cumsum(self.shares(classes), axis=1)
-        client = (positions[:, None] >= ends[labels]).sum(axis=1)
-        return np.minimum(client, self.count - 1).astype(np.int64)
+        client = np.count_nonzero(positions[:, None] >= ends[labels], axis=1)
+        return np.asarray(np.minimum(client, self.count - 1), dtype=np.int64)
 
     def part_counts(self, counts: Counts, client: int) -> Counts:
         """Expected rows of a client, from the declared counts and the public shares."""

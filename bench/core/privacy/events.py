@@ -7,7 +7,6 @@ kinds listed in `_KINDS` are read back, so a ledger from a stranger cannot name 
 from __future__ import annotations
 
 import functools
-import numbers
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -51,13 +50,13 @@ def sampled_gaussian(rate: float, noise_multiplier: float) -> DpEvent:
     return dp_event.PoissonSampledDpEvent(float(rate), gaussian(noise_multiplier))
 
 
-def flattened(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:
+def flattened(event: DpEvent, count: int | float) -> Iterator[tuple[DpEvent, int]]:
     """An event without composition around it, `count` times; refuses what cannot be accounted.
 
     Composition is what a ledger's counts are for. A noise multiplier that is no number, or so
     small that its square vanishes, would make an accountant answer zero instead of infinity.
     """
-    if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < 1:
+    if isinstance(count, bool | float) or count != int(count) or count < 1:
         raise PrivacyContractError(f"an event happens a whole number of times, got {count!r}")
     if isinstance(event, dp_event.SelfComposedDpEvent):
         yield from flattened(event.event, int(count) * int(event.count))
