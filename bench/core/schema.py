@@ -12,6 +12,7 @@ import math
 import re
 import tomllib
 from abc import ABC
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,6 +111,11 @@ class Comparison:
             raise SchemaError(f"rule {text!r}: expected `column <op> column-or-value`")
         return cls(*match.groups())
 
+    def present(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """True where all that is compared is there."""
+        columns = [name for name in (self.left, self.right) if name in frame.columns]
+        return frame[columns].notna().all(axis=1).to_numpy(dtype=bool)
+
     def holds(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
         """One boolean a row."""
         left: pd.Series[Any] = frame[self.left]
@@ -137,8 +143,8 @@ class Rule:
     when: tuple[Comparison, ...] = ()
 
     def broken(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """True for the rows that break the rule."""
-        relevant = np.ones(len(frame), dtype=bool)
+        """True for the rows that break the rule; a missing value breaks nothing."""
+        relevant = self.then.present(frame)
         for condition in self.when:
             relevant &= condition.holds(frame)
         return relevant & ~self.then.holds(frame)
@@ -160,8 +166,8 @@ class Schema:
     _by_name: Mapping[str, Column] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
-        doubled = sorted({name for name in names if names.count(name) > 1})
+        names = Counter(column.name for column in self.columns)
+        doubled = sorted(name for name, count in names.items() if count > 1)
         if doubled:
             raise SchemaError(f"columns declared twice: {', '.join(doubled)}")
         object.__setattr__(self, "_by_name", {column.name: column for column in self.columns})

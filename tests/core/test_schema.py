@@ -56,8 +56,8 @@ def test_rules_find_the_rows_that_break_them() -> None:
 
 def test_rules_compare_two_columns() -> None:
     rule = Rule("positive among examined", Comparison.parse("positive <= examined"))
-    frame = pd.DataFrame({"positive": [1, 5], "examined": [3, 3]})
-    assert rule.broken(frame).tolist() == [False, True]
+    frame = pd.DataFrame({"positive": [1, 5, np.nan], "examined": [3, 3, 3]})
+    assert rule.broken(frame).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(
