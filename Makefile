@@ -70,7 +70,7 @@ benchmarks: $(STAMP) ## speed, as ratios against a named rival measured in the s
 # Bare pytest: `python -m pytest` would put the root on sys.path, where `datasets` is our folder.
 # One thread a process: several torch processes at default threads slow each other down 30 times.
 test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(ARGS)
 
 slow: $(STAMP) ## the slow tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow $(ARGS)
