@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.core.dataset import Split
+from bench.core.errors import NotComputable
 from bench.core.metric import Direction, Evaluation, Family, Metric, Score, Scores
 from bench.metrics import _bootstrap, _distance
 from bench.metrics._distance import Records
@@ -21,6 +22,9 @@ Array = npt.NDArray[np.float64]
 
 LEAST_ROWS = 10
 """Fewer rows on one side say nothing about a difference of medians."""
+
+COMPARISONS_AT_MOST = 5e11
+"""Comparisons of single values: some minutes on one core. 50,000 x 50,000 x 30 is 7.5e10."""
 
 _BINS = 50
 
@@ -49,6 +53,7 @@ class ClosestRecord(Metric):
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:
+        _refuse_hours(evaluation)
         released = released_records(evaluation)
         train = real_records(evaluation, "train", evaluation.dataset.train)
         control = real_records(evaluation, "control", evaluation.dataset.control)
@@ -70,6 +75,19 @@ class ClosestRecord(Metric):
             }
         )
         return Scores(scores, {"dcr": histogram})
+
+
+def _refuse_hours(evaluation: Evaluation) -> None:
+    """Exact distances only: where they would take hours, the score is absent and says so."""
+    dataset = evaluation.dataset
+    real = len(dataset.train) + len(dataset.control)
+    comparisons = real * len(evaluation.rows) * len(dataset.encoder.blocks)
+    if comparisons > COMPARISONS_AT_MOST:
+        raise NotComputable(
+            f"{real:,} real and {len(evaluation.rows):,} released rows of "
+            f"{len(dataset.encoder.blocks)} columns are {comparisons:.2g} comparisons, over "
+            f"{COMPARISONS_AT_MOST:.2g}; distances are exact or absent, never of a sample"
+        )
 
 
 def released_records(evaluation: Evaluation) -> Records:

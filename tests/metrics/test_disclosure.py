@@ -168,3 +168,21 @@ def test_the_gap_is_absent_without_control_rows(table):
 def test_a_model_has_no_rows_to_compare(table):
     with pytest.raises(NotComputable, match="a model, not rows"):
         ClosestRecord().compute(evaluate(table, Release(model=Answers(lambda v: v[:, 0]))))
+
+
+def test_distances_that_would_take_hours_are_absent_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from bench.core.dataset import build_dataset
+    from bench.core.errors import NotComputable
+    from bench.core.metric import Evaluation
+    from bench.core.release import Release, Rows
+    from bench.metrics import disclosure
+    from tests.support.tables import ToyTable
+
+    dataset = build_dataset(ToyTable())
+    rows = dataset.train.rows
+    evaluation = Evaluation(dataset, Release(Rows(rows.values, rows.labels)), seed=0)
+    monkeypatch.setattr(disclosure, "COMPARISONS_AT_MOST", 1000)
+    with pytest.raises(NotComputable, match="never of a sample"):
+        disclosure.ClosestRecord().compute(evaluation)
