@@ -16,29 +16,14 @@ from bench.core.opening import open_private
 from bench.core.privacy import (
     Budget,
     Ledger,
-    PrivateData,
     gaussian,
     laplace,
     sampled_gaussian,
 )
 from bench.core.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.core.verdict import judge
-from tests.support.tables import ToySurvival, ToyTable
-
-DATASET = build_dataset(ToyTable())
-BUDGET = Budget(1.0, 1e-5)
-
-
-def opened(
-    budget: Budget | None = None, seed: int = 0, noise: NoiseSource | None = None, **options: bool
-) -> tuple[PrivateData, Ledger]:
-    return open_private(
-        DATASET, budget, noise or SeededNoise(np.random.default_rng(seed)), **options
-    )
-
-
-def ones(rows: EncodedRows) -> np.ndarray:
-    return np.ones((len(rows), 1))
+from tests.support.kernel import BUDGET, DATASET, ones, opened
+from tests.support.tables import ToySurvival
 
 
 class TestNoiseHasTheRecordedScale:

@@ -8,35 +8,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bench.core.dataset import build_dataset
 from bench.core.encode import EncodedRows
 from bench.core.errors import BudgetExceededError, PrivacyContractError, UnknownNameError
 from bench.core.opening import open_private
 from bench.core.privacy import (
-    Budget,
-    Ledger,
     PrivateData,
     TrustedMechanism,
     gaussian,
 )
 from bench.core.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.core.verdict import judge
-from tests.support.tables import ToyTable
-
-DATASET = build_dataset(ToyTable())
-BUDGET = Budget(1.0, 1e-5)
-
-
-def opened(
-    budget: Budget | None = None, seed: int = 0, noise: NoiseSource | None = None, **options: bool
-) -> tuple[PrivateData, Ledger]:
-    return open_private(
-        DATASET, budget, noise or SeededNoise(np.random.default_rng(seed)), **options
-    )
-
-
-def ones(rows: EncodedRows) -> np.ndarray:
-    return np.ones((len(rows), 1))
+from tests.support.kernel import BUDGET, DATASET, ones, opened
 
 
 class TestParts:

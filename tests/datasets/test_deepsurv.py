@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from bench.core.errors import DataError
 from bench.core.registry import build_source
 from bench.core.sources import FileSource
 from bench.datasets._deepsurv import DeepSurvFile, read_groups
+from tests.support.real_data import real_folder
 
 h5py = pytest.importorskip("h5py", reason="h5py (extra `files`) is not installed")
 
@@ -40,12 +40,7 @@ def source_of(name: str) -> DeepSurvFile:
 
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> Path:
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("BENCH_DATA") or beside)
-    if not (folder / FOLDER).is_dir():
-        pytest.skip(f"{folder / FOLDER} is absent")
-    monkeypatch.setenv("BENCH_DATA", str(folder))
-    return folder
+    return real_folder(FOLDER, monkeypatch).parent
 
 
 def raw(source: DeepSurvFile) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from bench.core.registry import build_source
 from bench.core.schema import Categorical, Numeric
 from bench.core.sources import FileSource
 from bench.datasets._eicu import read_stays
+from tests.support.real_data import real_folder
 
 FILES = ("patient.csv", "apacheApsVar.csv", "apachePatientResult.csv", "hospital.csv")
 both = pytest.mark.parametrize("name", ["eicu", "eicu-demo"])
@@ -31,12 +31,7 @@ def source(name: str = "eicu-demo") -> FileSource:
 
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> Path:
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("BENCH_DATA") or beside)
-    if not (folder / "eicu_demo").is_dir():
-        pytest.skip(f"{folder / 'eicu_demo'} is absent")
-    monkeypatch.setenv("BENCH_DATA", str(folder))
-    return folder / "eicu_demo"
+    return real_folder("eicu_demo", monkeypatch)
 
 
 def test_real_demo_has_the_published_rows(real: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from bench.core.errors import DataError, SchemaError
 from bench.core.registry import build_source
 from bench.core.schema import Numeric
 from bench.core.sources import FileSource
+from tests.support.real_data import real_folder
 
 TRAINING, TEST = "breastTCGA_mrna_train.csv", "breastTCGA_mrna_test.csv"
 
@@ -27,12 +27,7 @@ def source() -> FileSource:
 
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> Path:
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("BENCH_DATA") or beside)
-    if not (folder / "tcga_brca").is_dir():
-        pytest.skip(f"{folder / 'tcga_brca'} is absent")
-    monkeypatch.setenv("BENCH_DATA", str(folder))
-    return folder / "tcga_brca"
+    return real_folder("tcga_brca", monkeypatch)
 
 
 def test_declaration_lists_the_genes() -> None:

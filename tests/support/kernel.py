@@ -1,0 +1,27 @@
+"""A toy table behind the kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.core.dataset import build_dataset
+from bench.core.encode import EncodedRows
+from bench.core.opening import open_private
+from bench.core.privacy import Budget, Ledger, PrivateData
+from bench.core.privacy.noise import NoiseSource, SeededNoise
+from tests.support.tables import ToyTable
+
+DATASET = build_dataset(ToyTable())
+BUDGET = Budget(1.0, 1e-5)
+
+
+def opened(
+    budget: Budget | None = None, seed: int = 0, noise: NoiseSource | None = None, **options: bool
+) -> tuple[PrivateData, Ledger]:
+    return open_private(
+        DATASET, budget, noise or SeededNoise(np.random.default_rng(seed)), **options
+    )
+
+
+def ones(rows: EncodedRows) -> np.ndarray:
+    return np.ones((len(rows), 1))
