@@ -31,16 +31,24 @@ def listing(as_json: bool) -> str:
     for row in rows:
         lines.append(f"{row['state']:<8} {row['name']:<20} {row['title']}")
         if row["state"] == "missing":
-            lines.append(f"{'':<9}{'':<21}needs {row['folder']}/{', '.join(row['files'])}")
-            lines.append(
-                f"{'':<9}{'':<21}from {row['publisher']}: {row['page']} "
-                f"(agreement: {row['agreement']}; licence: {row['licence']})"
-            )
-            if row["download"]:
-                lines.append(f"{'':<9}{'':<21}or: bench data get {row['name']}")
+            lines += [f"{'':<30}{line}" for line in _remedy(row)]
     ready = sum(row["state"] == "ready" for row in rows)
     lines += ["", f"{ready} ready, {len(rows) - ready} not"]
     return "\n".join(lines)
+
+
+def _remedy(row: dict[str, Any]) -> list[str]:
+    """How to get what is missing."""
+    if "files" not in row:
+        return [f"needs {row['page']} (licence: {row['licence']})"]
+    lines = [
+        f"needs {row['folder']}/{', '.join(row['files'])}",
+        f"from {row['publisher']}: {row['page']} (agreement: {row['agreement']}; licence: "
+        f"{row['licence']})",
+    ]
+    if row["download"]:
+        lines.append(f"or: bench data get {row['name']}")
+    return lines
 
 
 def _row(name: str) -> dict[str, Any]:
@@ -76,10 +84,8 @@ def _row(name: str) -> dict[str, Any]:
     elif declared.extra and not source.available():
         row |= {
             "state": "missing",
-            "folder": "",
-            "files": [],
-            "publisher": f"pip install 'dp-release-bench[{declared.extra}]'",
-            "page": declared.source,
+            "publisher": declared.source,
+            "page": f"pip install 'dp-release-bench[{declared.extra}]'",
             "agreement": "none",
             "download": False,
         }
