@@ -126,7 +126,7 @@ def _bar(declared: Declaration) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
 
 
 if __name__ == "__main__":
