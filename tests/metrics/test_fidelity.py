@@ -165,3 +165,18 @@ def test_no_numeric_column(table):
     with pytest.raises(NotComputable, match="no numeric"):
         KolmogorovSmirnov().compute(evaluate(dataset, dataset.train))
     assert only(TotalVariation().compute(evaluate(dataset, dataset.train)))[0] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 3, 20, 100, 400, 100_000])
+def test_smirnov_of_few_and_of_many_values_agree_with_a_plain_loop(distinct: int) -> None:
+    rng = np.random.default_rng(distinct)
+    values = rng.integers(0, distinct, 500).astype(float)
+    values[rng.random(500) < 0.5] = distinct // 2  # a common value in the middle
+    signed = rng.random((500, 3))
+    signed[:200] /= -signed[:200].sum(axis=0)
+    signed[200:] /= signed[200:].sum(axis=0)
+    plain = [
+        max(abs(signed[values <= value, column].sum()) for value in np.unique(values))
+        for column in range(3)
+    ]
+    assert fidelity.kolmogorov_smirnov(values)(signed) == pytest.approx(plain, abs=1e-12)
