@@ -18,7 +18,8 @@ import pandas as pd
 
 from bench.core.dataset import DatasetSource, Declaration
 from bench.core.errors import InputError
-from bench.datasets._curial_model import simulate, site_counts
+from bench.core.truth import Truth
+from bench.datasets._curial_model import simulate, site_counts, true_log_odds
 
 
 @final
@@ -49,3 +50,7 @@ class CurialSim(DatasetSource):
 
     def load(self) -> pd.DataFrame:
         return simulate(self.rows, np.random.default_rng(self.seed))
+
+    def truth(self, frame: pd.DataFrame) -> Truth:
+        """True log-odds of each row given its site; the ceilings of the sites are in the model."""
+        return Truth(log_odds=true_log_odds(frame))
