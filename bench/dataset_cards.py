@@ -82,7 +82,7 @@ def _missing(source: DatasetSource) -> str:
     try:
         frame = source.load()
     except BenchError:
-        return "not measured here: the files are not open"
+        return "not measured: the data was not at hand"
     names = [column.name for column in declared.schema if column.name in frame.columns]
     shares = frame[names].isna().mean()
     gaps = [f"{name} {share:.1%}" for name, share in shares.items() if share > 0]
