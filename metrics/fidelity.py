@@ -105,7 +105,8 @@ def kolmogorov_smirnov(values: Array) -> ColumnStatistic:
         sums = sums_of @ signed
         below = np.cumsum(sums[:common], axis=0)
         above = -np.cumsum(sums[:common:-1], axis=0)
-        return np.abs(np.concatenate([below, above])).max(axis=0, initial=0.0)
+        largest: Array = np.abs(np.concatenate([below, above])).max(axis=0, initial=0.0)
+        return largest
 
     return statistic
 
