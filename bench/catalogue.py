@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.core import registry
+from bench.core.dataset import Declaration
 
 
 def listing(kind: str, as_json: bool) -> str:
@@ -52,11 +53,20 @@ def _datasets() -> list[dict[str, Any]]:
                 "rows": sum(declared.by_class),
                 "columns": len(declared.schema.features),
                 "by class": shares,
-                "simulated": "yes" if declared.simulated else "no",
+                "from": _origin(declared),
+                "stands for": declared.stands_for,
                 "licence": declared.licence,
             }
         )
     return rows
+
+
+def _origin(declared: Declaration) -> str:
+    if declared.simulated:
+        return "simulator"
+    if declared.obtain is not None:
+        return "files"
+    return f"package ({declared.extra})" if declared.extra else "package"
 
 
 def _metrics() -> list[dict[str, Any]]:

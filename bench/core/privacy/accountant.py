@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
-from dp_accounting import dp_event
+from dp_accounting import PrivacyAccountant, dp_event
 
 from bench.core.errors import InputError
 from bench.core.privacy.events import DpEvent, flattened, is_non_private
@@ -130,15 +130,8 @@ def rdp_epsilon(world: World, delta: float, order: float | None = None) -> float
     """Epsilon of a world by RDP; infinite where it does not support an event."""
     from dp_accounting import rdp
 
-    if any(is_non_private(event) for event, _ in world):
-        return math.inf
     accountant = rdp.RdpAccountant() if order is None else rdp.RdpAccountant(orders=[order])
-    with _quiet():
-        for event, count in world:
-            if not accountant.supports(event):
-                return math.inf
-            accountant.compose(event, count)
-        return float(accountant.get_epsilon(delta))
+    return _epsilon(accountant, world, delta)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -146,12 +139,15 @@ def pld_epsilon(world: World, delta: float) -> float:
     """Epsilon of a world by PLD; infinite where it does not support an event."""
     from dp_accounting import pld
 
-    if any(is_non_private(event) for event, _ in world):
-        return math.inf
     # Coarser cells are ten times faster and pessimistic, so still an upper bound: measured, they
     # add at most 0.05% above epsilon 0.3. Below that the fine grid is kept.
     interval = 1e-3 if rdp_epsilon(world, delta) > 0.3 else 1e-4
-    accountant = pld.PLDAccountant(value_discretization_interval=interval)
+    return _epsilon(pld.PLDAccountant(value_discretization_interval=interval), world, delta)
+
+
+def _epsilon(accountant: PrivacyAccountant, world: World, delta: float) -> float:
+    if any(is_non_private(event) for event, _ in world):
+        return math.inf
     with _quiet():
         for event, count in world:
             if not accountant.supports(event):
