@@ -221,7 +221,7 @@ def _score_row(key: str, score: Score) -> ScoreRow:
     )
 
 
-def blank_row(cell: Cell, key: str, dataset: Dataset | None, fingerprint: str = "") -> CellRow:
+def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
     """The row of a cell before anything has happened."""
     warnings = []
     total = dataset.counts.total if dataset and not cell.private_counts else 0
@@ -262,7 +262,7 @@ def blank_row(cell: Cell, key: str, dataset: Dataset | None, fingerprint: str = 
         fit_seconds=None,
         score_seconds=None,
         peak_memory_mb=None,
-        fingerprint=dataset.fingerprint if dataset else fingerprint,
+        fingerprint=dataset.fingerprint if dataset else "",
         source_hash=keys.method_source_hash(cell.method.name),
         metrics_hash="",
         versions=keys.versions(),

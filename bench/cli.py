@@ -38,31 +38,18 @@ def main() -> None:
     """Benchmark of differentially private synthetic data whose privacy claims are checked."""
 
 
-def _comma(read: Callable[[str], Any] = str) -> Callable[..., tuple[Any, ...]]:
+def _comma(parser: str = "") -> Callable[..., tuple[Any, ...]]:
+    """Reads a comma-separated list, each item by that function of `bench.grid`."""
+
     def parse(_: click.Context, __: click.Parameter, value: str | None) -> tuple[Any, ...]:
-        return tuple(read(item.strip()) for item in (value or "").split(",") if item.strip())
+        items = [item.strip() for item in (value or "").split(",") if item.strip()]
+        if not parser or not items:
+            return tuple(items)
+        from bench import grid
+
+        return tuple(getattr(grid, parser)(item) for item in items)
 
     return parse
-
-
-def _size(text: str) -> int | None:
-    from bench.grid import parse_ipc
-
-    return parse_ipc(text)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not a number") from None
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not a whole number") from None
 
 
 @main.command()
@@ -74,9 +61,11 @@ def _whole(text: str) -> int:
 )
 @click.option("--methods", callback=_comma(), help="Comma-separated methods instead of the grid's.")
 @click.option("--datasets", callback=_comma(), help="Comma-separated datasets.")
-@click.option("--ipc", callback=_comma(_size), help="Rows per class, or `full`; comma-separated.")
-@click.option("--eps", callback=_comma(_number), help="Target epsilons, comma-separated.")
-@click.option("--seeds", callback=_comma(_whole), help="Seeds, comma-separated.")
+@click.option(
+    "--ipc", callback=_comma("parse_ipc"), help="Rows per class, or `full`; comma-separated."
+)
+@click.option("--eps", callback=_comma("parse_float"), help="Target epsilons, comma-separated.")
+@click.option("--seeds", callback=_comma("parse_integer"), help="Seeds, comma-separated.")
 @click.option("--dry-run", is_flag=True, help="Print the cells and their number; run nothing.")
 @click.option("--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all].")
 @click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")

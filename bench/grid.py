@@ -198,13 +198,13 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
     settings: dict[str, Any] = {}
     for key, read in (
         ("ipc", parse_ipc),
-        ("epsilon", _float),
-        ("seeds", _integer),
+        ("epsilon", parse_float),
+        ("seeds", parse_integer),
         ("metrics", str),
     ):
         if key in table:
             settings[key] = tuple(read(item) for item in _listed(where, key, table[key]))
-    for key, read in (("delta", _float), ("split_seed", _integer), ("split", str)):
+    for key, read in (("delta", parse_float), ("split_seed", parse_integer), ("split", str)):
         if key in table:
             settings[key] = read(table[key])
     return Grid(
@@ -217,16 +217,18 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
 
 def parse_ipc(value: Any) -> int | None:
     """A number of rows per class, or `full`."""
-    return None if value == "full" else _integer(value)
+    return None if value == "full" else parse_integer(value)
 
 
-def _integer(value: Any) -> int:
+def parse_integer(value: Any) -> int:
+    """A whole number, from TOML or from the command line."""
     if isinstance(value, bool) or not str(value).lstrip("-").isdigit():
         raise GridError(f"{value!r} is not a whole number")
     return int(value)
 
 
-def _float(value: Any) -> float:
+def parse_float(value: Any) -> float:
+    """A number, from TOML or from the command line."""
     try:
         if isinstance(value, bool):
             raise ValueError

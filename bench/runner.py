@@ -26,7 +26,7 @@ from bench.core.result import CellRow, ScoreRow, Status
 from bench.grid import Cell, Entry, Grid
 from bench.store import RunStore
 
-_COMPACT_SECONDS = 20.0
+_WAIT_SECONDS = 20.0
 _THREADS = 1
 
 
@@ -92,10 +92,7 @@ def run_grid(
             watcher.planned(len(wanted), cached, notices)
         interrupted = False
 
-        def keep(outcome: Outcome) -> None:
-            dataset = next(
-                (item for item in datasets.values() if _matches(item, outcome.row)), None
-            )
+        def keep(outcome: Outcome, dataset: Dataset | BenchError) -> None:
             store.record(outcome, dataset.encoder if isinstance(dataset, Dataset) else None)
             for watcher in watchers:
                 watcher.finished(outcome, store)
@@ -104,21 +101,18 @@ def run_grid(
             for cell, key in wanted:
                 problem = datasets[cell.dataset]
                 if isinstance(problem, BenchError) and key not in store.finished:
-                    keep(Outcome(failed_row(cell, key, None, Status.ERROR, str(problem))))
+                    lost = failed_row(cell, key, None, Status.ERROR, str(problem))
+                    keep(Outcome(lost), problem)
             if jobs:
                 with _ray(options):
-                    for outcome in _execute(jobs, datasets, metrics, options, store):
-                        keep(outcome)
+                    for job, outcome in _execute(jobs, datasets, metrics, store):
+                        keep(outcome, datasets[job.cell.dataset])
         except KeyboardInterrupt:
             interrupted = True
         finally:
             store.compact()
         results = tuple(store.finished[key] for _, key in wanted if key in store.finished)
     return RunSummary(results, cached, time.perf_counter() - started, interrupted)
-
-
-def _matches(item: Dataset | BenchError, row: CellRow) -> bool:
-    return isinstance(item, Dataset) and item.fingerprint == row.fingerprint
 
 
 def _load(entry: Entry, grid: Grid) -> Dataset | BenchError:
@@ -205,9 +199,8 @@ def _execute(
     jobs: Sequence[_Job],
     datasets: dict[Entry, Dataset | BenchError],
     metrics: Sequence[str],
-    options: RunOptions,
     store: RunStore,
-) -> Iterator[Outcome]:
+) -> Iterator[tuple[_Job, Outcome]]:
     import ray
 
     # No retries here: Ray retries out-of-memory for ever, and a method's own error is a result.
@@ -230,10 +223,10 @@ def _execute(
             running[reference] = job
         if not running:
             return
-        done, _ = ray.wait(list(running), num_returns=1, timeout=_COMPACT_SECONDS)
+        done, _ = ray.wait(list(running), num_returns=1, timeout=_WAIT_SECONDS)
         for reference in done:
             job = running.pop(reference)
-            yield _collected(reference, job, datasets[job.cell.dataset])
+            yield job, _collected(reference, job, datasets[job.cell.dataset])
 
 
 def _collected(reference: Any, job: _Job, dataset: Dataset | BenchError) -> Outcome:

@@ -176,7 +176,6 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
         np.random.SeedSequence([_number(f"split/{source.name}/{preset}"), split_seed])
     )
     encoder = Encoder(declaration.schema)
-    label = declaration.schema.label
     strata = _strata(frame, declaration.schema)
     members = _assign(strata, preset, official is not None, generator)
     positions = generator.random(len(frame))
@@ -204,9 +203,9 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
         **splits,
         counts=_declared_counts(declaration, preset, official is not None, "train"),
         validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
-        fingerprint=_fingerprint(source, preset, split_seed, frame, official),
+        fingerprint=_fingerprint(source, declaration, preset, split_seed, frame, official),
         clipped=clipped,
-        differs=_differs(declaration, category_codes(frame[label.name], label)),
+        differs=_differs(declaration, strata % len(declaration.by_class)),
     )
 
 
@@ -277,13 +276,13 @@ def _differs(declaration: Declaration, labels: npt.NDArray[np.int64]) -> str:
 
 def _fingerprint(
     source: DatasetSource,
+    declaration: Declaration,
     preset: str,
     split_seed: int,
     frame: pd.DataFrame,
     official: pd.DataFrame | None,
 ) -> str:
     digest = hashlib.sha256()
-    declaration = source.declare()
     digest.update(
         json.dumps(
             [source.name, source.parameters(), preset, split_seed, repr(declaration)]

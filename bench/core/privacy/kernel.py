@@ -326,8 +326,7 @@ class PrivateData:
         `fit` gets the rows of its part and a generator of its own: public randomness drawn
         elsewhere would be consumed as the rows demand, and so carry one part into another.
         """
-        partitions = [(key, pieces) for key, _, pieces in self._partitions.values()]
-        if not any(pieces is parts for _, pieces in partitions):
+        if not any(pieces is parts for _, _, pieces in self._partitions.values()):
             raise PrivacyContractError(
                 "models are fitted on one whole partition of this private data, as `partition` "
                 "gave it: a row in two parts would move two votes"

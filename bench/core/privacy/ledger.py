@@ -49,13 +49,16 @@ class Ledger:
     budget: Budget | None = None
     delta: float = 1e-5
     unit: str = "row"
-    order: float = field(init=False)
     entries: dict[Entry, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.budget is not None:
             self.delta = self.budget.delta
-        self.order = accountant.adaptive_order(self.budget)
+
+    @property
+    def order(self) -> float:
+        """The one RDP order of adaptive accounting: follows from the budget alone."""
+        return accountant.adaptive_order(self.budget)
 
     def add(self, entry: Entry, count: int = 1) -> None:
         """Record an event `count` times; composed events are taken apart."""
@@ -66,7 +69,6 @@ class Ledger:
     def with_entries(self, entries: Iterable[tuple[Entry, int]]) -> Ledger:
         """A copy with more entries, to ask what they would cost."""
         copy = Ledger(self.budget, self.delta, self.unit)
-        copy.order = self.order
         copy.entries = dict(self.entries)
         for entry, count in entries:
             copy.add(entry, count)
