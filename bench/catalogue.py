@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.core import registry
 from bench.core.dataset import Declaration
+from bench.core.metric import Direction, Output
 
 
 def listing(kind: str, as_json: bool) -> str:
@@ -70,20 +71,32 @@ def _origin(declared: Declaration) -> str:
 
 
 def _metrics() -> list[dict[str, Any]]:
+    """One row a number; what is left out unless asked for says so."""
     rows = []
     for name in registry.metric_names():
         metric = registry.metric(name)
-        rows.append(
-            {
-                "name": name,
-                "family": metric.family.value,
-                "better": metric.direction.value,
-                "tasks": ", ".join(task.value for task in metric.tasks),
-                "cost": metric.cost,
-                "definition": inspect.cleandoc(metric.definition),
-            }
-        )
+        for output in metric.declared():
+            said = [output.definition or metric.definition]
+            if output.weak:
+                said.append(f"Weak: {output.weak}.")
+            rows.append(
+                {
+                    "name": output.name,
+                    "metric": name,
+                    "family": metric.family.value,
+                    "better": output.direction.value,
+                    "accepted": "" if output.limit is None else _limit(output),
+                    "tasks": ", ".join(task.value for task in metric.tasks),
+                    "cost": metric.cost,
+                    "default": "no" if metric.optional else "yes",
+                    "definition": " ".join(inspect.cleandoc(text) for text in said),
+                }
+            )
     return rows
+
+
+def _limit(output: Output) -> str:
+    return f"{'>=' if output.direction is Direction.HIGHER else '<'} {output.limit:g}"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

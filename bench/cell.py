@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from bench.core import registry
 from bench.core.dataset import Dataset, Split
 from bench.core.errors import BenchError, NotApplicable, NotComputable
 from bench.core.method import Spec
-from bench.core.metric import Evaluation, Metric, Refit, Score, Scores
+from bench.core.metric import Evaluation, Metric, Refit, Score
 from bench.core.opening import open_private
 from bench.core.privacy.accountant import ADJACENCY, Budget
 from bench.core.privacy.ledger import Ledger
@@ -164,12 +164,12 @@ def _score(
                 else metric.compute(evaluation, refit_for(name))
             )
         except NotComputable as reason:
-            computed = Scores((_absent(metric, str(reason)),))
+            computed = metric.all_absent(str(reason))
         except Exception as problem:
             # The release is kept and the other metrics count, but the cell has failed.
             problems.append(f"metric {name}: {_said(problem)}")
             log = traceback.format_exc()
-            computed = Scores((_absent(metric, f"failed: {_said(problem)}"),))
+            computed = metric.all_absent(f"failed: {_said(problem)}")
         scores += [_score_row(key, score) for score in computed.scores]
         details.update(computed.details)
     return tuple(scores), details, problems, log
@@ -199,10 +199,6 @@ def _position(key: str, label: object) -> float:
     return float(keys.generator(key, f"position/{label}").random())
 
 
-def _absent(metric: Any, reason: str) -> Score:
-    return Score(metric.name, None, None, None, metric.direction, metric.family, reason)
-
-
 def _score_row(key: str, score: Score) -> ScoreRow:
     value = score.value
     if value is not None and math.isnan(value):
@@ -218,6 +214,8 @@ def _score_row(key: str, score: Score) -> ScoreRow:
         score.direction.value,
         score.family.value,
         reason,
+        score.limit,
+        score.remark,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, final
 
 from bench.core import registry
-from bench.core.dataset import PRESETS
+from bench.core.dataset import check_preset
 from bench.core.errors import GridError, InputError
 
 BUILT_IN = ("smoke", "quick", "full")
@@ -80,7 +80,7 @@ class Grid:
     delta: float = 1e-5
     seeds: tuple[int, ...] = (0,)
     metrics: tuple[str, ...] = ()
-    """Empty asks for every registered metric."""
+    """As in `registry.select_metrics`; empty asks for those that are computed by default."""
     split: str = "default"
     split_seed: int = 0
 
@@ -95,10 +95,10 @@ class Grid:
                 raise GridError(f"epsilon {epsilon:g} is not a positive finite number")
         if not 0 < self.delta < 1:
             raise GridError(f"delta {self.delta:g} is not between 0 and 1")
-        if self.split not in PRESETS:
-            raise GridError(
-                f"unknown split preset {self.split!r}; known: {', '.join(sorted(PRESETS))}"
-            )
+        try:
+            check_preset(self.split)
+        except InputError as problem:
+            raise GridError(str(problem)) from None
         for name, values in (("ipc", self.ipc), ("epsilon", self.epsilon), ("seeds", self.seeds)):
             if not values:
                 raise GridError(f"grid {self.name!r}: {name} is empty")
@@ -141,8 +141,7 @@ class Grid:
             registry.build_method(method.name, dict(method.parameters))
         for dataset in self.datasets:
             registry.build_source(dataset.name, dict(dataset.parameters))
-        for metric in self.metrics:
-            registry.metric(metric)
+        registry.select_metrics(self.metrics)
 
     def narrowed(
         self,

@@ -77,7 +77,7 @@ def run_grid(
     started = time.perf_counter()
     grid.check_plugins()
     cells = grid.cells(private_counts=options.private_counts, secure_noise=options.secure_noise)
-    metrics = grid.metrics or registry.metric_names()
+    metrics = registry.select_metrics(grid.metrics)
     with RunStore(options.out) as store:
         store.write_manifest(_manifest(grid, metrics))
         datasets = {entry: _load(entry, grid) for entry in grid.datasets}

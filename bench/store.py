@@ -36,7 +36,7 @@ from bench.core.encode import Encoder
 from bench.core.errors import InputError, StoreError
 from bench.core.privacy.ledger import Ledger
 from bench.core.release import Claim, Release, Rows
-from bench.core.result import CellRow, ScoreRow, to_table
+from bench.core.result import CellRow, ScoreRow, required, to_table
 
 _FORM = 1
 
@@ -264,7 +264,9 @@ def _json_lines(content: bytes) -> tuple[list[Any], int]:
 def _record(kind: type[Record], document: Mapping[str, Any]) -> Record:
     try:
         values = _unplain(document)
-        return kind(**{item.name: values[item.name] for item in fields(kind)})
+        # Later additions to the records have defaults: what an earlier version wrote is read.
+        names = [item.name for item in fields(kind) if item.name in values or required(item)]
+        return kind(**{name: values[name] for name in names})
     except KeyError as missing:
         raise StoreError(f"journal line lacks {missing}: written by another version?") from None
 

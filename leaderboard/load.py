@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bench.core.errors import StoreError
 from bench.core.metric import Direction
-from bench.core.result import CellRow, ScoreRow, Status, arrow_schema
+from bench.core.result import CellRow, ScoreRow, Status, arrow_schema, required
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]
 """Beside dataset, size and epsilon: what must be equal for two results to be comparable."""
@@ -89,6 +89,7 @@ def _read(directory: Path, name: str, record: type[CellRow] | type[ScoreRow]) ->
     except (OSError, pa.ArrowException) as problem:
         raise StoreError(f"{path}: cannot be read as Parquet ({problem}); {_HINT}") from None
     schema = arrow_schema(record)
+    table = _completed(table, schema, record)
     _check_columns(path, table, schema)
     table = table.select(schema.names).cast(schema)
     required = [item.name for item in fields(record) if not str(item.type).endswith("| None")]
@@ -97,6 +98,18 @@ def _read(directory: Path, name: str, record: type[CellRow] | type[ScoreRow]) ->
         raise StoreError(f"{path}: empty values in {', '.join(empty)}; {_HINT}")
     frame: pd.DataFrame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
     return frame
+
+
+def _completed(
+    table: pa.Table, schema: pa.Schema, record: type[CellRow] | type[ScoreRow]
+) -> pa.Table:
+    """With the defaults of columns that an earlier version did not write."""
+    for item in fields(record):
+        if not required(item) and item.name not in table.column_names:
+            column = schema.field(item.name)
+            values = pa.array([item.default] * len(table), column.type)
+            table = table.append_column(column, values)
+    return table
 
 
 def _check_columns(path: Path, table: pa.Table, schema: pa.Schema) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.core.errors import NotComputable
-from bench.core.metric import Direction, Family, Score
+from bench.core.metric import Metric, Score
 
 Array = npt.NDArray[np.float64]
 Statistic = Callable[[Array], Array]
@@ -58,10 +58,10 @@ class Estimate:
         low = min(self.value, 2 * self.value - upper)
         return max(0.0, low), min(1.0, self.value + spread)
 
-    def score(self, metric: str, direction: Direction, family: Family) -> Score:
-        """As a score with the percentile interval."""
+    def score(self, metric: type[Metric] | Metric, output: str = "") -> Score:
+        """As that output of a metric (of its own name where none is given), with the interval."""
         low, high = self.interval
-        return Score(metric, self.value, low, high, direction, family)
+        return metric.score(output or metric.name, self.value, low, high)
 
 
 def bootstrap(

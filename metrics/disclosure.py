@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.core.dataset import Split
 from bench.core.errors import NotComputable
-from bench.core.metric import Direction, Evaluation, Family, Metric, Score, Scores
+from bench.core.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 from bench.metrics import _bootstrap, _distance
 from bench.metrics._distance import Records
+from bench.metrics._intervals import clopper_pearson
+from bench.metrics._records import occurring_once, real_records, released_records
 
 Array = npt.NDArray[np.float64]
 
@@ -43,7 +44,11 @@ class ClosestRecord(Metric):
 
     name: ClassVar[str] = "dcr"
     family: ClassVar[Family] = Family.PRIVACY
-    direction: ClassVar[Direction] = Direction.HIGHER
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output("dcr/median", Direction.HIGHER),
+        Output("dcr/gap", Direction.LOWER),
+        Output("dcr/copies", Direction.LOWER),
+    )
     definition: ClassVar[str] = (
         "Distance from a real row to the closest released row (fidelity paper, section 4.2.1, "
         "equation 7, by the distance of section 3.1, equation 1, whose printed numeric term is a "
@@ -59,11 +64,11 @@ class ClosestRecord(Metric):
         control = real_records(evaluation, "control", evaluation.dataset.control)
         to_train = closest(evaluation, "train", train)
         to_control = closest(evaluation, "control", control)
-        train_once, control_once = _occurring_once(train, control)
+        train_once, control_once = occurring_once(train, control)
         copies = copied(train, released)
         median = _bootstrap.bootstrap_median(to_train, evaluation.generator("bootstrap/dcr"))
         scores = (
-            median.score("dcr/median", Direction.HIGHER, self.family),
+            median.score(self, "dcr/median"),
             _gap(evaluation, to_train[train_once], to_control[control_once]),
             _copies(int(np.count_nonzero(copies)), len(copies)),
         )
@@ -90,23 +95,6 @@ def _refuse_hours(evaluation: Evaluation) -> None:
         )
 
 
-def released_records(evaluation: Evaluation) -> Records:
-    """The released rows, for the record distance."""
-    return evaluation.shared(
-        "records/released",
-        lambda: Records.of(evaluation.dataset.encoder, evaluation.decoded),
-    )
-
-
-def real_records(evaluation: Evaluation, name: str, split: Split) -> Records:
-    """The rows of a split as they would look if they had been released."""
-    encoder = evaluation.dataset.encoder
-    return evaluation.shared(
-        f"records/{name}",
-        lambda: Records.of(encoder, encoder.decode(split.rows.values, split.rows.labels)),
-    )
-
-
 def closest(evaluation: Evaluation, name: str, real: Records) -> Array:
     """DCR of each real row (equation 7)."""
     return evaluation.shared(
@@ -121,49 +109,23 @@ def copied(train: Records, released: Records) -> npt.NDArray[np.bool_]:
     return np.isin(of_released, of_train)
 
 
-def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
-    """Exact 95% interval of a share."""
-    from scipy.stats import beta
-
-    tail = (1 - _bootstrap.LEVEL) / 2
-    failures = trials - successes
-    low = beta.ppf(tail, successes, failures + 1) if successes else 0.0
-    high = beta.ppf(1 - tail, successes + 1, failures) if failures else 1.0
-    return float(low), float(high)
-
-
-def _occurring_once(
-    train: Records, control: Records
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Rows whose record occurs once in both tables together.
-
-    A control row that also stands in train is no fresh row. To drop only those would leave the
-    rare records among the control rows and the common ones, which are closer to any release,
-    among the training rows: a gap without any copying. A record that occurs once is a training
-    or a control row by the split's chance alone, wherever it lies.
-    """
-    of_train, of_control = _distance.identities(train, control)
-    counts = np.bincount(np.concatenate([of_train, of_control]))
-    return counts[of_train] == 1, counts[of_control] == 1
-
-
 def _gap(evaluation: Evaluation, train: Array, control: Array) -> Score:
     if min(len(train), len(control)) < LEAST_ROWS:
         reason = (
             f"{len(train)} training and {len(control)} control rows occur only once in the two; "
             f"at least {LEAST_ROWS} of each are needed"
         )
-        return Score("dcr/gap", None, None, None, Direction.LOWER, Family.PRIVACY, reason)
+        return ClosestRecord.absent("dcr/gap", reason)
     rng = evaluation.generator("bootstrap/dcr/gap")
     near = _bootstrap.bootstrap_median(train, rng)
     far = _bootstrap.bootstrap_median(control, rng)
     gap = _bootstrap.Estimate(far.value - near.value, far.samples - near.samples)
-    return gap.score("dcr/gap", Direction.LOWER, Family.PRIVACY)
+    return gap.score(ClosestRecord, "dcr/gap")
 
 
 def _copies(count: int, rows: int) -> Score:
     low, high = clopper_pearson(count, rows)
-    return Score("dcr/copies", count / rows, low, high, Direction.LOWER, Family.PRIVACY)
+    return ClosestRecord.score("dcr/copies", count / rows, low, high)
 
 
 def _histogram(populations: dict[str, Array]) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from bench.core.encode import Integers
 from bench.core.errors import NotComputable
-from bench.core.metric import Direction, Evaluation, Family, Metric, Score, Scores
+from bench.core.metric import Direction, Evaluation, Family, Metric, Scores
 from bench.core.schema import Categorical, Column, Numeric
 from bench.metrics import _bootstrap
 from bench.metrics._bootstrap import Array
@@ -234,5 +234,4 @@ def _compare(
             "statistic": [float(statistic(ones)[0]) for statistic in statistics],
         }
     )
-    score = Score(metric.name, estimate.value, low, high, metric.direction, metric.family)
-    return Scores((score,), {metric.name: table})
+    return Scores((metric.score(metric.name, estimate.value, low, high),), {metric.name: table})

@@ -46,7 +46,7 @@ class ConvNetAccuracy(Metric):
         )
         details = pd.DataFrame({"label": test.labels, "predicted": predicted})
         return Scores(
-            (estimate.score(self.name, self.direction, self.family),),
+            (estimate.score(self),),
             {"predictions-convnet": details},
         )
 

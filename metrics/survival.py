@@ -70,4 +70,4 @@ def _concordance(
         statistic, np.zeros(len(test)), evaluation.generator("bootstrap/survival")
     )
     details = pd.DataFrame({"time": truth.times, "event": truth.labels, "risk": risks})
-    return Scores((estimate.score(metric.name, metric.direction, metric.family),), {table: details})
+    return Scores((estimate.score(metric),), {table: details})

@@ -42,6 +42,6 @@ class Auroc(Metric):
             evaluation.generator("bootstrap/classification"),
         )
         return Scores(
-            (estimate.score(self.name, self.direction, self.family),),
+            (estimate.score(self),),
             {"predictions": pd.DataFrame({"label": test.labels, "score": scores})},
         )

@@ -30,6 +30,19 @@ PRESETS: Mapping[str, tuple[float, float, float]] = {
 }
 """Shares of validation, control and test rows; training rows are the rest."""
 
+SITE_PRESET = "site:"
+"""`site:<name>`: one site trains, all are tested. Its rows are split as by `default`, those of all
+other sites are test rows."""
+
+
+def check_preset(preset: str) -> None:
+    """Refuse a split preset that does not exist."""
+    if preset not in PRESETS and not preset.startswith(SITE_PRESET):
+        raise InputError(
+            f"unknown split preset {preset!r}; known: {', '.join(sorted(PRESETS))}, and "
+            f"{SITE_PRESET}<name> for datasets with sites"
+        )
+
 
 @final
 @dataclass(frozen=True)
@@ -162,12 +175,19 @@ class Dataset:
         """What is predicted."""
         return self.schema.task
 
+    @property
+    def home(self) -> str | None:
+        """The only site that training rows come from, under a preset `site:<name>`."""
+        return _home(self.preset)
+
 
 def build_dataset(source: DatasetSource, preset: str = "default", split_seed: int = 0) -> Dataset:
     """Load, split and encode a source."""
-    if preset not in PRESETS:
-        raise InputError(f"unknown split preset {preset!r}; known: {', '.join(PRESETS)}")
+    check_preset(preset)
     declaration = source.declare()
+    home = _home(preset)
+    if home is not None:
+        _check_site(source, declaration, home)
     frame = source.load().reset_index(drop=True)
     if frame.empty:
         raise DataError(f"dataset {source.name}: no rows")
@@ -178,6 +198,8 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
     encoder = Encoder(declaration.schema)
     strata = _strata(frame, declaration.schema)
     members = _assign(strata, preset, official is not None, generator)
+    if home is not None and declaration.schema.site is not None:
+        members[frame[declaration.schema.site.name].astype(str).to_numpy() != home] = "test"
     positions = generator.random(len(frame))
     clipped: dict[str, int] = dict.fromkeys((block.column.name for block in encoder.blocks), 0)
     splits: dict[str, Split] = {}
@@ -211,7 +233,7 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
 
 def split_sizes(rows: int, preset: str, official_test: bool) -> dict[str, int]:
     """Rows of a stratum in each split: a public formula, the same for every seed."""
-    validation, control, test = PRESETS[preset]
+    validation, control, test = PRESETS["default" if _home(preset) else preset]
     if official_test:
         rest = 1.0 - test
         validation, control, test = validation / rest, control / rest, 0.0
@@ -221,6 +243,22 @@ def split_sizes(rows: int, preset: str, official_test: bool) -> dict[str, int]:
         "test": round(rows * test),
     }
     return {"train": rows - sum(sizes.values()), **sizes}
+
+
+def _home(preset: str) -> str | None:
+    return preset.removeprefix(SITE_PRESET) if preset.startswith(SITE_PRESET) else None
+
+
+def _check_site(source: DatasetSource, declaration: Declaration, home: str) -> None:
+    if declaration.schema.site is None or not declaration.by_site_class:
+        raise InputError(
+            f"dataset {source.name}: split {SITE_PRESET}{home} needs declared sites, it has none"
+        )
+    if home not in declaration.by_site_class:
+        raise InputError(
+            f"dataset {source.name}: no site {home!r}; known: "
+            f"{', '.join(declaration.by_site_class)}"
+        )
 
 
 def _assign(
@@ -255,9 +293,10 @@ def _declared_counts(
     def share(rows: int) -> int:
         return split_sizes(rows, preset, official_test)[split]
 
+    home = _home(preset)
     if declaration.by_site_class:
         by_site_class = {
-            site: tuple(share(rows) for rows in by_class)
+            site: tuple(share(rows) if home in (None, site) else 0 for rows in by_class)
             for site, by_class in declaration.by_site_class.items()
         }
         by_class = tuple(sum(column) for column in zip(*by_site_class.values(), strict=True))

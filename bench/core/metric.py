@@ -14,6 +14,7 @@ import pandas as pd
 
 from bench.core.dataset import Dataset
 from bench.core.errors import NotComputable
+from bench.core.references import References, references_of
 from bench.core.release import Release, Rows
 from bench.core.schema import Task
 
@@ -49,6 +50,26 @@ class Score:
     direction: Direction
     family: Family
     reason: str = ""
+    limit: float | None = None
+    """The paper's acceptance threshold, where it has one: a worse value is not acceptable."""
+    remark: str = ""
+    """What a reader must know beside the number: `weak: ...` for an attack without power."""
+
+
+@final
+@dataclass(frozen=True)
+class Output:
+    """One number that a metric gives, declared before anything is computed."""
+
+    name: str
+    """As it stands in the result tables; unique among all metrics."""
+    direction: Direction
+    definition: str = ""
+    """What this number is, where the metric's own definition speaks about several."""
+    limit: float | None = None
+    """The paper's acceptance threshold."""
+    weak: str = ""
+    """For an attack that failed its power check: what was measured."""
 
 
 @final
@@ -71,6 +92,7 @@ class Evaluation:
         self.threads = threads
         self._seed = seed
         self._shared: dict[Hashable, Any] = {}
+        self._references: References | None = None
 
     @property
     def rows(self) -> Rows:
@@ -93,6 +115,16 @@ class Evaluation:
             self._shared[key] = build()
         return cast(T, self._shared[key])
 
+    def reference(self, purpose: str, build: Callable[[np.random.Generator], T]) -> T:
+        """Build once for all releases of this dataset that this process scores.
+
+        For what depends on the real rows alone: models trained on them, distances among them. The
+        generator depends on the dataset and the purpose, not on the seed of the cell.
+        """
+        if self._references is None:
+            self._references = references_of(self.dataset)
+        return self._references.get(purpose, build)
+
     def generator(self, purpose: str) -> np.random.Generator:
         """A generator of its own for each purpose: metrics do not disturb each other."""
         digest = hashlib.sha256(purpose.encode()).digest()
@@ -106,11 +138,54 @@ class _Plugin(ABC):
 
     name: ClassVar[str]
     family: ClassVar[Family]
-    direction: ClassVar[Direction]
+    direction: ClassVar[Direction] = Direction.NEUTRAL
+    """Of a metric that gives one number; others declare `outputs`."""
     definition: ClassVar[str]
     """One or two sentences, with paper and equation."""
+    outputs: ClassVar[tuple[Output, ...]] = ()
+    """The numbers it gives; empty for one number under the metric's own name."""
     tasks: ClassVar[tuple[Task, ...]] = tuple(Task)
     cost: ClassVar[str] = "seconds"
+    """In words, for 10,000 released rows of a table with some 15 columns."""
+    optional: ClassVar[bool] = False
+    """Left out unless it is asked for: takes minutes, or fits the method again."""
+
+    @classmethod
+    def declared(cls) -> tuple[Output, ...]:
+        """Every number that this metric gives."""
+        return cls.outputs or (Output(cls.name, cls.direction),)
+
+    @classmethod
+    def score(
+        cls, output: str, value: float, low: float | None = None, high: float | None = None
+    ) -> Score:
+        """The value of a declared output."""
+        return cls._score(output, value, low, high)
+
+    @classmethod
+    def absent(cls, output: str, reason: str) -> Score:
+        """A declared output without a value."""
+        return cls._score(output, None, None, None, reason)
+
+    @classmethod
+    def all_absent(cls, reason: str) -> Scores:
+        """None of the outputs has a value."""
+        return Scores(tuple(cls.absent(output.name, reason) for output in cls.declared()))
+
+    @classmethod
+    def _score(
+        cls,
+        name: str,
+        value: float | None,
+        low: float | None,
+        high: float | None,
+        reason: str = "",
+    ) -> Score:
+        (output,) = (output for output in cls.declared() if output.name == name)
+        remark = f"weak: {output.weak}" if output.weak else ""
+        return Score(
+            name, value, low, high, output.direction, cls.family, reason, output.limit, remark
+        )
 
 
 class Metric(_Plugin):

@@ -12,7 +12,7 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,6 +68,31 @@ def metric(name: str) -> Metric | RefitMetric:
     if name not in known:
         raise UnknownNameError("metric", name, known)
     return known[name]()
+
+
+def select_metrics(wanted: Sequence[str] = ()) -> tuple[str, ...]:
+    """Names of metrics from names of metrics, of their numbers, of families, or `all`.
+
+    `default`, and asking for nothing, is every metric that is not optional.
+    """
+    known = _metrics()
+    default = {name for name, kind in known.items() if not kind.optional}
+    groups: dict[str, set[str]] = {"all": set(known), "default": default}
+    for name, kind in known.items():
+        if name in default:
+            groups.setdefault(kind.family.value, set()).add(name)
+    chosen: set[str] = set()
+    for item in wanted or ("default",):
+        own = {item} & set(known) or groups.get(item, set())
+        own = own or {
+            name
+            for name, kind in known.items()
+            if any(output.name == item for output in kind.declared())
+        }
+        if not own:
+            raise UnknownNameError("metric", item, [*known, *groups])
+        chosen |= own
+    return tuple(sorted(chosen))
 
 
 def build_method(name: str, parameters: Mapping[str, Any] | None = None) -> Method:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, Field, asdict, dataclass, fields
 from typing import Any, final
 
 import pyarrow as pa
@@ -90,6 +90,14 @@ class ScoreRow:
     direction: str
     family: str
     reason: str
+    limit: float | None = None
+    """The paper's acceptance threshold, where it has one: a worse value is not acceptable."""
+    remark: str = ""
+
+
+def required(item: Field[Any]) -> bool:
+    """True for a column that every version has written."""
+    return item.default is MISSING
 
 
 _ARROW = {

@@ -15,7 +15,7 @@ from bench.core.errors import NotComputable
 from bench.core.metric import Direction
 from bench.core.release import Release, Rows
 from bench.core.schema import Categorical, Numeric, Role, Schema, Task
-from bench.metrics import _distance, disclosure
+from bench.metrics import _distance, _records, disclosure
 from bench.metrics.disclosure import ClosestRecord
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.tables import ToyTable
@@ -82,8 +82,8 @@ def test_records_that_occur_often_leave_no_gap_either():
         dataset = build_dataset(FewRecords(), split_seed=split_seed)
         evaluation = evaluate(dataset, dataset.test)
         fair.append(named(ClosestRecord().compute(evaluation), "dcr/gap").value)
-        train = disclosure.real_records(evaluation, "train", dataset.train)
-        control = disclosure.real_records(evaluation, "control", dataset.control)
+        train = _records.real_records(evaluation, "train", dataset.train)
+        control = _records.real_records(evaluation, "control", dataset.control)
         of_train, of_control = _distance.identities(train, control)
         fresh = ~np.isin(of_control, of_train)
         to_train = disclosure.closest(evaluation, "train", train)
@@ -126,8 +126,8 @@ def test_copies_survive_double_precision_and_values_beyond_the_bounds(table):
 def test_median_is_that_of_the_nearest_distances(table):
     evaluation = evaluate(table, table.validation)
     scores = ClosestRecord().compute(evaluation)
-    real = disclosure.real_records(evaluation, "train", table.train)
-    released = disclosure.released_records(evaluation)
+    real = _records.real_records(evaluation, "train", table.train)
+    released = _records.released_records(evaluation)
     plain = [
         _distance.distances(real.take(np.full(len(released), row)), released).min()
         for row in range(len(real))
