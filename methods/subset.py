@@ -1,0 +1,35 @@
+"""Some real training rows as they are: what condensation to the same size competes with."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from bench.core.method import Method, Spec
+from bench.core.privacy import PrivateData
+from bench.core.release import Release, Rows
+
+
+@final
+@dataclass(frozen=True)
+class Subset(Method):
+    """A random sample of each class. No privacy at all.
+
+    Without replacement as far as the class goes; one that is smaller than asked for is repeated.
+    """
+
+    name: ClassVar[str] = "subset"
+    title: ClassVar[str] = "Random real rows of each class"
+    uses_budget: ClassVar[bool] = False
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        sizes = spec.rows_per_class(private.counts)
+        rows = private.raw("the release is a random subset of the real training rows")
+        chosen = np.concatenate(
+            [
+                np.resize(rng.permutation(np.flatnonzero(rows.labels == label)), size)
+                for label, size in enumerate(sizes)
+                if (rows.labels == label).any()
+            ]
+        )
+        return Release(Rows(rows.values[chosen], rows.labels[chosen]))
