@@ -55,7 +55,10 @@ def run_cell(
     stored: Outcome | None = None,
     threads: int = 1,
 ) -> Outcome:
-    """Fit (unless a stored release is given) and score one cell. Never raises."""
+    """Fit (unless a stored release is given) and score one cell. Never raises.
+
+    Scores of a stored release that other metrics gave are kept.
+    """
     reset_peak_memory()
     row = blank_row(cell, key, dataset)
     try:
@@ -70,16 +73,31 @@ def run_cell(
     except Exception as problem:
         return Outcome(_ended(row, Status.ERROR, _said(problem), traceback.format_exc()))
     started = time.perf_counter()
-    scores, details, problems, log = _score(cell, key, dataset, release, metrics, threads)
+    scored = _score(cell, key, dataset, release, metrics, threads)
+    hashes = json.loads(row.metrics) if stored is not None else {}
+    hashes |= keys.metric_hashes(metrics)
+    for name in scored.problems:
+        del hashes[name]  # tried again next time
     row = replace(
         row,
         score_seconds=time.perf_counter() - started,
-        metrics_hash=keys.metrics_hash(tuple(metrics)),
+        metrics=json.dumps(hashes, sort_keys=True),
+        metrics_hash=keys.metrics_hash(hashes),
         peak_memory_mb=max(peak_memory_mb() or 0.0, row.peak_memory_mb or 0.0) or None,
     )
-    status = Status.ERROR if problems else Status.OK
-    row = _ended(row, status, "; ".join(problems), log)
-    return Outcome(row, scores, release, fitted=stored is None, details=details)
+    status = Status.ERROR if scored.problems else Status.OK
+    reason = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
+    row = _ended(row, status, reason, scored.log)
+    scores = (*_kept(stored, metrics), *scored.scores)
+    return Outcome(row, scores, release, fitted=stored is None, details=scored.details)
+
+
+def _kept(stored: Outcome | None, metrics: Sequence[str]) -> tuple[ScoreRow, ...]:
+    """Earlier scores that these metrics do not give anew."""
+    if stored is None:
+        return ()
+    given = {output.name for name in metrics for output in registry.metric(name).declared()}
+    return tuple(score for score in stored.scores if score.metric not in given)
 
 
 def _fit(cell: Cell, key: str, dataset: Dataset, row: CellRow) -> tuple[CellRow, Release]:
@@ -127,6 +145,16 @@ def _synthesize(
     return release, ledger
 
 
+@final
+@dataclass(frozen=True)
+class _Scored:
+    scores: tuple[ScoreRow, ...]
+    details: Mapping[str, pd.DataFrame]
+    problems: Mapping[str, str]
+    """Metrics that failed, and how."""
+    log: str
+
+
 def _score(
     cell: Cell,
     key: str,
@@ -134,13 +162,13 @@ def _score(
     release: Release,
     metrics: Sequence[str],
     threads: int,
-) -> tuple[tuple[ScoreRow, ...], dict[str, pd.DataFrame], list[str], str]:
+) -> _Scored:
     # The evaluator's randomness is the cell's seed, not its key: two methods with the same seed
     # are compared on the same bootstrap resamples.
     evaluation = Evaluation(dataset, release, cell.seed, threads)
     scores: list[ScoreRow] = []
     details: dict[str, pd.DataFrame] = {}
-    problems: list[str] = []
+    problems: dict[str, str] = {}
     log = ""
 
     def refit_for(metric: str) -> Refit:
@@ -167,12 +195,12 @@ def _score(
             computed = metric.all_absent(str(reason))
         except Exception as problem:
             # The release is kept and the other metrics count, but the cell has failed.
-            problems.append(f"metric {name}: {_said(problem)}")
+            problems[name] = _said(problem)
             log = traceback.format_exc()
             computed = metric.all_absent(f"failed: {_said(problem)}")
         scores += [_score_row(key, score) for score in computed.scores]
         details.update(computed.details)
-    return tuple(scores), details, problems, log
+    return _Scored(tuple(scores), details, problems, log)
 
 
 def _changed(dataset: Dataset, train: pd.DataFrame, key: str) -> tuple[Dataset, str]:
@@ -265,6 +293,7 @@ def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
         metrics_hash="",
         versions=keys.versions(),
         finished_at="",
+        dataset_name=cell.dataset.name,
     )
 
 

@@ -66,6 +66,11 @@ def _comma(parser: str = "") -> Callable[..., tuple[Any, ...]]:
 )
 @click.option("--eps", callback=_comma("parse_float"), help="Target epsilons, comma-separated.")
 @click.option("--seeds", callback=_comma("parse_integer"), help="Seeds, comma-separated.")
+@click.option(
+    "--metrics",
+    callback=_comma(),
+    help="Metrics, families, `default` or `all`; comma-separated [default: the grid's].",
+)
 @click.option("--dry-run", is_flag=True, help="Print the cells and their number; run nothing.")
 @click.option("--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all].")
 @click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")
@@ -94,6 +99,7 @@ def run(**options: Any) -> None:
         ipc=options["ipc"],
         epsilon=options["eps"],
         seeds=options["seeds"],
+        metrics=options["metrics"],
     )
     grid.check_plugins()
     if options["dry_run"]:
@@ -114,6 +120,43 @@ def run(**options: Any) -> None:
     from bench.session import run_with_progress
 
     sys.exit(_exit_code(run_with_progress(grid, settings)))
+
+
+@main.command()
+@click.argument("directory", type=click.Path())
+@click.option(
+    "--metrics",
+    callback=_comma(),
+    help="Metrics, families, `default` or `all`; comma-separated [default: default].",
+)
+@click.option("--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all].")
+@click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")
+@click.option("--mlflow-uri", help="MLflow tracking URI [default: sqlite in the run directory].")
+@click.option("--no-mlflow", is_flag=True, help="Do not log to MLflow.")
+@click.option("--data-dir", help="Folder with data files you obtained [default: $BENCH_DATA].")
+def score(**options: Any) -> None:
+    """Score the stored releases of a run directory; nothing is fitted again.
+
+    Only what is missing or was computed by another version of a metric is computed; other scores
+    stay. Metrics that need refits fit copies of the method and leave the release as it is.
+    """
+    from pathlib import Path
+
+    from bench.config import RunOptions, use_data_folder
+    from bench.core import registry
+
+    use_data_folder(options["data_dir"])
+    metrics = registry.select_metrics(options["metrics"])
+    settings = RunOptions(
+        out=Path(options["directory"]),
+        cpus=options["cpus"],
+        ray_address=options["ray_address"],
+        mlflow_uri=options["mlflow_uri"],
+        tracking=not options["no_mlflow"],
+    )
+    from bench.session import score_with_progress
+
+    sys.exit(_exit_code(score_with_progress(metrics, settings)))
 
 
 def _exit_code(summary: RunSummary) -> int:

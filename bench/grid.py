@@ -151,6 +151,7 @@ class Grid:
         ipc: Sequence[int | None] = (),
         epsilon: Sequence[float] = (),
         seeds: Sequence[int] = (),
+        metrics: Sequence[str] = (),
     ) -> Grid:
         """The grid with some of its axes replaced from the command line.
 
@@ -164,6 +165,7 @@ class Grid:
             ipc=tuple(ipc) or self.ipc,
             epsilon=tuple(epsilon) or self.epsilon,
             seeds=tuple(seeds) or self.seeds,
+            metrics=tuple(metrics) or self.metrics,
         )
 
 

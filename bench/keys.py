@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import inspect
@@ -9,7 +10,7 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -22,9 +23,7 @@ from bench.grid import Cell
 KERNEL_FORM = 2
 """Raise when the kernel or the contracts change what a method produces: all cells refit."""
 
-_PRIVATE_IMPORT = re.compile(
-    r"from bench\.methods\.(_\w+) import|from bench\.methods import (_\w+)"
-)
+_FOLDER = re.compile(r"bench\.(?:methods|metrics)(?:\.(\w+))?")
 
 _LIBRARIES = (
     "dp-release-bench",
@@ -73,6 +72,7 @@ def method_source_hash(name: str) -> str:
 
 
 def _with_shared(path: Path) -> set[Path]:
+    """A plugin's file and all files beside it that it imports, directly or through others."""
     found: set[Path] = set()
     waiting = [path]
     while waiting:
@@ -80,19 +80,38 @@ def _with_shared(path: Path) -> set[Path]:
         if current in found or not current.exists():
             continue
         found.add(current)
-        for match in _PRIVATE_IMPORT.finditer(current.read_text(encoding="utf-8")):
-            waiting.append(path.parent / f"{match.group(1) or match.group(2)}.py")
+        for module, names in _imports(current):
+            if module:
+                waiting.append(path.parent / f"{module}.py")
+            else:
+                waiting += [path.parent / f"{name}.py" for name in names]
     return found
 
 
+def _imports(path: Path) -> Iterator[tuple[str | None, list[str]]]:
+    """Of the folders of plugins: the module imported from, or None and the modules imported."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            match = _FOLDER.fullmatch(node.module)
+            if match:
+                yield match.group(1), [alias.name for alias in node.names]
+
+
 @functools.cache
-def metrics_hash(names: tuple[str, ...]) -> str:
-    """Hash of the metrics asked for and of all metric files."""
-    files: set[Path] = set()
-    for name in names:
-        module = Path(inspect.getfile(type(registry.metric(name))))
-        files.update(module.parent.glob("*.py"))
-    return hashlib.sha256(f"{names}{_hash_files(sorted(files))}".encode()).hexdigest()[:20]
+def metric_hash(name: str) -> str:
+    """Hash of a metric's file and of the files beside it that it uses."""
+    path = Path(inspect.getfile(type(registry.metric(name))))
+    return _hash_files(sorted(_with_shared(path)))
+
+
+def metric_hashes(names: Iterable[str]) -> dict[str, str]:
+    """What the scores of these metrics depend on."""
+    return {name: metric_hash(name) for name in names}
+
+
+def metrics_hash(hashes: Mapping[str, str]) -> str:
+    """One hash for all metrics that scored a release."""
+    return hashlib.sha256(json.dumps(dict(hashes), sort_keys=True).encode()).hexdigest()[:20]
 
 
 def _hash_files(paths: Iterable[Path]) -> str:

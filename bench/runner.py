@@ -20,10 +20,11 @@ from bench import keys
 from bench.cell import Outcome, failed_row, run_cell
 from bench.config import RunOptions
 from bench.core import registry
-from bench.core.dataset import Dataset, build_dataset
-from bench.core.errors import BenchError, InputError
+from bench.core.dataset import Dataset
+from bench.core.errors import BenchError
 from bench.core.result import CellRow, ScoreRow, Status
-from bench.grid import Cell, Entry, Grid
+from bench.grid import Grid
+from bench.planning import Datasets, Job, Plan, load_dataset, plan_cells, plan_stored
 from bench.store import RunStore
 
 _WAIT_SECONDS = 20.0
@@ -62,14 +63,6 @@ class RunSummary:
         return sum(row.status not in good for row, _ in self.results)
 
 
-@final
-@dataclass(frozen=True)
-class _Job:
-    cell: Cell
-    key: str
-    stored: Outcome | None
-
-
 def run_grid(
     grid: Grid, options: RunOptions, observers: Callable[[RunStore], Sequence[Observer]]
 ) -> RunSummary:
@@ -80,95 +73,59 @@ def run_grid(
     metrics = registry.select_metrics(grid.metrics)
     with RunStore(options.out) as store:
         store.write_manifest(_manifest(grid, metrics))
-        datasets = {entry: _load(entry, grid) for entry in grid.datasets}
-        jobs, wanted, cached = _plan(cells, datasets, store, metrics)
-        watchers = list(observers(store))
-        notices = [
-            f"{entry.label}: {dataset.differs}"
-            for entry, dataset in datasets.items()
-            if isinstance(dataset, Dataset) and dataset.differs
-        ]
-        for watcher in watchers:
-            watcher.planned(len(wanted), cached, notices)
-        interrupted = False
-
-        def keep(outcome: Outcome, dataset: Dataset | BenchError) -> None:
-            store.record(outcome, dataset.encoder if isinstance(dataset, Dataset) else None)
-            for watcher in watchers:
-                watcher.finished(outcome, store)
-
-        try:
-            for cell, key in wanted:
-                problem = datasets[cell.dataset]
-                if isinstance(problem, BenchError) and key not in store.finished:
-                    lost = failed_row(cell, key, None, Status.ERROR, str(problem))
-                    keep(Outcome(lost), problem)
-            if jobs:
-                with _ray(options):
-                    for job, outcome in _execute(jobs, datasets, metrics, store):
-                        keep(outcome, datasets[job.cell.dataset])
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            store.compact()
-        results = tuple(store.finished[key] for _, key in wanted if key in store.finished)
-    return RunSummary(results, cached, time.perf_counter() - started, interrupted)
+        datasets = {
+            entry: load_dataset(entry, grid.split, grid.split_seed) for entry in grid.datasets
+        }
+        plan = plan_cells(cells, datasets, store, metrics)
+        return _carried_out(plan, datasets, store, options, observers, started)
 
 
-def _load(entry: Entry, grid: Grid) -> Dataset | BenchError:
-    """A dataset, or why it cannot be had: that fails its own cells and no others."""
-    source = registry.build_source(entry.name, dict(entry.parameters))
-    try:
-        return build_dataset(source, grid.split, grid.split_seed)
-    except InputError as problem:
-        return BenchError(f"dataset {entry.label}: {problem}")
-
-
-def _plan(
-    cells: Sequence[Cell],
-    datasets: dict[Entry, Dataset | BenchError],
-    store: RunStore,
+def score_run(
     metrics: Sequence[str],
-) -> tuple[list[_Job], list[tuple[Cell, str]], int]:
-    """What must be fitted, what only scored, and what is done already."""
-    jobs: list[_Job] = []
-    wanted: list[tuple[Cell, str]] = []
-    cached = 0
-    charged = store.charged()
-    wanted_metrics = keys.metrics_hash(tuple(metrics))
-    for cell in cells:
-        dataset = datasets[cell.dataset]
-        fingerprint = dataset.fingerprint if isinstance(dataset, Dataset) else str(dataset)
-        key = keys.cell_key(cell, fingerprint)
-        wanted.append((cell, key))
-        if not isinstance(dataset, Dataset):
-            store.finished.pop(key, None)
-            continue
-        row, scores = store.finished.get(key, (None, ()))
-        if row is not None and row.status == Status.SKIPPED.value:
-            cached += 1
-            continue
-        fitted = row is not None and row.verdict != "" and store.release_intact(key)
-        if row is not None and fitted:
-            if row.status == Status.OK.value and row.metrics_hash == wanted_metrics:
-                cached += 1
-                continue
-            release = store.read_release(key, dataset.encoder)
-            if release is not None:
-                jobs.append(_Job(cell, key, Outcome(row, scores, release)))
-                continue
-            if row.rows_released is None and row.status == Status.OK.value:
-                cached += 1  # a model release is not stored and so cannot be scored again
-                continue
-        if cell.secure_noise and cell.epsilon is not None and key in charged:
-            reason = (
-                "an earlier attempt with secure noise was charged and did not finish; its budget "
-                "is spent. To spend it again knowingly, use a new --out"
-            )
-            store.record(Outcome(failed_row(cell, key, dataset, Status.ERROR, reason)), None)
-            continue
-        jobs.append(_Job(cell, key, None))
-    return jobs, wanted, cached
+    options: RunOptions,
+    observers: Callable[[RunStore], Sequence[Observer]],
+) -> RunSummary:
+    """Score what is stored in a run directory, where these metrics are missing or outdated."""
+    started = time.perf_counter()
+    with RunStore.existing(options.out) as store:
+        plan, datasets = plan_stored(store, metrics)
+        return _carried_out(plan, datasets, store, options, observers, started)
+
+
+def _carried_out(
+    plan: Plan,
+    datasets: Datasets,
+    store: RunStore,
+    options: RunOptions,
+    observers: Callable[[RunStore], Sequence[Observer]],
+    started: float,
+) -> RunSummary:
+    watchers = list(observers(store))
+    for watcher in watchers:
+        watcher.planned(len(plan.wanted), plan.cached, plan.notices)
+    interrupted = False
+
+    def keep(outcome: Outcome, dataset: Dataset | BenchError) -> None:
+        store.record(outcome, dataset.encoder if isinstance(dataset, Dataset) else None)
+        for watcher in watchers:
+            watcher.finished(outcome, store)
+
+    try:
+        for cell, key in plan.wanted:
+            problem = datasets.get(cell.dataset)
+            if isinstance(problem, BenchError) and key not in store.finished:
+                lost = failed_row(cell, key, None, Status.ERROR, str(problem))
+                keep(Outcome(lost), problem)
+        if plan.jobs:
+            with _ray(options):
+                for job, outcome in _execute(plan.jobs, datasets, store):
+                    keep(outcome, datasets[job.cell.dataset])
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        store.compact()
+    results = tuple(store.finished[key] for _, key in plan.wanted if key in store.finished)
+    return RunSummary(results, plan.cached, time.perf_counter() - started, interrupted)
 
 
 @contextmanager
@@ -196,11 +153,8 @@ def _ray(options: RunOptions) -> Iterator[None]:
 
 
 def _execute(
-    jobs: Sequence[_Job],
-    datasets: dict[Entry, Dataset | BenchError],
-    metrics: Sequence[str],
-    store: RunStore,
-) -> Iterator[tuple[_Job, Outcome]]:
+    jobs: Sequence[Job], datasets: Datasets, store: RunStore
+) -> Iterator[tuple[Job, Outcome]]:
     import ray
 
     # No retries here: Ray retries out-of-memory for ever, and a method's own error is a result.
@@ -212,13 +166,13 @@ def _execute(
     }
     room = max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
     waiting = iter(jobs)
-    running: dict[Any, _Job] = {}
+    running: dict[Any, Job] = {}
     while True:
         while len(running) < room and (job := next(waiting, None)) is not None:
             if job.cell.secure_noise and job.cell.epsilon is not None and job.stored is None:
                 store.charge(job.key)
             reference = task.remote(
-                job.cell, job.key, shared[job.cell.dataset], metrics, job.stored, _THREADS
+                job.cell, job.key, shared[job.cell.dataset], job.metrics, job.stored, _THREADS
             )
             running[reference] = job
         if not running:
@@ -229,7 +183,7 @@ def _execute(
             yield job, _collected(reference, job, datasets[job.cell.dataset])
 
 
-def _collected(reference: Any, job: _Job, dataset: Dataset | BenchError) -> Outcome:
+def _collected(reference: Any, job: Job, dataset: Dataset | BenchError) -> Outcome:
     import ray
 
     known = dataset if isinstance(dataset, Dataset) else None

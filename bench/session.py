@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,7 +22,7 @@ from bench.config import RunOptions
 from bench.core.metric import Family
 from bench.core.result import CellRow, ScoreRow, Status
 from bench.grid import Grid
-from bench.runner import Observer, RunSummary, run_grid
+from bench.runner import Observer, RunSummary, run_grid, score_run
 from bench.store import RunStore
 from bench.tracking import Tracker
 
@@ -72,6 +72,17 @@ class ProgressDisplay:
 
 def run_with_progress(grid: Grid, options: RunOptions) -> RunSummary:
     """Run a grid with live progress, MLflow and a summary at the end."""
+    return _with_progress(lambda observers: run_grid(grid, options, observers), options)
+
+
+def score_with_progress(metrics: Sequence[str], options: RunOptions) -> RunSummary:
+    """Score the stored releases of a run directory, likewise."""
+    return _with_progress(lambda observers: score_run(metrics, options, observers), options)
+
+
+def _with_progress(
+    work: Callable[[Callable[[RunStore], Sequence[Observer]]], RunSummary], options: RunOptions
+) -> RunSummary:
     console = Console(soft_wrap=True)
     if not console.is_terminal:
         # Rich takes a pipe for 80 columns wide and would cut the table to that.
@@ -87,7 +98,7 @@ def run_with_progress(grid: Grid, options: RunOptions) -> RunSummary:
         return [*trackers, display]
 
     try:
-        summary = run_grid(grid, options, observers)
+        summary = work(observers)
     finally:
         display.stop()
     for tracker in trackers:

@@ -53,6 +53,15 @@ class RunStore:
         self._journal: IO[bytes] | None = None
         self.finished: dict[str, tuple[CellRow, tuple[ScoreRow, ...]]] = {}
 
+    @classmethod
+    def existing(cls, directory: Path) -> RunStore:
+        """A run directory that is there already; nothing is created."""
+        if not (directory / "run.json").is_file():
+            raise StoreError(
+                f"{directory} is not a run directory; `bench run --out {directory}` makes one"
+            )
+        return cls(directory)
+
     def __enter__(self) -> Self:
         self._open()
         return self

@@ -70,6 +70,13 @@ def metric(name: str) -> Metric | RefitMetric:
     return known[name]()
 
 
+def refits(name: str) -> bool:
+    """True for a metric that fits the method again."""
+    from bench.core.metric import RefitMetric
+
+    return isinstance(metric(name), RefitMetric)
+
+
 def select_metrics(wanted: Sequence[str] = ()) -> tuple[str, ...]:
     """Names of metrics from names of metrics, of their numbers, of families, or `all`.
 

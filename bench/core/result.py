@@ -71,10 +71,14 @@ class CellRow:
     source_hash: str
     """Of the method's source."""
     metrics_hash: str
-    """Of the metrics that scored the release."""
+    """Of all metrics that scored the release."""
     versions: str
     """JSON: versions of Python and the libraries that computed the cell."""
     finished_at: str
+    dataset_name: str = ""
+    """The dataset plugin behind the label."""
+    metrics: str = "{}"
+    """JSON: metrics that scored the release, each with the hash of its source."""
 
 
 @final

@@ -141,6 +141,28 @@ def test_new_metrics_score_stored_releases_without_refitting(grid: Path, tmp_pat
     assert scores.loc[scores["metric"].str.startswith("dcr"), "key"].nunique() == len(after)
 
 
+def test_stored_releases_are_scored_by_further_metrics_alone(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    grid.write_text(GRID.replace('"ks", "auroc", "c-index/cox"', '"ks"'))
+    run("run", "--grid", grid, "--out", out, "--datasets", "gbsg2", "--eps", "1")
+    before = cells(out)
+    ks = pd.read_parquet(out / "scores.parquet").set_index(["key", "metric"])["value"]
+    said = run("score", out, "--metrics", "dcr/gap")
+    assert "3 cells" in said.stdout
+    after = cells(out)
+    assert after["fit_seconds"].equals(before["fit_seconds"])
+    scores = pd.read_parquet(out / "scores.parquet").set_index(["key", "metric"])["value"]
+    assert {"ks", "dcr/gap", "dcr/median"} <= set(scores.index.get_level_values("metric"))
+    assert scores[ks.index].equals(ks)
+    for key in after.index:
+        assert set(json.loads(after.loc[key, "metrics"])) == {"ks", "dcr"}
+    again = run("score", out, "--metrics", "ks,dcr", "--no-mlflow")
+    assert "3 already done" in again.stdout
+    # What was scored beside the grid's metrics stays when the grid is run again.
+    run("run", "--grid", grid, "--out", out, "--datasets", "gbsg2", "--eps", "1", "--no-mlflow")
+    assert len(pd.read_parquet(out / "scores.parquet")) == len(scores)
+
+
 def test_a_lost_cell_with_secure_noise_stays_charged(grid: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ("--grid", grid, "--out", out, "--datasets", "gbsg2", "--eps", "1", "--no-mlflow")

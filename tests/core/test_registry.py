@@ -27,6 +27,27 @@ def test_every_metric_says_what_it_is(name: str) -> None:
     assert metric.name == name and len(metric.definition) > 20 and metric.tasks
 
 
+def test_no_two_metrics_give_a_number_of_one_name() -> None:
+    names = [
+        output.name
+        for metric in registry.metric_names()
+        for output in registry.metric(metric).declared()
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_metrics_are_chosen_by_name_number_family_or_group() -> None:
+    default = registry.select_metrics()
+    assert registry.select_metrics(["default"]) == default
+    assert set(default) <= set(registry.select_metrics(["all"])) == set(registry.metric_names())
+    assert registry.select_metrics(["ks", "dcr/gap"]) == ("dcr", "ks")
+    assert {"ks", "tvd"} <= set(registry.select_metrics(["fidelity"])) <= set(default)
+    optional = set(registry.metric_names()) - set(default)
+    assert all(registry.metric(name).optional for name in optional)
+    with pytest.raises(UnknownNameError, match="did you mean fidelity"):
+        registry.select_metrics(["fidelty"])
+
+
 def test_unknown_names_come_with_near_matches() -> None:
     with pytest.raises(UnknownNameError, match="did you mean ldpdc"):
         registry.method_class("lpdpc")

@@ -1,0 +1,186 @@
+"""What is left to do: which cells must be fitted, which only scored, and by which metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import final
+
+from bench import keys
+from bench.cell import Outcome, failed_row
+from bench.core import registry
+from bench.core.dataset import Dataset, build_dataset
+from bench.core.errors import BenchError, InputError
+from bench.core.result import CellRow, ScoreRow, Status
+from bench.grid import Cell, Entry
+from bench.store import RunStore
+
+Datasets = Mapping[Entry, Dataset | BenchError]
+"""What could be loaded, and why the others could not."""
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """A cell that is not done."""
+
+    cell: Cell
+    key: str
+    stored: Outcome | None
+    """What is there already: its release is scored again, not fitted again."""
+    metrics: tuple[str, ...]
+
+
+@final
+@dataclass
+class Plan:
+    """What a run will do."""
+
+    jobs: list[Job] = field(default_factory=list)
+    wanted: list[tuple[Cell, str]] = field(default_factory=list)
+    """All cells of the run, done or not, with their keys."""
+    cached: int = 0
+    notices: list[str] = field(default_factory=list)
+
+
+def load_dataset(entry: Entry, split: str, split_seed: int) -> Dataset | BenchError:
+    """A dataset, or why it cannot be had: that fails its own cells and no others."""
+    try:
+        source = registry.build_source(entry.name, dict(entry.parameters))
+        return build_dataset(source, split, split_seed)
+    except InputError as problem:
+        return BenchError(f"dataset {entry.label}: {problem}")
+
+
+def plan_cells(
+    cells: Sequence[Cell], datasets: Datasets, store: RunStore, metrics: Sequence[str]
+) -> Plan:
+    """What must be fitted, what only scored, and what is done already."""
+    plan = Plan(
+        notices=[
+            f"{entry.label}: {dataset.differs}"
+            for entry, dataset in datasets.items()
+            if isinstance(dataset, Dataset) and dataset.differs
+        ]
+    )
+    charged = store.charged()
+    for cell in cells:
+        dataset = datasets[cell.dataset]
+        fingerprint = dataset.fingerprint if isinstance(dataset, Dataset) else str(dataset)
+        key = keys.cell_key(cell, fingerprint)
+        plan.wanted.append((cell, key))
+        if not isinstance(dataset, Dataset):
+            store.finished.pop(key, None)
+            continue
+        row, scores = store.finished.get(key, (None, ()))
+        if row is not None and row.status == Status.SKIPPED.value:
+            plan.cached += 1
+            continue
+        if row is not None and row.verdict != "" and store.release_intact(key):
+            missing = _missing(row, metrics)
+            if row.status == Status.OK.value and not missing:
+                plan.cached += 1
+                continue
+            job = _scoring(cell, row, scores, dataset, store, missing)
+            if job is not None:
+                plan.jobs.append(job)
+                continue
+            if row.rows_released is None and row.status == Status.OK.value:
+                plan.cached += 1  # a model release is not stored and so cannot be scored again
+                continue
+        if cell.secure_noise and cell.epsilon is not None and key in charged:
+            reason = (
+                "an earlier attempt with secure noise was charged and did not finish; its budget "
+                "is spent. To spend it again knowingly, use a new --out"
+            )
+            store.record(Outcome(failed_row(cell, key, dataset, Status.ERROR, reason)), None)
+            continue
+        plan.jobs.append(Job(cell, key, None, tuple(metrics)))
+    return plan
+
+
+def plan_stored(store: RunStore, metrics: Sequence[str]) -> tuple[Plan, Datasets]:
+    """All releases of a run directory whose scores by these metrics are missing or outdated."""
+    plan = Plan()
+    datasets: dict[Entry, Dataset | BenchError] = {}
+    for key, (row, scores) in store.finished.items():
+        if row.verdict == "" or row.status == Status.SKIPPED.value:
+            continue
+        cell = stored_cell(row)
+        entry = cell.dataset
+        # One entry stands for one split here: rows of two splits are not the same dataset.
+        if (row.split, row.split_seed) != ("default", 0):
+            entry = replace(entry, label=f"{entry.label} {row.split} {row.split_seed}")
+        if entry not in datasets:
+            datasets[entry] = load_dataset(cell.dataset, row.split, row.split_seed)
+        dataset, name = datasets[entry], f"{row.label} on {row.dataset}, seed {row.seed}"
+        if isinstance(dataset, BenchError):
+            plan.notices.append(f"{name}: not scored, {dataset}")
+            continue
+        if dataset.fingerprint != row.fingerprint:
+            plan.notices.append(f"{name}: not scored, the dataset has changed since it was made")
+            continue
+        if row.rows_released is None:
+            plan.notices.append(f"{name}: not scored, a released model is not stored")
+            continue
+        missing = _missing(row, metrics)
+        refitting = [name for name in missing if registry.refits(name)]
+        if refitting and keys.cell_key(cell, dataset.fingerprint) != key:
+            plan.notices.append(
+                f"{name}: not scored by {', '.join(refitting)}, the method has changed since"
+            )
+            missing = tuple(name for name in missing if name not in refitting)
+        plan.wanted.append((cell, key))
+        if not missing:
+            plan.cached += 1
+            continue
+        job = _scoring(replace(cell, dataset=entry), row, scores, dataset, store, missing)
+        if job is None:
+            plan.notices.append(f"{name}: not scored, its release is missing or damaged")
+            plan.wanted.pop()
+        else:
+            plan.jobs.append(job)
+    return plan, datasets
+
+
+def stored_cell(row: CellRow) -> Cell:
+    """The cell behind a row of the results."""
+    return Cell(
+        method=Entry(row.method, row.label, _parameters(row.parameters)),
+        dataset=Entry(
+            row.dataset_name or row.dataset, row.dataset, _parameters(row.dataset_parameters)
+        ),
+        ipc=row.ipc,
+        full_size=row.full_size,
+        epsilon=row.eps_target,
+        delta=row.delta,
+        seed=row.seed,
+        split=row.split,
+        split_seed=row.split_seed,
+        private_counts=row.private_counts,
+        secure_noise=not row.study_only,
+    )
+
+
+def _parameters(text: str) -> tuple[tuple[str, object], ...]:
+    return tuple(json.loads(text).items())
+
+
+def _missing(row: CellRow, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Metrics that have not scored the release, or did when their source was another."""
+    recorded = json.loads(row.metrics)
+    return tuple(name for name in metrics if recorded.get(name) != keys.metric_hash(name))
+
+
+def _scoring(
+    cell: Cell,
+    row: CellRow,
+    scores: tuple[ScoreRow, ...],
+    dataset: Dataset,
+    store: RunStore,
+    metrics: tuple[str, ...],
+) -> Job | None:
+    """The job that scores a stored release; None where there is none to read."""
+    release = store.read_release(row.key, dataset.encoder)
+    return None if release is None else Job(cell, row.key, Outcome(row, scores, release), metrics)
