@@ -244,6 +244,7 @@ def _score_row(key: str, score: Score) -> ScoreRow:
         reason,
         score.limit,
         score.remark,
+        score.shown,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, final
 
 import pandas as pd
 
+from bench.core.metric import Direction
 from bench.core.result import Status
 from bench.core.verdict import Verdict
 from bench.leaderboard.load import SETTING, Results, records
@@ -80,6 +81,19 @@ class Measure:
     count: int
     reasons: tuple[str, ...]
     """Why some seeds have no value."""
+    limit: float | None = None
+    """The paper's acceptance threshold, where it has one."""
+    remark: str = ""
+    shown: bool = True
+
+    @property
+    def accepted(self) -> bool | None:
+        """Whether the value keeps the limit; None without one of them."""
+        if self.value is None or self.limit is None:
+            return None
+        if self.direction == Direction.HIGHER.value:
+            return self.value >= self.limit
+        return self.value < self.limit
 
 
 @final
@@ -154,6 +168,15 @@ class Row:
     def cells(self) -> int:
         """How many cells stand behind this row."""
         return self.finished + self.failed + self.skipped
+
+    @property
+    def absences(self) -> Mapping[str, tuple[str, ...]]:
+        """Reasons, each with the metrics that have no value for it."""
+        found: dict[str, tuple[str, ...]] = {}
+        for measure in self.measures.values():
+            for reason in measure.reasons:
+                found[reason] = (*found.get(reason, ()), measure.metric)
+        return found
 
 
 def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
@@ -273,6 +296,9 @@ def _measure(scores: Sequence[dict[str, Any]]) -> Measure:
         deviation=statistics.stdev(values) if several and finite else None,
         count=len(values),
         reasons=_distinct(score["reason"] for score in scores if _number(score["value"]) is None),
+        limit=_number(scores[-1]["limit"]),
+        remark="; ".join(_distinct(score["remark"] for score in scores)),
+        shown=any(score["shown"] for score in scores),
     )
 
 

@@ -81,14 +81,14 @@ def to_csv(rows: Sequence[Row]) -> str:
     return buffer.getvalue()
 
 
-def metric_names(rows: Sequence[Row], without_headlines: bool = False) -> list[str]:
+def metric_names(rows: Sequence[Row], beside_headlines: bool = False) -> list[str]:
     """All metrics by family and name; optionally only those shown beside the headline."""
     families = ["utility", "fidelity", "privacy", "cost"]
     found = {
         (families.index(m.family) if m.family in families else len(families), m.metric)
         for row in rows
         for m in row.measures.values()
-        if not (without_headlines and row.headline is m)
+        if not (beside_headlines and (row.headline is m or not m.shown))
     }
     return [metric for _, metric in sorted(found)]
 
@@ -183,7 +183,7 @@ def to_markdown(rows: Sequence[Row], standings: pd.DataFrame, notes: Sequence[st
                 for standing in standings.to_dict("records")
             ),
         )
-    metrics = metric_names(rows, without_headlines=True)
+    metrics = metric_names(rows, beside_headlines=True)
     arrows = {m.metric: show.arrow(m.direction) for row in rows for m in row.measures.values()}
     lines += ["## Results", ""]
     header = ["method", "dataset", "rows per class", "ε target", "ε claimed", "ε proven"]

@@ -252,7 +252,7 @@ def _asset(environment: jinja2.Environment, name: str) -> str:
 
 def _metric_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     known = {m.metric: m for row in rows for m in row.measures.values()}
-    names = export.metric_names(rows, without_headlines=True)
+    names = export.metric_names(rows, beside_headlines=True)
     return tuple(Column(name, known[name].direction, known[name].family) for name in names)
 
 

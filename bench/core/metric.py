@@ -54,6 +54,8 @@ class Score:
     """The paper's acceptance threshold, where it has one: a worse value is not acceptable."""
     remark: str = ""
     """What a reader must know beside the number: `weak: ...` for an attack without power."""
+    shown: bool = True
+    """On the leaderboard's page; the others are in its tables."""
 
 
 @final
@@ -70,6 +72,8 @@ class Output:
     """The paper's acceptance threshold."""
     weak: str = ""
     """For an attack that failed its power check: what was measured."""
+    shown: bool = False
+    """On the leaderboard's page. Few are: a page of a hundred columns shows nothing."""
 
 
 @final
@@ -153,7 +157,7 @@ class _Plugin(ABC):
     @classmethod
     def declared(cls) -> tuple[Output, ...]:
         """Every number that this metric gives."""
-        return cls.outputs or (Output(cls.name, cls.direction),)
+        return cls.outputs or (Output(cls.name, cls.direction, shown=True),)
 
     @classmethod
     def score(
@@ -184,7 +188,16 @@ class _Plugin(ABC):
         (output,) = (output for output in cls.declared() if output.name == name)
         remark = f"weak: {output.weak}" if output.weak else ""
         return Score(
-            name, value, low, high, output.direction, cls.family, reason, output.limit, remark
+            name,
+            value,
+            low,
+            high,
+            output.direction,
+            cls.family,
+            reason,
+            output.limit,
+            remark,
+            output.shown,
         )
 
 

@@ -97,6 +97,8 @@ class ScoreRow:
     limit: float | None = None
     """The paper's acceptance threshold, where it has one: a worse value is not acceptable."""
     remark: str = ""
+    shown: bool = True
+    """On the leaderboard's page; the others are in its tables."""
 
 
 def required(item: Field[Any]) -> bool:

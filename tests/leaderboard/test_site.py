@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench.core.errors import StoreError
+from bench.core.result import ScoreRow
 from bench.leaderboard.site import write_site
 
 SCRIPT = "<script>alert(1)</script>"
@@ -168,6 +169,26 @@ def test_direction_on_every_metric_column(mixed_run: Any, render: Any) -> None:
         "dcr: neither way is better",
         "recall: higher is better",
     } <= titles
+
+
+def test_thresholds_remarks_and_what_is_not_shown(run: Any, tmp_path: Path) -> None:
+    key = run.add("leaky", 0.8)
+    run.scores += [
+        ScoreRow(key, "risk", 0.3, 0.2, 0.4, "lower", "privacy", "", 0.2),
+        ScoreRow(key, "share", 0.9, None, None, "higher", "privacy", "", 0.8),
+        ScoreRow(key, "attack", 0.5, None, None, "lower", "privacy", "", None, "weak: misses 0.51"),
+        ScoreRow(key, "hidden", 0.123, None, None, "lower", "privacy", "", shown=False),
+        ScoreRow(key, "gone", None, None, None, "lower", "privacy", "no rows"),
+        ScoreRow(key, "lost", None, None, None, "lower", "privacy", "no rows", shown=False),
+    ]
+    write_site([run.write(tmp_path / "run")], tmp_path / "site")
+    html = (tmp_path / "site" / "index.html").read_text()
+    assert re.search(r'class="bad" title="[^"]*">beyond 0.200<', html)
+    assert re.search(r'<small title="[^"]*">within 0.800<', html)
+    assert '<small title="weak: misses 0.51">weak</small>' in html
+    assert "0.123" not in html
+    assert "No gone, lost" in html
+    assert "hidden" in (tmp_path / "site" / "leaderboard.csv").read_text()
 
 
 def test_study_only_is_stamped(run: Any, render: Any) -> None:
