@@ -89,8 +89,9 @@ types: $(STAMP) ## types, on the installed wheel
 imports: $(STAMP) ## direction of imports, on the installed wheel
 	.ci/with_wheel.sh imports
 
-cards: $(STAMP) ## the dataset cards of the documentation, from the plugins
+cards: $(STAMP) ## the cards of the documentation, from the plugins
 	$(BIN)/python -m bench.dataset_cards docs/datasets/cards.md
+	$(BIN)/python -m bench.metric_cards docs/metrics/list.md
 
 docs: $(STAMP) ## documentation, into build/docs
 	$(BIN)/mkdocs build --strict --quiet

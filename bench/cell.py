@@ -86,8 +86,8 @@ def run_cell(
         peak_memory_mb=max(peak_memory_mb() or 0.0, row.peak_memory_mb or 0.0) or None,
     )
     status = Status.ERROR if scored.problems else Status.OK
-    reason = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
-    row = _ended(row, status, reason, scored.log)
+    failures = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
+    row = _ended(row, status, failures, scored.log)
     scores = (*_kept(stored, metrics), *scored.scores)
     return Outcome(row, scores, release, fitted=stored is None, details=scored.details)
 

@@ -176,6 +176,31 @@ def list_plugins(kind: str, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("directory", type=click.Path())
+@click.option("--metric", help="What to compare by [default: the headline of each task].")
+@click.option("--methods", callback=_comma(), help="Only these, comma-separated.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def compare(directory: str, metric: str | None, methods: tuple[str, ...], as_json: bool) -> None:
+    """Compare the methods of a run directory in pairs, on the same resampled test rows.
+
+    Shows the difference with its 95% interval, a p-value, and the p-value after Holm's correction
+    for all comparisons shown.
+    """
+    from pathlib import Path
+
+    from bench import comparison
+
+    found, notices = comparison.compare_run(Path(directory), metric, methods)
+    comparison.check_some(found, notices)
+    if as_json:
+        click.echo(comparison.to_json(found, notices))
+        return
+    click.echo(comparison.to_text(found))
+    for notice in notices:
+        click.echo(f"not compared: {notice}")
+
+
+@main.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="Folder of the site.")
 def leaderboard(runs: tuple[str, ...], output: str) -> None:

@@ -4,13 +4,14 @@ Three times: 3x3 convolution, instance normalisation (as one group a channel, wi
 offset), ReLU, 2x2 average pooling; then one linear layer (Zhao et al., Dataset Condensation with
 Gradient Matching; the NDPDC paper's tables I to III). Trained from scratch by momentum SGD.
 
-The number of gradient steps is fixed, not the number of epochs: every release gets the same
-training, whatever its size, and scoring a large release costs no more than a small one.
+How long it trains is a number of gradient steps: every release of the usual sizes gets the same
+training, and one of the size of the real rows some passes over them, up to a limit. Training runs
+on one thread: on several, sums are taken in another order, and the network is another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
 BLOCKS = 3
 WIDTH = 64
-STEPS = 200
 BATCH = 64
+STEPS = 200
+PASSES = 2
+STEPS_AT_MOST = 600
 LEARNING_RATE = 0.2
 MOMENTUM = 0.9
 WEIGHT_DECAY = 5e-4
@@ -39,6 +42,8 @@ pixels and get 98.8% of the test digits right."""
 SMALLEST_SIDE = 2**BLOCKS
 """Below 8 pixels the last normalisation would see a single pixel and erase it."""
 
+_PART = 256
+
 
 @final
 @dataclass(frozen=True)
@@ -47,17 +52,11 @@ class ConvNet(ReleasedModel):
 
     parameters: tuple[torch.Tensor, ...]
     shape: tuple[int, int, int]
-    threads: int
 
     def predict(self, values: Floats) -> npt.NDArray[np.float64]:
-        import torch
-
-        pixels = _images(values, self.shape)
-        with torch_threads(self.threads), torch.no_grad():
-            answers = [
-                torch.softmax(_forward(self.parameters, part), dim=1) for part in pixels.split(256)
-            ]
-            return torch.cat(answers).double().numpy()
+        return probabilities(
+            lambda pixels: _forward(self.parameters, pixels), images(values, self.shape)
+        )
 
 
 def fit_convnet(
@@ -69,47 +68,103 @@ def fit_convnet(
     *,
     weights: Floats | None = None,
     soft_labels: Floats | None = None,
-    threads: int = 1,
 ) -> ConvNet:
     """Train on encoded pixels; soft labels take the place of labels where they are given."""
     import torch
-    from torch.nn import functional
 
     if min(shape[1:]) < SMALLEST_SIDE:
         raise NotComputable(
             f"images of {shape[1]}x{shape[2]} pixels are too small for three poolings; "
             f"{SMALLEST_SIDE}x{SMALLEST_SIDE} is the least"
         )
-    row_weights = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
-    if len(np.unique(np.asarray(labels)[row_weights > 0])) < 2:
-        raise NotComputable("the release holds one class only: no classifier can be trained")
-    pixels = _images(values, shape)
-    # Class codes, or class probabilities: the loss takes both.
-    target = torch.from_numpy(
-        np.array(labels, dtype=np.int64)
-        if soft_labels is None
-        else np.array(soft_labels, dtype=np.float32)
-    )
-    weight = torch.from_numpy((row_weights / row_weights.mean()).astype(np.float32))
+    lesson = Lesson.of(values, labels, shape, weights, soft_labels)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     parameters = _initial(classes, shape, generator)
+    train(lambda pixels: _forward(parameters, pixels), parameters, lesson, generator, LEARNING_RATE)
+    return ConvNet(tuple(parameter.detach() for parameter in parameters), shape)
+
+
+# Training of any network -------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Lesson:
+    """Images to learn from."""
+
+    pixels: torch.Tensor
+    target: torch.Tensor
+    """Class codes, or class probabilities: the loss takes both."""
+    weight: torch.Tensor
+    """Of mean 1."""
+
+    @classmethod
+    def of(
+        cls,
+        values: Floats,
+        labels: Integers,
+        shape: tuple[int, int, int],
+        weights: Floats | None = None,
+        soft_labels: Floats | None = None,
+    ) -> Lesson:
+        """From encoded rows; refuses a single class."""
+        import torch
+
+        row_weights = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+        if len(np.unique(np.asarray(labels)[row_weights > 0])) < 2:
+            raise NotComputable("the release holds one class only: no classifier can be trained")
+        target = torch.from_numpy(
+            np.array(labels, dtype=np.int64)
+            if soft_labels is None
+            else np.array(soft_labels, dtype=np.float32)
+        )
+        weight = torch.from_numpy((row_weights / row_weights.mean()).astype(np.float32))
+        return cls(images(values, shape), target, weight)
+
+
+def train(
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+    lesson: Lesson,
+    generator: torch.Generator,
+    learning_rate: float,
+) -> None:
+    """Momentum SGD with a cosine-annealed step; changes the parameters in place."""
+    import torch
+    from torch.nn import functional
+
+    rows = len(lesson.weight)
     optimizer = torch.optim.SGD(
-        parameters, lr=LEARNING_RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
+        parameters, lr=learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
     )
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    with torch_threads(threads):
-        for chosen in _batches(len(labels), generator):
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps(rows))
+    with torch_threads(1):
+        for chosen in _batches(rows, generator):
             loss = functional.cross_entropy(
-                _forward(parameters, pixels[chosen]), target[chosen], reduction="none"
+                forward(lesson.pixels[chosen]), lesson.target[chosen], reduction="none"
             )
             optimizer.zero_grad()
-            (loss * weight[chosen]).mean().backward()
+            (loss * lesson.weight[chosen]).mean().backward()
             optimizer.step()
             schedule.step()
-    trained = tuple(parameter.detach() for parameter in parameters)
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in trained):
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
         raise NotComputable("the network diverged on the released images")
-    return ConvNet(trained, shape, threads)
+
+
+def steps(rows: int) -> int:
+    """Gradient steps for so many rows."""
+    return max(STEPS, min(STEPS_AT_MOST, PASSES * rows // BATCH))
+
+
+def probabilities(
+    forward: Callable[[torch.Tensor], torch.Tensor], pixels: torch.Tensor
+) -> npt.NDArray[np.float64]:
+    """Class probabilities of each image."""
+    import torch
+
+    with torch_threads(1), torch.no_grad():
+        answers = [torch.softmax(forward(part), dim=1) for part in pixels.split(_PART)]
+        return torch.cat(answers).double().numpy()
 
 
 @contextmanager
@@ -125,31 +180,50 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _images(values: Floats, shape: tuple[int, int, int]) -> torch.Tensor:
+def images(values: Floats, shape: tuple[int, int, int]) -> torch.Tensor:
+    """Encoded rows as (rows, channels, height, width)."""
     import torch
 
     return torch.from_numpy(np.array(values, dtype=np.float32)).reshape(-1, *shape)
 
 
-def _initial(
-    classes: int, shape: tuple[int, int, int], generator: torch.Generator
-) -> tuple[torch.Tensor, ...]:
+def uniform(size: Sequence[int], inputs: int, generator: torch.Generator) -> torch.Tensor:
     """Weights and biases uniform in +-1/sqrt(inputs), as torch's layers start."""
     import torch
 
-    def uniform(size: tuple[int, ...], inputs: int) -> torch.Tensor:
-        numbers: torch.Tensor = (torch.rand(size, generator=generator) * 2 - 1) / inputs**0.5
-        return numbers
+    numbers: torch.Tensor = (torch.rand(size, generator=generator) * 2 - 1) / inputs**0.5
+    return numbers
+
+
+def _batches(rows: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+    """Full batches from one permutation after another, so that no step sees a handful of rows."""
+    import torch
+
+    size = min(BATCH, rows)
+    drawn = steps(rows) * size
+    order = torch.cat([torch.randperm(rows, generator=generator) for _ in range(-(-drawn // rows))])
+    yield from order[:drawn].split(size)
+
+
+# The ConvNet itself ------------------------------------------------------------------------------
+
+
+def _initial(
+    classes: int, shape: tuple[int, int, int], generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    import torch
 
     channels, height, width = shape
     parameters: list[torch.Tensor] = []
     for _ in range(BLOCKS):
         inputs = 9 * channels
-        parameters += [uniform((WIDTH, channels, 3, 3), inputs), uniform((WIDTH,), inputs)]
+        parameters.append(uniform((WIDTH, channels, 3, 3), inputs, generator))
+        parameters.append(uniform((WIDTH,), inputs, generator))
         parameters += [torch.ones(WIDTH), torch.zeros(WIDTH)]
         channels, height, width = WIDTH, height // 2, width // 2
     inputs = channels * height * width
-    parameters += [uniform((classes, inputs), inputs), uniform((classes,), inputs)]
+    parameters.append(uniform((classes, inputs), inputs, generator))
+    parameters.append(uniform((classes,), inputs, generator))
     return tuple(parameter.requires_grad_(True) for parameter in parameters)
 
 
@@ -163,13 +237,3 @@ def _forward(parameters: tuple[torch.Tensor, ...], pixels: torch.Tensor) -> torc
         hidden = functional.relu(functional.group_norm(hidden, WIDTH, scale, offset))
         hidden = functional.avg_pool2d(hidden, 2)
     return functional.linear(hidden.flatten(1), parameters[-2], parameters[-1])
-
-
-def _batches(rows: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
-    """Full batches from one permutation after another, so that no step sees a handful of rows."""
-    import torch
-
-    size = min(BATCH, rows)
-    epochs = -(-STEPS * size // rows)
-    order = torch.cat([torch.randperm(rows, generator=generator) for _ in range(epochs)])
-    yield from order[: STEPS * size].split(size)

@@ -3,7 +3,7 @@
 Settings are those of the zero-order paper's section 4.7. Fitting takes `Examples`, whoever they
 come from, so that the same model can be trained on real rows for comparison; the functions at the
 end train on the release of an evaluation, once for all metrics. A model that was itself released
-stands in for every downstream model.
+stands in for each of these. The classifiers beside XGBoost are in `_classifiers`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ TREES: dict[str, Any] = {"learning_rate": 0.1, "max_depth": 5, "subsample": 0.7,
 """Section 4.7. No early stopping: `up to 100 rounds` needs rows to stop on, a release has none."""
 
 COX_PENALTY = 0.1
-"""In the units of lifelines, which divides the likelihood by the number of rows.
+"""L2 penalty on standardised columns, in the units of lifelines, which divides the likelihood by
+the number of rows.
 
-The zero-order paper says "strength 1" without units. On SEER, 0.1 gives the hazard ratios of its
+Section 4.7 says "strength 1" without units. On SEER, 0.1 gives the hazard ratios of the paper's
 table 5(b) and its C-index; 1 shrinks the ratios to a third.
 """
-"""Section 4.7: L2 regularisation of strength 1; lifelines penalises standardised columns."""
 
 SHORTEST_TIME = 1e-3
 """The AFT model sees log(time). Shorter times than this share of the public bound count as it:
@@ -60,10 +60,17 @@ class Examples:
     """Of mean 1: penalties and least leaf sizes then mean the same for every release."""
     times: Array | None
     """In the units of the schema; None without a time column."""
+    soft_labels: Floats | None = None
+    """(rows, classes) shares, for models that take them; trees do not."""
 
     @classmethod
     def of(
-        cls, encoder: Encoder, values: Floats, labels: Integers, weights: Floats | None = None
+        cls,
+        encoder: Encoder,
+        values: Floats,
+        labels: Integers,
+        weights: Floats | None = None,
+        soft_labels: Floats | None = None,
     ) -> Examples:
         """Split encoded rows into features and time. Rows without weight are left out."""
         given = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -76,7 +83,18 @@ class Examples:
         if time is not None:
             times = encoder.decode(values, labels)[time.name].to_numpy(dtype=np.float64)
         mean_one = given[kept] / given[kept].mean()
-        return cls(values[:, : encoder.feature_width], labels, mean_one, times)
+        soft = None if soft_labels is None else np.asarray(soft_labels)[kept]
+        return cls(values[:, : encoder.feature_width], labels, mean_one, times, soft)
+
+    def totals(self, classes: int) -> Array:
+        """Weight of each class; a classifier needs two that have any."""
+        totals = np.zeros(classes)
+        np.add.at(totals, self.labels, self.weights)
+        if np.count_nonzero(totals) < 2:
+            raise NotComputable(
+                "the training rows hold one class only: no classifier can be trained"
+            )
+        return totals
 
     def survival_times(self) -> Array:
         """Times of rows that a survival model can be trained on."""
@@ -131,9 +149,7 @@ def fit_tree_classifier(
     Two classes: scale_pos_weight is the total weight of the negatives over that of the positives.
     More: each class gets the same total weight, which is the same thing up to a constant.
     """
-    totals = np.bincount(examples.labels, weights=examples.weights, minlength=classes)
-    if np.count_nonzero(totals) < 2:
-        raise NotComputable("the training rows hold one class only: no classifier can be trained")
+    totals = examples.totals(classes)
     weights = examples.weights
     parameters = {**TREES, "objective": "binary:logistic"}
     if classes == 2:
@@ -239,8 +255,27 @@ def released_examples(evaluation: Evaluation) -> Examples:
     rows = evaluation.rows
     return evaluation.shared(
         "examples",
-        lambda: Examples.of(evaluation.dataset.encoder, rows.values, rows.labels, rows.weights),
+        lambda: Examples.of(
+            evaluation.dataset.encoder, rows.values, rows.labels, rows.weights, rows.soft_labels
+        ),
     )
+
+
+def real_examples(evaluation: Evaluation) -> Examples:
+    """The real training rows, for the same models trained on them."""
+    dataset = evaluation.dataset
+    rows = dataset.train.rows
+    return evaluation.shared(
+        "examples/train", lambda: Examples.of(dataset.encoder, rows.values, rows.labels)
+    )
+
+
+def real_test_features(evaluation: Evaluation) -> Floats:
+    """Features of the real test rows, which models are asked about."""
+    dataset = evaluation.dataset
+    if not len(dataset.test):
+        raise NotComputable("the dataset has no test rows")
+    return dataset.test.rows.values[:, : dataset.encoder.feature_width]
 
 
 def tree_classifier(evaluation: Evaluation) -> ReleasedModel:
@@ -253,6 +288,17 @@ def tree_classifier(evaluation: Evaluation) -> ReleasedModel:
             len(evaluation.dataset.schema.classes),
             rng,
             evaluation.threads,
+        ),
+    )
+
+
+def real_tree_classifier(evaluation: Evaluation) -> TreeClassifier:
+    """The same XGBoost trained on the real training rows, once for all releases."""
+    classes = len(evaluation.dataset.schema.classes)
+    return evaluation.reference(
+        "model/xgboost",
+        lambda rng: fit_tree_classifier(
+            real_examples(evaluation), classes, rng, evaluation.threads
         ),
     )
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, final
 
 import numpy as np
 import pandas as pd
 
 from bench.core.errors import NotComputable
-from bench.core.metric import Direction, Evaluation, Family, Metric, Scores
+from bench.core.metric import Direction, Evaluation, Family, Metric, Output, Scores
 from bench.core.release import ReleasedModel
 from bench.core.schema import Task
-from bench.metrics import _bootstrap, _models
+from bench.metrics import _bootstrap, _models, _survival_models
+from bench.metrics._bootstrap import Estimate, Statistic
+
+_RATIO = (
+    "The C-index divided by that of the same model trained on the real training rows, on the same "
+    "test rows. Interval: 1000 paired bootstrap resamples of the test rows; the chance in training "
+    "trees (each tree sees 70% of the rows) is not in it."
+)
 
 
 @final
@@ -20,7 +28,10 @@ class CoxConcordance(Metric):
 
     name: ClassVar[str] = "c-index/cox"
     family: ClassVar[Family] = Family.UTILITY
-    direction: ClassVar[Direction] = Direction.HIGHER
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output("c-index/cox", Direction.HIGHER, "The C-index on the real test rows.", shown=True),
+        Output("c-index/cox-ratio", Direction.HIGHER, _RATIO, shown=True),
+    )
     definition: ClassVar[str] = (
         "Harrell's C-index on the real test rows of a Cox model with an L2 penalty of 0.1 "
         "(lifelines' units) trained on the released rows (zero-order paper, section 4.7), or of "
@@ -30,7 +41,7 @@ class CoxConcordance(Metric):
     tasks: ClassVar[tuple[Task, ...]] = (Task.SURVIVAL,)
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        return _concordance(self, evaluation, _models.cox(evaluation), "risks-cox")
+        return _concordance(self, evaluation, _models.cox(evaluation), _real_cox, "risks-cox")
 
 
 @final
@@ -39,7 +50,10 @@ class AftConcordance(Metric):
 
     name: ClassVar[str] = "c-index/aft"
     family: ClassVar[Family] = Family.UTILITY
-    direction: ClassVar[Direction] = Direction.HIGHER
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output("c-index/aft", Direction.HIGHER, "The C-index on the real test rows."),
+        Output("c-index/aft-ratio", Direction.HIGHER, _RATIO),
+    )
     definition: ClassVar[str] = (
         "Harrell's C-index on the real test rows of XGBoost with the accelerated-failure-time "
         "loss (normal, scale 1; zero-order paper, section 4.7, times scaled by equation 1) "
@@ -49,25 +63,41 @@ class AftConcordance(Metric):
     tasks: ClassVar[tuple[Task, ...]] = (Task.SURVIVAL,)
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        return _concordance(self, evaluation, _models.tree_survival(evaluation), "risks-aft")
+        model = _models.tree_survival(evaluation)
+        return _concordance(self, evaluation, model, _survival_models.real_trees, "risks-aft")
+
+
+def _real_cox(evaluation: Evaluation) -> ReleasedModel:
+    return _models.LinearRisk(_survival_models.real_cox(evaluation).coefficients)
 
 
 def _concordance(
-    metric: Metric, evaluation: Evaluation, model: ReleasedModel, table: str
+    metric: Metric,
+    evaluation: Evaluation,
+    model: ReleasedModel,
+    trained_on_real: Callable[[Evaluation], ReleasedModel],
+    table: str,
 ) -> Scores:
-    encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
-    if not len(test):
-        raise NotComputable("the dataset has no test rows")
-    truth = evaluation.shared(
-        "examples/test", lambda: _models.Examples.of(encoder, test.values, test.labels)
-    )
-    if truth.times is None:
-        raise NotComputable("the dataset has no time column")
-    risks = _models.one_score(model, truth.features)
-    statistic = _bootstrap.concordance(truth.times, truth.labels, risks)
-    # Both models are compared on the same resamples.
-    estimate = _bootstrap.bootstrap(
-        statistic, np.zeros(len(test)), evaluation.generator("bootstrap/survival")
-    )
-    details = pd.DataFrame({"time": truth.times, "event": truth.labels, "risk": risks})
-    return Scores((estimate.score(metric),), {table: details})
+    truth = _survival_models.held_out_examples(evaluation)
+    strata = np.zeros(len(truth.labels))
+    details = pd.DataFrame({"time": truth.times, "event": truth.labels})
+
+    def ranked(by: ReleasedModel, column: str) -> Statistic:
+        details[column] = _models.one_score(by, truth.features)
+        return _bootstrap.concordance(
+            details["time"].to_numpy(), truth.labels, details[column].to_numpy()
+        )
+
+    def bootstrapped(statistic: Statistic) -> Estimate:
+        # All models of all metrics of survival are compared on the same resamples.
+        return _bootstrap.bootstrap(statistic, strata, evaluation.generator("bootstrap/survival"))
+
+    released = ranked(model, "risk")
+    own = bootstrapped(released).score(metric)
+    output = f"{metric.name}-ratio"
+    try:
+        reference = ranked(trained_on_real(evaluation), "real-risk")
+        ratio = bootstrapped(_bootstrap.quotient(released, reference)).score(metric, output)
+    except NotComputable as problem:
+        ratio = metric.absent(output, f"no model of the real rows: {problem}")
+    return Scores((own, ratio), {table: details})

@@ -151,13 +151,15 @@ class _Plugin(ABC):
     tasks: ClassVar[tuple[Task, ...]] = tuple(Task)
     cost: ClassVar[str] = "seconds"
     """In words, for 10,000 released rows of a table with some 15 columns."""
+    shown: ClassVar[bool] = True
+    """Of a metric that gives one number: on the leaderboard's page."""
     optional: ClassVar[bool] = False
     """Left out unless it is asked for: takes minutes, or fits the method again."""
 
     @classmethod
     def declared(cls) -> tuple[Output, ...]:
         """Every number that this metric gives."""
-        return cls.outputs or (Output(cls.name, cls.direction, shown=True),)
+        return cls.outputs or (Output(cls.name, cls.direction, shown=cls.shown),)
 
     @classmethod
     def score(

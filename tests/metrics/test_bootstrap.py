@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from lifelines.utils import concordance_index
 from scipy import stats
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from bench.core.errors import NotComputable
 from bench.metrics import _bootstrap
@@ -49,6 +49,144 @@ def test_auroc_and_its_resamples_equal_scikit_learn_on_duplicated_rows(levels):
     for value, counts in zip(estimate.samples, weights.T, strict=True):
         drawn = np.repeat(np.arange(len(labels)), counts)
         assert value == pytest.approx(roc_auc_score(labels[drawn], scores[drawn]), abs=1e-12)
+
+
+@pytest.mark.parametrize("levels", [None, 2])
+def test_auprc_and_its_resamples_equal_scikit_learn(levels):
+    labels, scores = _classes(np.random.default_rng(1), levels=levels)
+    estimate, weights = _recorded(_bootstrap.auprc(labels, scores), labels)
+    assert estimate.value == pytest.approx(average_precision_score(labels, scores), abs=1e-12)
+    for value, counts in zip(estimate.samples, weights.T, strict=True):
+        expected = average_precision_score(labels, scores, sample_weight=counts)
+        assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_auprc_of_a_hand_table():
+    """Thresholds 0.9, 0.7, 0.4: recall 0, 1/2, 1 at precision 0, 1/2, 2/4."""
+    statistic = _bootstrap.auprc([0, 1, 0, 1], [0.9, 0.7, 0.4, 0.4])
+    assert statistic(np.ones((4, 1)))[0] == pytest.approx(0.5 * 1 / 2 + 0.5 * 2 / 4)
+    # Without the row at 0.9 the first positive leads; the second is found among three.
+    without = np.array([[0.0], [1.0], [1.0], [1.0]])
+    assert statistic(without)[0] == pytest.approx(0.5 * 1 + 0.5 * 2 / 3)
+
+
+def _three_classes(rng, rows=240):
+    labels = rng.choice(3, rows, p=[0.6, 0.3, 0.1])
+    scores = rng.dirichlet(np.ones(3), rows) + 0.4 * np.eye(3)[labels]
+    return labels, scores / scores.sum(axis=1, keepdims=True)
+
+
+def test_several_classes_are_averaged_one_against_the_rest_as_in_scikit_learn():
+    labels, scores = _three_classes(np.random.default_rng(2))
+    areas, weights = _recorded(
+        _bootstrap.one_against_rest(_bootstrap.auroc, labels, scores), labels
+    )
+    precisions, _ = _recorded(_bootstrap.one_against_rest(_bootstrap.auprc, labels, scores), labels)
+    every = [np.ones(len(labels)), *weights.T]
+    for number, counts in enumerate(every):
+        area, precision = (
+            estimate.value if number == 0 else estimate.samples[number - 1]
+            for estimate in (areas, precisions)
+        )
+        options = {"average": "macro", "sample_weight": counts}
+        assert area == pytest.approx(roc_auc_score(labels, scores, multi_class="ovr", **options))
+        expected = average_precision_score(np.eye(3)[labels], scores, **options)
+        assert precision == pytest.approx(expected)
+
+
+def test_a_class_without_rows_is_named():
+    with pytest.raises(NotComputable, match=r"classes \[1\]"):
+        _bootstrap.one_against_rest(_bootstrap.auroc, [0, 2, 2], np.ones((3, 3)))
+
+
+def test_auroc_interval_has_the_width_of_delong():
+    """The variance in closed form, from how often each row wins."""
+    labels, scores = _classes(np.random.default_rng(3), rows=600)
+    positive, negative = scores[labels == 1], scores[labels == 0]
+    wins = positive[:, None] > negative[None, :]
+    variance = wins.mean(axis=1).var(ddof=1) / len(positive)
+    variance += wins.mean(axis=0).var(ddof=1) / len(negative)
+    estimate = _bootstrap.bootstrap(
+        _bootstrap.auroc(labels, scores), labels, np.random.default_rng(0), 4000
+    )
+    assert estimate.samples.std() == pytest.approx(np.sqrt(variance), rel=0.05)
+    low, high = estimate.interval
+    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(variance), rel=0.07)
+
+
+def test_several_statistics_see_the_resamples_that_each_would_see_alone():
+    labels, scores = _classes(np.random.default_rng(4))
+    statistics = {
+        "area": _bootstrap.auroc(labels, scores),
+        "undefined": _bootstrap.share(np.zeros(300), np.zeros(300)),
+        "seldom": _bootstrap.share(np.arange(300) == 0, np.arange(300) == 0),
+        "mean": _bootstrap.mean(scores),
+    }
+    found = _bootstrap.bootstrap_all(statistics, np.arange(300) % 5, np.random.default_rng(5))
+    assert list(found) == list(statistics)
+    for name in ("area", "mean"):
+        alone = _bootstrap.bootstrap(statistics[name], np.arange(300) % 5, np.random.default_rng(5))
+        assert found[name].value == alone.value
+        assert found[name].samples.tobytes() == alone.samples.tobytes()
+    assert "not defined" in str(found["undefined"])
+    # A given row is in 63% of the resamples.
+    assert 0.58 < len(found["seldom"].samples) / 1000 < 0.68
+    assert _bootstrap.bootstrap_all({}, labels, np.random.default_rng(5)) == {}
+
+
+def test_quotients_and_differences_are_those_of_the_same_resample():
+    labels, scores = _classes(np.random.default_rng(6))
+    other = np.random.default_rng(7).normal(labels, 1.0)
+    first, second = _bootstrap.auroc(labels, scores), _bootstrap.auroc(labels, other)
+    one, two, ratio, gap = (
+        _bootstrap.bootstrap(statistic, labels, np.random.default_rng(8), 50)
+        for statistic in (
+            first,
+            second,
+            _bootstrap.quotient(first, second),
+            _bootstrap.difference(first, second),
+        )
+    )
+    np.testing.assert_allclose(ratio.samples, one.samples / two.samples)
+    np.testing.assert_allclose(gap.samples, one.samples - two.samples)
+    paired = _bootstrap.paired(first, second, labels, np.random.default_rng(8), 50)
+    assert paired.samples.tobytes() == gap.samples.tobytes()
+    nothing = _bootstrap.quotient(first, _bootstrap.mean(np.zeros(len(labels))))
+    with pytest.raises(NotComputable, match="not defined"):
+        _bootstrap.bootstrap(nothing, labels, np.random.default_rng(8))
+
+
+def test_p_value_counts_both_sides_of_zero():
+    assert _bootstrap.Estimate(0.0, np.zeros(999)).p_value == 1.0
+    assert _bootstrap.Estimate(1.0, np.ones(999)).p_value == pytest.approx(2 * 1 / 1000)
+    samples = np.concatenate([np.full(49, -1.0), np.full(950, 1.0)])
+    assert _bootstrap.Estimate(1.0, samples).p_value == pytest.approx(2 * 50 / 1000)
+    assert _bootstrap.Estimate(-1.0, -samples).p_value == pytest.approx(2 * 50 / 1000)
+
+
+def _p_values(gain, repeats=200, rows=200):
+    found = []
+    for repeat in range(repeats):
+        rng = np.random.default_rng([repeat, rows])
+        labels = (rng.random(rows) < 0.4).astype(int)
+        shared = rng.normal(size=rows)
+        first, second = (
+            _bootstrap.auroc(labels, more * labels + shared + rng.normal(size=rows))
+            for more in (1.0 + gain, 1.0)
+        )
+        found.append(_bootstrap.paired(first, second, labels, rng, 199).p_value)
+    return np.array(found)
+
+
+def test_p_values_of_equal_models_are_nearly_uniform():
+    found = _p_values(0.0)
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+    assert 0.01 <= (found < 0.05).mean() <= 0.10
+
+
+def test_p_values_of_a_better_model_are_small():
+    found = _p_values(0.8)
+    assert (found < 0.05).mean() > 0.8
 
 
 def test_resamples_keep_the_size_of_every_stratum_and_differ():

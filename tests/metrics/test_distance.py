@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.metrics import _distance
+from bench.metrics import _distance, _records
 from bench.metrics._distance import Records
 
 
@@ -85,15 +85,24 @@ def test_nearest_of_one_kind_of_column(numbers, codes):
     np.testing.assert_allclose(_distance.nearest(queries, references), expected, atol=1e-14)
 
 
-def test_blocks_and_threads_change_nothing(monkeypatch):
+@pytest.mark.parametrize("numbers, signed", [(4, True), (0, False)])
+def test_blocks_and_threads_change_nothing(monkeypatch, numbers, signed):
     rng = np.random.default_rng(2)
-    queries, references = _random(rng, 100, signed=True), _random(rng, 150, signed=True)
-    whole = _distance.nearest(queries, references)
+    queries, references = (
+        _random(rng, rows, signed=signed, numbers=numbers) for rows in (100, 300)
+    )
+
+    def found(threads):
+        both = _distance.neighbours(queries, references, 3, threads, np.random.default_rng(0))
+        more = _distance.k_nearest(queries, references, 3, threads)
+        return [array.tobytes() for array in (both.distances, both.index, more)]
+
+    whole = found(1)
     monkeypatch.setattr(_distance, "_QUERIES", 7)
     monkeypatch.setattr(_distance, "_REFERENCES", 11)
-    monkeypatch.setattr(_distance, "_PAIRS", 3)
-    assert _distance.nearest(queries, references).tobytes() == whole.tobytes()
-    assert _distance.nearest(queries, references, threads=2).tobytes() == whole.tobytes()
+    assert found(1) == whole
+    assert found(2) == whole
+    assert found(5) == whole
 
 
 def test_differences_below_single_precision_are_seen():
@@ -116,12 +125,91 @@ def test_many_ties_and_many_categories():
     np.testing.assert_allclose(_distance.nearest(queries, far), np.full(50, 2 / 3))
 
 
+def test_values_beyond_single_precision_are_compared_exactly():
+    nothing = np.empty((3, 0), np.int32)
+    rows = Records(np.array([[1e300], [-1e300], [5.0]]), nothing)
+    other = Records(np.array([[2e300], [-1e300], [4.0]]), nothing)
+    np.testing.assert_allclose(_distance.nearest(rows, other), [0.5, 0.0, 1 / 6])
+
+
+def test_equal_rows_count_one_by_one():
+    """References 1, 1, 3: the three closest of 1 and of 3, worked out by hand."""
+    references = Records(np.array([[1.0], [1.0], [3.0]]), np.empty((3, 0), np.int32))
+    queries = references.take(np.array([0, 2]))
+    np.testing.assert_allclose(
+        _distance.k_nearest(queries, references, 3), [[0.0, 0.0, 0.5], [0.0, 0.5, 0.5]]
+    )
+    # Each row without itself: 1 has a twin, 3 has none.
+    alone = _distance.k_nearest(references, references, 2)[:, 1]
+    np.testing.assert_allclose(alone, [0.0, 0.0, 0.5])
+
+
+def test_more_neighbours_than_rows_is_an_error():
+    rows = _random(np.random.default_rng(0), 3)
+    with pytest.raises(ValueError, match="3 of 4"):
+        _distance.k_nearest(rows, rows, 4)
+    with pytest.raises(ValueError, match="3 of 4"):
+        _distance.neighbours(rows, rows, 4)
+
+
+def test_percentile_bins_by_hand():
+    """Halves of 0, 0, 0, 1, 5, 9: the cut is at 0, and 0 lies below it."""
+    column = np.array([[0.0], [0.0], [0.0], [1.0], [5.0], [9.0]])
+    codes = np.zeros((6, 1), np.int32)
+    edges = _records.percentile_edges(Records(column, codes), bins=2)
+    np.testing.assert_array_equal(edges[0], [0.0])
+    thirds = _records.percentile_edges(Records(column, codes), bins=3)
+    np.testing.assert_array_equal(thirds[0], [0.0, 1.0])
+    rows = Records(np.array([[-3.0], [0.0], [0.5], [1.0], [7.0], [np.nan]]), codes)
+    binned = _records.binned(rows, thirds)
+    assert binned.numbers.shape == (6, 0)
+    np.testing.assert_array_equal(binned.codes[:, 1], [0, 0, 1, 1, 2, -1])
+
+
+def test_a_column_without_any_value_is_one_bin():
+    rows = Records(np.full((4, 1), np.nan), np.empty((4, 0), np.int32))
+    binned = _records.binned(rows, _records.percentile_edges(rows))
+    np.testing.assert_array_equal(binned.codes, np.full((4, 1), -1))
+
+
+def test_binned_distance_is_the_hamming_distance_of_scipy():
+    from scipy.spatial.distance import cdist
+
+    rng = np.random.default_rng(4)
+    real, other = (_random(rng, rows, signed=True, missing=True) for rows in (200, 90))
+    edges = _records.percentile_edges(real)
+    real, other = _records.binned(real, edges), _records.binned(other, edges)
+    expected = np.sort(cdist(other.codes, real.codes, "hamming"), axis=1)[:, :4]
+    np.testing.assert_allclose(_distance.k_nearest(other, real, 4), expected, atol=1e-15)
+
+
+def test_images_have_nearest_rows_too(images):
+    encoder, rows = images.encoder, images.train.rows
+    records = Records.of(encoder, encoder.decode(rows.values, rows.labels))
+    few = records.take(np.arange(10))
+    np.testing.assert_allclose(
+        _distance.nearest(few, records.take(np.arange(10, 60))),
+        _closest(few, records.take(np.arange(10, 60))),
+        atol=1e-13,
+    )
+
+
 def test_identities_are_equal_for_equal_rows_only():
     first = Records(np.array([[0.0, 1.0], [-0.0, 1.0], [0.0, 2.0]]), np.zeros((3, 1), np.int32))
     second = Records(np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[0], [1]], np.int32))
     a, b = _distance.identities(first, second)
     assert a[0] == a[1] == b[0]
     assert len({a[0], a[2], b[1]}) == 3
+
+
+def test_identities_of_long_rows_and_of_missing_values():
+    rng = np.random.default_rng(0)
+    numbers = rng.random((1500, 200))
+    numbers[:, 7] = np.nan
+    rows = Records(numbers, np.zeros((1500, 1), np.int32))
+    first, again = _distance.identities(rows, rows.take(np.arange(1500)[::-1]))
+    np.testing.assert_array_equal(first, np.arange(1500))
+    np.testing.assert_array_equal(again, np.arange(1500)[::-1])
 
 
 def test_records_hold_features_time_and_label(cohort):

@@ -1,4 +1,4 @@
-"""KS and total variation of a release."""
+"""KS with its test, Wasserstein and total variation of a release."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, kstwo, wasserstein_distance
 
 from bench.core.encode import Encoder
 from bench.core.errors import NotComputable
 from bench.core.release import Release, Rows
 from bench.metrics import fidelity
-from bench.metrics.fidelity import KolmogorovSmirnov, TotalVariation
+from bench.metrics._pooled import pooled
+from bench.metrics.fidelity import (
+    KolmogorovSmirnov,
+    KolmogorovSmirnovTest,
+    TotalVariation,
+    Wasserstein,
+)
 from tests.metrics.helpers import Answers, evaluate, only, release_of
 
 
@@ -24,25 +30,29 @@ def test_ks_without_weights_is_that_of_scipy(levels):
     if levels is not None:
         real, synthetic = np.round(real * levels), np.round(synthetic * levels)
     signed = np.repeat([-1 / 80, 1 / 50], [80, 50])[:, None]
-    value = fidelity.kolmogorov_smirnov(np.concatenate([real, synthetic]))(signed)[0]
-    assert value == pytest.approx(ks_2samp(real, synthetic).statistic, abs=1e-12)
+    values = np.concatenate([real, synthetic])
+    distances = fidelity.distribution_distances(values, 2.0)(signed)[:, 0]
+    assert distances[0] == pytest.approx(ks_2samp(real, synthetic).statistic, abs=1e-12)
+    assert distances[1] == pytest.approx(wasserstein_distance(real, synthetic) / 2, abs=1e-12)
 
 
 def test_weighted_ks_of_a_hand_table():
     """Real 1 2 3 4, each 1/4. Released 1 (0.2), 2 (0.5), 4 (0.3).
 
-    Cumulated: real 0.25 0.50 0.75 1, released 0.2 0.7 0.7 1; the largest gap is 0.2, after 2.
+    Cumulated: real 0.25 0.50 0.75 1, released 0.2 0.7 0.7 1; the largest gap is 0.2, after 2, and
+    the area between them 0.05 + 0.2 + 0.05, a tenth of the range.
     """
     values = np.array([1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 4.0])
     signed = np.array([-0.25] * 4 + [0.2, 0.5, 0.3])[:, None]
-    assert fidelity.kolmogorov_smirnov(values)(signed)[0] == pytest.approx(0.2)
+    distances = fidelity.distribution_distances(values, 3.0)(signed)[:, 0]
+    assert distances == pytest.approx([0.2, 0.1])
 
 
 def test_total_variation_of_a_hand_table():
     """Real shares 1/2 1/4 1/4, released 0.1 0.9 0: (0.4 + 0.65 + 0.25) / 2."""
     codes = np.array([0, 0, 1, 2, 0, 1])
     signed = np.array([-0.25] * 4 + [0.1, 0.9])[:, None]
-    assert fidelity.total_variation(codes, 3)(signed)[0] == pytest.approx(0.65)
+    assert fidelity.total_variation(codes, 3)(signed)[0, 0] == pytest.approx(0.65)
     # Independent of our code: TV <= sqrt(2 ln 2) JS distance, and >= JS divergence in bits.
     distance = jensenshannon([0.5, 0.25, 0.25], [0.1, 0.9, 0.0], base=2)
     assert distance**2 <= 0.65 <= np.sqrt(2 * np.log(2)) * distance
@@ -179,4 +189,83 @@ def test_smirnov_of_few_and_of_many_values_agree_with_a_plain_loop(distinct: int
         max(abs(signed[values <= value, column].sum()) for value in np.unique(values))
         for column in range(3)
     ]
-    assert fidelity.kolmogorov_smirnov(values)(signed) == pytest.approx(plain, abs=1e-12)
+    distances = fidelity.distribution_distances(values, 1.0)(signed)
+    assert distances[0] == pytest.approx(plain, abs=1e-12)
+    for column in range(3):
+        expected = wasserstein_distance(
+            values[:200], values[200:], -signed[:200, column], signed[200:, column]
+        )
+        assert distances[1, column] == pytest.approx(expected, abs=1e-9)
+
+
+def test_p_values_are_those_of_scipy_and_stand_in_the_table(table):
+    """Rows of equal weight: classes released in the declared shares."""
+    scores = KolmogorovSmirnov().compute(evaluate(table, table.control))
+    details = scores.details["ks"].set_index("column")
+    for name in ("age", "marker"):
+        expected = ks_2samp(table.train.frame[name], table.control.frame[name], method="asymp")
+        assert details.loc[name, "statistic"] == pytest.approx(expected.statistic, abs=1e-9)
+        assert details.loc[name, "p"] == pytest.approx(expected.pvalue, rel=1e-6)
+    assert (details["holm"] >= details["p"]).all()
+
+
+def test_p_values_use_the_effective_number_of_weighted_rows(table):
+    """Nine tenths of the weight on a tenth of the rows: far fewer rows than were released."""
+    weights = np.where(np.arange(len(table.train)) % 10 == 0, 81.0, 1.0)
+    evaluation = evaluate(table, release_of(table.train, weights=weights))
+    effective = pooled(evaluation).effective
+    assert 30 < effective < 45
+    p = fidelity.smirnov_p_values(np.array([0.2]), pooled(evaluation))[0]
+    assert p == pytest.approx(kstwo.sf(0.2, round(300 * effective / (300 + effective))))
+
+
+def test_adjusted_p_values_of_a_hand_table():
+    assert fidelity.holm(np.array([0.01, 0.04, 0.03, 0.5])) == pytest.approx(
+        [0.04, 0.09, 0.09, 0.5]
+    )
+
+
+def test_the_share_of_columns_that_pass(table):
+    rows = table.train.rows
+    values = rows.values.copy()
+    values[:, 1] += 0.3
+    shifted = evaluate(table, Release(Rows(values, rows.labels)))
+    assert KolmogorovSmirnovTest().compute(shifted).scores[0].value == 0.5
+    alike = KolmogorovSmirnovTest().compute(evaluate(table, table.control)).scores[0]
+    assert (alike.value, alike.low, alike.high) == (1.0, None, None)
+
+
+def test_wasserstein_of_a_shift_is_the_shift_over_the_range(table):
+    rows = table.train.rows
+    values = rows.values.copy()
+    values[:, 1] += 0.2  # of a range of 2
+    scores = Wasserstein().compute(evaluate(table, Release(Rows(values, rows.labels))))
+    columns = scores.details["wasserstein"].set_index("column")["statistic"]
+    assert columns["marker"] == pytest.approx(0.1, abs=1e-6)
+    assert columns["age"] == pytest.approx(0.0, abs=1e-12)
+    value, low, high = only(scores)
+    assert value == pytest.approx(0.05, abs=1e-6)
+    assert 0.03 < low < value < high < 0.07
+
+
+def test_columns_of_sdmetrics_where_the_definitions_agree(table):
+    from sdmetrics.single_column import KSComplement, TVComplement
+
+    evaluation = evaluate(table, table.control)
+    ks = KolmogorovSmirnov().compute(evaluation).details["ks"].set_index("column")["statistic"]
+    tvd = TotalVariation().compute(evaluation).details["tvd"].set_index("column")["statistic"]
+    real, released = table.train.frame, table.control.frame
+    for name in ("age", "marker"):
+        assert ks[name] == pytest.approx(1 - KSComplement.compute(real[name], released[name]))
+    for name in ("smoker", "stage"):
+        assert tvd[name] == pytest.approx(1 - TVComplement.compute(real[name], released[name]))
+
+
+def test_shuffled_columns_are_not_seen_by_single_columns(table):
+    rng = np.random.default_rng(0)
+    rows = table.train.rows
+    values = rows.values.copy()
+    values[:, 0], values[:, 1] = rng.permutation(values[:, 0]), rng.permutation(values[:, 1])
+    release = Release(Rows(values, rows.labels))
+    for metric in (KolmogorovSmirnov(), Wasserstein(), TotalVariation()):
+        assert only(metric.compute(evaluate(table, release)))[0] == pytest.approx(0.0, abs=1e-12)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from bench.core.errors import NotComputable
 from bench.core.release import Release, Rows
 from bench.metrics import _convnet
 from bench.metrics.image import ConvNetAccuracy
-from tests.metrics.helpers import Answers, evaluate, only, release_of
+from tests.metrics.helpers import Answers, evaluate, named, release_of
 
 
 @pytest.fixture
@@ -36,11 +37,12 @@ def _accuracy(images, network):
 def test_convnet_learns_shapes_and_leaves_torch_as_it_was(images):
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     scores = ConvNetAccuracy().compute(evaluate(images, images.train))
-    value, low, high = only(scores)
-    assert value > 0.9
-    assert low <= value <= high
+    accuracy = named(scores, "accuracy/convnet")
+    assert accuracy.value > 0.9
+    for score in scores.scores:
+        assert score.low <= score.value <= score.high
     predictions = scores.details["predictions-convnet"]
-    assert (predictions["label"] == predictions["predicted"]).mean() == value
+    assert (predictions["label"] == predictions["predicted"]).mean() == accuracy.value
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -84,7 +86,7 @@ def test_the_network_is_the_one_of_torch_layers(images):
     network = torch.nn.Sequential(*layers, torch.nn.Flatten(), linear, torch.nn.Softmax(dim=1))
     pixels = images.test.rows.values
     expected = network(torch.from_numpy(pixels).reshape(-1, *shape)).detach().numpy()
-    answers = _convnet.ConvNet(parameters, shape, 1).predict(pixels)
+    answers = _convnet.ConvNet(parameters, shape).predict(pixels)
     np.testing.assert_allclose(answers, expected, atol=1e-5)
 
 
@@ -115,10 +117,59 @@ def test_every_step_sees_a_full_batch():
     assert {len(batch) for batch in _convnet._batches(5, generator)} == {5}
 
 
+@pytest.mark.usefixtures("short")
 def test_a_released_model_is_asked_directly(images):
     truth = images.test.rows.labels
     model = Answers(lambda values: np.eye(3)[truth])
-    assert only(ConvNetAccuracy().compute(evaluate(images, Release(model=model)))) == (1, 1, 1)
+    scores = ConvNetAccuracy().compute(evaluate(images, Release(model=model)))
+    accuracy, auroc = named(scores, "accuracy/convnet"), named(scores, "auroc/convnet")
+    assert (accuracy.value, accuracy.low, accuracy.high) == (1.0, 1.0, 1.0)
+    assert (auroc.value, auroc.low, auroc.high) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.usefixtures("short")
+def test_the_ratio_is_to_the_convnet_of_real_images_and_the_area_that_of_scikit_learn(images):
+    truth = images.test.rows.labels
+    answers = np.random.default_rng(0).dirichlet(np.ones(3), len(truth)) + np.eye(3)[truth] / 3
+    answers /= answers.sum(axis=1, keepdims=True)
+    model = Answers(lambda values: answers)
+    evaluation = evaluate(images, Release(model=model))
+    scores = ConvNetAccuracy().compute(evaluation)
+    real = evaluation.reference("accuracy/convnet", lambda rng: pytest.fail("built before"))
+    accuracy = (answers.argmax(axis=1) == truth).mean()
+    assert named(scores, "accuracy/ratio").value == pytest.approx(accuracy / real.mean())
+    expected = roc_auc_score(truth, answers, multi_class="ovr", average="macro")
+    assert named(scores, "auroc/convnet").value == pytest.approx(expected)
+
+
+def test_the_area_is_absent_where_a_class_has_no_test_images(images):
+    from dataclasses import replace
+
+    two = np.flatnonzero(images.test.rows.labels < 2)
+    dataset = replace(images, test=replace(images.test, rows=images.test.rows.take(two)))
+    model = Answers(lambda values: np.tile([0.6, 0.3, 0.1], (len(values), 1)))
+    scores = ConvNetAccuracy().compute(evaluate(dataset, Release(model=model)))
+    assert named(scores, "accuracy/convnet").value == 0.5
+    assert "no row of the classes" in named(scores, "auroc/convnet").reason
+
+
+def test_large_releases_train_for_longer_up_to_a_limit():
+    assert _convnet.steps(20) == _convnet.steps(500) == _convnet.STEPS
+    assert _convnet.steps(10_000) == 312
+    assert _convnet.steps(45_000) == _convnet.STEPS_AT_MOST
+
+
+@pytest.mark.usefixtures("short")
+def test_the_network_is_the_same_for_any_number_of_threads(images):
+    before, networks = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            networks.append(_fit(images).predict(images.test.rows.values).tobytes())
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert networks[0] == networks[1]
 
 
 def test_one_class_and_tiny_images_have_no_score(images):

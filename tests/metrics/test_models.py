@@ -190,6 +190,30 @@ def test_models_are_trained_once_for_all_metrics(table, cohort):
     assert _models.tree_survival(evaluation) is not _models.cox(evaluation)
 
 
+def test_the_model_of_the_real_rows_is_trained_once_for_all_releases(table):
+    first, second = (
+        _models.real_tree_classifier(evaluate(table, split, seed))
+        for seed, split in enumerate((table.train, table.validation))
+    )
+    assert first is second
+    again = _models.fit_tree_classifier(_rows(table), 2, np.random.default_rng(0))
+    values = table.test.rows.values
+    # Another seed of the same model.
+    np.testing.assert_allclose(first.predict(values), again.predict(values), atol=0.3)
+
+
+def test_rows_without_weight_lose_their_soft_labels_too(table):
+    rows = table.train.rows
+    soft = np.column_stack([1 - rows.labels, rows.labels]) * np.arange(len(rows))[:, None]
+    weights = np.arange(len(rows)) % 2
+    examples = Examples.of(table.encoder, rows.values, rows.labels, weights, soft)
+    np.testing.assert_array_equal(examples.soft_labels.sum(axis=1), np.arange(1, len(rows), 2))
+    evaluation = evaluate(table, release_of(table.train, weights=weights, soft_labels=soft))
+    released = _models.released_examples(evaluation)
+    np.testing.assert_array_equal(released.soft_labels, examples.soft_labels)
+    assert _models.real_examples(evaluation).soft_labels is None
+
+
 def test_a_released_model_stands_in_for_downstream_models(table):
     model = Answers(lambda values: values[:, 0])
     evaluation = evaluate(table, Release(model=model))

@@ -10,7 +10,15 @@ from bench.core.errors import NotComputable
 from bench.core.release import Release, Rows
 from bench.metrics import _bootstrap
 from bench.metrics.survival import AftConcordance, CoxConcordance
-from tests.metrics.helpers import Answers, evaluate, only
+from tests.metrics.helpers import Answers, evaluate, named
+
+
+def only(scores):
+    """Value, low and high of the C-index itself."""
+    score = scores.scores[0]
+    assert score.metric in ("c-index/cox", "c-index/aft")
+    return score.value, score.low, score.high
+
 
 METRICS = [(CoxConcordance, "risks-cox"), (AftConcordance, "risks-aft")]
 
@@ -74,3 +82,29 @@ def test_the_stored_risks_reproduce_the_interval(cohort, metric, table):
         evaluation.generator("bootstrap/survival"),
     )
     assert only(scores) == (estimate.value, *estimate.interval)
+
+
+def test_the_training_rows_are_as_good_as_themselves(cohort):
+    ratio = named(CoxConcordance().compute(evaluate(cohort, cohort.train)), "c-index/cox-ratio")
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.0, 1.0, 1.0), abs=1e-4)
+    trees = named(AftConcordance().compute(evaluate(cohort, cohort.train)), "c-index/aft-ratio")
+    assert trees.value == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("metric, table", METRICS)
+def test_the_ratio_is_paired(cohort, metric, table):
+    """A better or worse model by the same test rows: resamples move both together."""
+    evaluation = evaluate(cohort, cohort.validation)
+    scores = metric().compute(evaluation)
+    risks, (value, low, high) = scores.details[table], only(scores)
+    real = concordance_index(risks["time"], -risks["real-risk"], risks["event"])
+    ratio = named(scores, f"{metric.name}-ratio")
+    assert ratio.value == pytest.approx(value / real, abs=1e-9)
+    assert ratio.low <= ratio.value <= ratio.high
+    assert ratio.high - ratio.low < (high - low) / value
+
+
+@pytest.mark.parametrize("metric, table", METRICS)
+def test_a_released_model_is_compared_with_the_model_of_the_real_rows(cohort, metric, table):
+    scores = metric().compute(evaluate(cohort, Release(model=Answers(lambda v: -v[:, 0]))))
+    assert named(scores, f"{metric.name}-ratio").high < 0.7

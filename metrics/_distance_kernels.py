@@ -1,0 +1,180 @@
+"""Compiled loops of the record distance. Import this module lazily: it brings in numba.
+
+Rough sums are in single precision and decide only which pairs are looked at again; every number
+that is handed out comes from `_exact`, in double precision. The rough loops are therefore free to
+fuse multiplications with additions. None of them sees a missing, infinite or huge value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Floats = npt.NDArray[np.floating[Any]]
+Integers = npt.NDArray[np.integer[Any]]
+
+_rough = njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "contract"})
+_precise = njit(nogil=True, error_model="numpy")
+
+_COUNTED = 255
+"""Differences that one byte can count: as many bytes as the vector units hold are added at once."""
+
+_COLUMNS = 32
+"""Columns of a block of references that stay in the cache from query to query."""
+
+_CIRCLE = 2**32 - 1
+"""Places on the circle, less one."""
+
+_CHUNK = 64
+"""Sums that are looked at together before any of them is looked at alone."""
+
+
+@_rough
+def add_differences(
+    sums: Floats, queries: Integers, row: int, references: Integers, start: int
+) -> None:
+    """Add the number of columns in which the codes differ.
+
+    `sums` is (queries from `row` on, references from `start` on); both tables are whole, and
+    (columns, rows).
+    """
+    rows, columns = sums.shape[1], references.shape[0]
+    counts = np.empty(rows, dtype=np.uint8)
+    for first in range(0, columns, _COUNTED):
+        last = min(columns, first + _COUNTED)
+        for i in range(sums.shape[0]):
+            total = sums[i]
+            counts[:] = 0
+            for c in range(first, last):
+                query = queries[c, row + i]
+                values = references[c, start : start + rows]
+                for j in range(rows):
+                    counts[j] += values[j] != query
+            for j in range(rows):
+                total[j] += np.float32(counts[j])
+
+
+@_rough
+def add_ratios(sums: Floats, queries: Floats, row: int, references: Floats, start: int) -> None:
+    """Add the terms of columns without negative or missing values, without a division.
+
+    (1 + min) / (1 + max) is the smaller one of two ratios. Both tables are (columns, 2, rows): one
+    plus the value, and its inverse.
+    """
+    rows, columns = sums.shape[1], references.shape[0]
+    for first in range(0, columns, _COLUMNS):
+        last = min(columns, first + _COLUMNS)
+        for i in range(sums.shape[0]):
+            total = sums[i]
+            for j in range(rows):
+                total[j] += np.float32(last - first)
+            for c in range(first, last):
+                query, inverse = queries[c, 0, row + i], queries[c, 1, row + i]
+                values = references[c, 0, start : start + rows]
+                inverses = references[c, 1, start : start + rows]
+                for j in range(rows):
+                    total[j] -= min(query * inverses[j], inverse * values[j])
+
+
+@_rough
+def add_terms(sums: Floats, queries: Floats, row: int, references: Floats, start: int) -> None:
+    """Add the terms of any other numeric columns.
+
+    One minus either printed term is apart / (1 + max(apart, first, second)). Both tables are
+    (columns, 2, rows): the value, and 1 where it is known, 0 where it is missing.
+    """
+    rows, columns = sums.shape[1], references.shape[0]
+    one = np.float32(1.0)
+    for first in range(0, columns, _COLUMNS):
+        last = min(columns, first + _COLUMNS)
+        for i in range(sums.shape[0]):
+            total = sums[i]
+            for c in range(first, last):
+                query = queries[c, 0, row + i]
+                values = references[c, 0, start : start + rows]
+                known = references[c, 1, start : start + rows]
+                if queries[c, 1, row + i] == 0:
+                    for j in range(rows):
+                        total[j] += known[j]
+                    continue
+                for j in range(rows):
+                    apart = abs(query - values[j])
+                    term = apart / (one + max(apart, max(query, values[j])))
+                    total[j] += one + known[j] * (term - one)
+
+
+@_precise
+def _exact(numbers: Floats, codes: Integers, other: Floats, other_codes: Integers) -> float:
+    """The distance of two rows: the arithmetic of `_distance.distances`, step by step."""
+    total = 0.0
+    for c in range(len(numbers)):
+        first, second = numbers[c], other[c]
+        if np.isnan(first) or np.isnan(second):
+            total += np.isnan(first) != np.isnan(second)
+        else:
+            apart = abs(first - second)
+            total += apart / (1.0 + max(apart, max(first, second)))
+    different = 0
+    for c in range(len(codes)):
+        different += codes[c] != other_codes[c]
+    return float((different + total) / (len(numbers) + len(codes)))
+
+
+@_precise
+def select(
+    sums: Floats,
+    start: int,
+    part: tuple[int, int],
+    margin: float,
+    query: tuple[Floats, Integers],
+    reference: tuple[Floats, Integers],
+    turns: tuple[Integers, Integers],
+    best: Floats,
+    index: Integers,
+) -> None:
+    """Keep the closest references of each query, exactly; `best` is sorted, infinity is empty.
+
+    Only references numbered from `part[0]` on and below `part[1]` are seen. One is looked at where
+    its rough sum is at most the exact one of the last place plus `margin`. Of equally close ones
+    the first is taken where `turns` is empty; otherwise the first on a circle, on which each
+    reference has its place and each query its own beginning.
+    """
+    width, places = query[0].shape[1] + query[1].shape[1], best.shape[1]
+    begin, end = max(part[0] - start, 0), min(part[1] - start, sums.shape[1])
+    beginnings, circle = turns
+    for i in range(sums.shape[0]):
+        row, closest, chosen = sums[i], best[i], index[i]
+        limit = np.float32(closest[places - 1] * width + margin)
+        for first in range(begin, end, _CHUNK):
+            last = min(end, first + _CHUNK)
+            near = False
+            for j in range(first, last):
+                near |= row[j] <= limit
+            if not near:
+                continue
+            for j in range(first, last):
+                if row[j] > limit:
+                    continue
+                r = start + j
+                if query[0].shape[1]:
+                    distance = _exact(query[0][i], query[1][i], reference[0][r], reference[1][r])
+                else:
+                    distance = np.float64(row[j]) / width
+                place = places
+                while place > 0 and distance <= closest[place - 1]:
+                    if distance == closest[place - 1] and (
+                        len(circle) == 0
+                        or (circle[r] - beginnings[i]) & _CIRCLE
+                        >= (circle[chosen[place - 1]] - beginnings[i]) & _CIRCLE
+                    ):
+                        break
+                    place -= 1
+                if place == places:
+                    continue
+                for later in range(places - 1, place, -1):
+                    closest[later], chosen[later] = closest[later - 1], chosen[later - 1]
+                closest[place], chosen[place] = distance, r
+                limit = np.float32(closest[places - 1] * width + margin)

@@ -1,0 +1,148 @@
+"""Every registered metric keeps the contract, on every kind of release. New plugins are found here.
+
+A value or a reason for every declared number, nothing else; no NaN passed off as a score; the same
+seed gives the same numbers for any number of threads; details can be stored.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bench.core import registry
+from bench.core.dataset import Dataset, DatasetSource, build_dataset
+from bench.core.errors import NotComputable
+from bench.core.metric import Evaluation, Metric, RefitMetric, Scores
+from bench.core.release import Release, Rows
+from tests.metrics.helpers import Answers
+from tests.support.tables import ToyImages, ToySurvival, ToyTable
+
+SOURCES: dict[str, DatasetSource] = {
+    "table": ToyTable(),
+    "survival": ToySurvival(),
+    "images": ToyImages(),
+}
+PAIRS = [
+    (name, task)
+    for name in registry.select_metrics()
+    for task, source in SOURCES.items()
+    if source.declare().schema.task in registry.metric(name).tasks
+]
+
+
+@functools.cache
+def dataset(name: str) -> Dataset:
+    return build_dataset(SOURCES[name])
+
+
+def fresh(data: Dataset) -> Release:
+    return Release(Rows(data.test.rows.values, data.test.rows.labels))
+
+
+def soft(data: Dataset) -> Release:
+    """Three rows a class with fractional one-hot columns, weights and soft labels."""
+    rng = np.random.default_rng(0)
+    classes = len(data.schema.classes)
+    labels = np.repeat(np.arange(classes), 3)
+    values = np.clip(rng.normal(0, 0.7, (len(labels), data.encoder.width)), -1.5, 1.5)
+    soft_labels = 0.8 * np.eye(classes)[labels] + 0.2 / classes
+    return Release(Rows(values, labels, rng.random(len(labels)) + 0.1, soft_labels))
+
+
+def one_class(data: Dataset) -> Release:
+    return Release(Rows(data.test.rows.values, np.zeros(len(data.test), dtype=np.int64)))
+
+
+def constant(data: Dataset) -> Release:
+    labels = np.repeat(np.arange(len(data.schema.classes)), 10)
+    return Release(Rows(np.zeros((len(labels), data.encoder.width)), labels))
+
+
+def one_row(data: Dataset) -> Release:
+    return Release(Rows(data.test.rows.values[:1], data.test.rows.labels[:1]))
+
+
+def weightless(data: Dataset) -> Release:
+    rows = data.test.rows
+    return Release(Rows(rows.values, rows.labels, np.zeros(len(rows))))
+
+
+def model(data: Dataset) -> Release:
+    classes = len(data.schema.classes)
+    return Release(model=Answers(lambda v: np.full((len(v), classes), 1.0 / classes)))
+
+
+RELEASES: tuple[Callable[[Dataset], Release], ...] = (
+    fresh,
+    soft,
+    one_class,
+    constant,
+    one_row,
+    weightless,
+    model,
+)
+
+
+def computed(name: str, data: Dataset, release: Release, threads: int = 1) -> Scores | str:
+    """The scores, or the reason why there are none."""
+    metric = registry.metric(name)
+    assert isinstance(metric, Metric)
+    try:
+        return metric.compute(Evaluation(data, release, 5, threads))
+    except NotComputable as reason:
+        return str(reason)
+
+
+@pytest.mark.parametrize("name, task", PAIRS)
+@pytest.mark.parametrize("release", RELEASES, ids=lambda make: make.__name__)
+def test_a_value_or_a_reason_for_every_number(
+    name: str, task: str, release: Callable[[Dataset], Release]
+) -> None:
+    found = computed(name, dataset(task), release(dataset(task)))
+    if isinstance(found, str):
+        assert len(found) > 10
+        return
+    declared = {output.name: output for output in registry.metric(name).declared()}
+    assert sorted(score.metric for score in found.scores) == sorted(declared)
+    for score in found.scores:
+        assert score.direction is declared[score.metric].direction
+        if score.value is None:
+            assert len(score.reason) > 10, score
+            assert score.low is score.high is None
+            continue
+        assert math.isfinite(score.value) and not score.reason, score
+        assert (score.low is None) == (score.high is None), score
+        if score.low is not None and score.high is not None:
+            assert score.low <= score.high, score
+    for table in found.details.values():
+        pa.Table.from_pandas(table, preserve_index=False)
+        assert len(table) < 100_000
+
+
+@pytest.mark.parametrize("name, task", PAIRS)
+def test_the_same_seed_gives_the_same_numbers_for_any_number_of_threads(
+    name: str, task: str
+) -> None:
+    data = dataset(task)
+    first, again = (computed(name, data, fresh(data), threads) for threads in (1, 2))
+    if isinstance(first, str) or isinstance(again, str):
+        assert first == again
+        return
+    assert first.scores == again.scores
+
+
+@pytest.mark.parametrize("name", registry.metric_names())
+def test_definitions_are_complete(name: str) -> None:
+    metric = registry.metric(name)
+    outputs = metric.declared()
+    assert outputs and metric.cost
+    if isinstance(metric, RefitMetric):
+        assert metric.optional, "a metric that refits is computed when asked for"
+    for output in outputs:
+        assert len(output.definition or metric.definition) > 20
+        assert output.name == output.name.lower() and " " not in output.name
