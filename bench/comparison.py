@@ -14,15 +14,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from bench.core.errors import InputError, NotComputable, StoreError, UnknownNameError
+from bench.core.metric import HEADLINES
 from bench.core.result import CellRow, Status
 from bench.metrics import paired
 from bench.store import RunStore, read_journal
-
-HEADLINES: Mapping[str, str] = {
-    "classification": "auroc",
-    "survival": "c-index/cox",
-    "image": "accuracy/convnet",
-}
 
 LEVEL = 0.05
 RESAMPLES = 1000

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bench.cell import Outcome
 from bench.config import RunOptions
-from bench.core.metric import Family
+from bench.core.metric import HEADLINES, Family
 from bench.core.result import CellRow, ScoreRow, Status
 from bench.grid import Grid
 from bench.runner import Observer, RunSummary, run_grid, score_run
@@ -114,7 +114,8 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
         table.add_column(head, overflow="fold")
     for row, scores in summary.results:
         size, spend, proven = _numbers(row)
-        cells = (row.label, row.dataset, size, spend, proven, row.verdict, _utility(scores))
+        utility = _utility(row.task, scores)
+        cells = (row.label, row.dataset, size, spend, proven, row.verdict, utility)
         table.add_row(*(escape(text) for text in (*cells, row.status)))
     console.print(table)
     for row, _ in summary.results:
@@ -141,12 +142,13 @@ def _numbers(row: CellRow) -> tuple[str, str, str]:
     return size, spend, proven
 
 
-def _utility(scores: Sequence[ScoreRow]) -> str:
-    """The first utility score that has a value, with its interval."""
-    for score in scores:
-        if score.family == Family.UTILITY.value and score.value is not None:
-            interval = "" if score.low is None else f" [{score.low:.3f}, {score.high:.3f}]"
-            return f"{score.metric} {score.value:.3f}{interval}"
+def _utility(task: str, scores: Sequence[ScoreRow]) -> str:
+    """The headline of the task, or the first utility score that has a value, with its interval."""
+    present = [s for s in scores if s.family == Family.UTILITY.value and s.value is not None]
+    headline = [score for score in present if score.metric == HEADLINES.get(task)]
+    for score in (*headline, *present):
+        interval = "" if score.low is None else f" [{score.low:.3f}, {score.high:.3f}]"
+        return f"{score.metric} {score.value:.3f}{interval}"
     return "-"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.core.metric import Direction, Family
+from bench.core.metric import HEADLINES, Direction, Family
 from bench.core.result import Status
 from bench.core.verdict import Verdict
 from bench.leaderboard.load import GROUP, records
@@ -26,13 +26,6 @@ CEILING = "ceiling"
 FLOOR = "floor"
 REFERENCES: Mapping[str, str] = {"real": CEILING, "marginals": FLOOR}
 """Methods that say what can be reached at best, and what must be beaten."""
-
-HEADLINES: Mapping[str, tuple[str, ...]] = {
-    "classification": ("auroc",),
-    "survival": ("c-index/cox",),
-    "image": ("accuracy/convnet",),
-}
-"""The metric by which releases for a task are ranked."""
 
 
 def is_sound(verdict: str) -> bool:
@@ -53,8 +46,8 @@ def headline_metrics(cells: pd.DataFrame, scores: pd.DataFrame) -> dict[str, str
     headlines: dict[str, str] = {}
     for cohort, own in known.groupby("cohort"):
         present = set(own["metric"])
-        preferred = HEADLINES.get(own["task"].iloc[0], ())
-        choices = [name for name in preferred if name in present]
+        preferred = HEADLINES.get(own["task"].iloc[0])
+        choices = [preferred] if preferred in present else []
         choices += sorted(set(own.loc[utility[own.index], "metric"]))
         if choices:
             headlines[str(cohort)] = choices[0]

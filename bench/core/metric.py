@@ -38,6 +38,14 @@ class Family(enum.StrEnum):
     COST = "cost"
 
 
+HEADLINES: Mapping[str, str] = {
+    Task.CLASSIFICATION.value: "auroc",
+    Task.SURVIVAL.value: "c-index/cox",
+    Task.IMAGE.value: "accuracy/convnet",
+}
+"""The number by which releases for a task are ranked and compared."""
+
+
 @final
 @dataclass(frozen=True)
 class Score:
