@@ -61,6 +61,7 @@ class HighRiskRows(Metric):
             Direction.LOWER,
             "Share of released rows that copy such a training row: 200 copies are 1% of 22,000 "
             "training rows, but all of 200 released ones.",
+            shown=True,
         ),
         Output(
             "high-risk/rare-train",

@@ -69,6 +69,7 @@ class ClosestRecord(Metric):
             "dcr/copies",
             Direction.LOWER,
             "Share of released rows that equal a training row. Clopper-Pearson interval.",
+            shown=True,
         ),
         Output(
             "dcr/copies-excess",
