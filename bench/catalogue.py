@@ -18,7 +18,25 @@ from bench.core.metric import Direction, Output
 def listing(kind: str, as_json: bool) -> str:
     """Plugins of one kind, as a table or as JSON."""
     rows = {"methods": _methods, "datasets": _datasets, "metrics": _metrics}[kind]()
-    return json.dumps(rows, indent=1) if as_json else _table(rows)
+    if as_json:
+        return json.dumps(rows, indent=1)
+    return _table(_in_words(rows) if kind == "metrics" else rows)
+
+
+def _in_words(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Metrics for people: one folded text; what a metric's numbers share is said at the first."""
+    shown, told = [], set()
+    for row in rows:
+        said = [row["definition"]] if row["definition"] != row["about"] else []
+        if row["metric"] not in told:
+            asked = " Computed when asked for." if row["default"] == "no" else ""
+            said += [row["about"], f"Tasks: {row['tasks']}.", f"Cost: {row['cost']}.{asked}"]
+        elif row["metric"] != row["name"]:
+            said.append(f"(Metric {row['metric']}.)")
+        told.add(row["metric"])
+        kept = ("name", "family", "better", "accepted")
+        shown.append({**{name: row[name] for name in kept}, "definition": " ".join(said)})
+    return shown
 
 
 def _methods() -> list[dict[str, Any]]:
@@ -76,9 +94,9 @@ def _metrics() -> list[dict[str, Any]]:
     for name in registry.metric_names():
         metric = registry.metric(name)
         for output in metric.declared():
-            said = [output.definition or metric.definition]
+            said = [_sentence(output.definition or metric.definition)]
             if output.weak:
-                said.append(f"Weak: {output.weak}.")
+                said.append(_sentence(f"Weak: {output.weak}"))
             rows.append(
                 {
                     "name": output.name,
@@ -89,10 +107,16 @@ def _metrics() -> list[dict[str, Any]]:
                     "tasks": ", ".join(task.value for task in metric.tasks),
                     "cost": metric.cost,
                     "default": "no" if metric.optional else "yes",
-                    "definition": " ".join(inspect.cleandoc(text) for text in said),
+                    "definition": " ".join(said),
+                    "about": _sentence(metric.definition),
                 }
             )
     return rows
+
+
+def _sentence(text: str) -> str:
+    plain = " ".join(inspect.cleandoc(text).split())
+    return plain if plain.endswith(".") else f"{plain}."
 
 
 def _limit(output: Output) -> str:

@@ -59,13 +59,13 @@ def _line(output: Output) -> str:
         sign = ">=" if output.direction is Direction.HIGHER else "<"
         said.append(f"Accepted: {sign} {output.limit:g}.")
     if output.weak:
-        said.append(f"**Weak**: {_text(output.weak)}.")
+        said.append(f"**Weak**: {_text(output.weak)}")
     better = "" if output.direction is Direction.NEUTRAL else output.direction.value
     return f"| `{output.name}` | {better} | {' '.join(said)} |"
 
 
 def _text(text: str) -> str:
-    plain = " ".join(inspect.cleandoc(text).split())
+    plain = " ".join(inspect.cleandoc(text).split()).removesuffix(".") + "."
     for sign in "\\`*_|<>[]":
         plain = plain.replace(sign, f"\\{sign}")
     return plain

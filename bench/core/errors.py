@@ -15,6 +15,10 @@ class InputError(BenchError):
     """What the user asked for makes no sense: reported in one line, exit code 2."""
 
 
+_LISTED = ("method", "dataset", "metric")
+"""What `bench list` knows."""
+
+
 @final
 class UnknownNameError(InputError):
     """A plugin name that is not registered; carries near matches."""
@@ -23,7 +27,8 @@ class UnknownNameError(InputError):
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-        super().__init__(f"unknown {kind} {name!r}; {hint} (see `bench list {kind}s`)")
+        listed = f" (see `bench list {kind}s`)" if kind in _LISTED else ""
+        super().__init__(f"unknown {kind} {name!r}; {hint}{listed}")
         self.kind = kind
         self.name = name
         self.near = tuple(near)

@@ -97,7 +97,8 @@ def select_metrics(wanted: Sequence[str] = ()) -> tuple[str, ...]:
             if any(output.name == item for output in kind.declared())
         }
         if not own:
-            raise UnknownNameError("metric", item, [*known, *groups])
+            numbers = [output.name for kind in known.values() for output in kind.declared()]
+            raise UnknownNameError("metric", item, {*known, *groups, *numbers})
         chosen |= own
     return tuple(sorted(chosen))
 
