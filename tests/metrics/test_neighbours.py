@@ -8,6 +8,7 @@ from scipy.spatial.distance import cdist
 
 from bench.metrics import _hamming, _neighbours
 from bench.metrics._distance import Records
+from bench.metrics._records import binned, percentile_edges
 
 SCIPY = {"euclidean": "euclidean", "manhattan": "cityblock", "cosine": "cosine"}
 
@@ -92,38 +93,33 @@ def test_a_record_holds_features_time_and_label(table, cohort, images):
     assert np.array_equal(points[:, -3:].argmax(axis=1), rows.labels)
 
 
+def categories(codes: np.ndarray) -> Records:
+    return Records(np.empty((len(codes), 0)), codes.astype(np.int32))
+
+
 def test_hamming_distance_counts_differing_columns():
-    queries = np.array([[1, 2, 3], [9, 9, 9]], dtype=np.uint8)
-    references = np.array([[1, 2, 4], [1, 0, 0], [9, 9, 9]], dtype=np.uint8)
+    queries = categories(np.array([[1, 2, 3], [9, 9, 9]]))
+    references = categories(np.array([[1, 2, 4], [1, 0, 0], [9, 9, 9]]))
     assert _hamming.nearest(queries, references).tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("columns", [7, 300])
-def test_hamming_distance_is_that_of_scipy(columns):
+@pytest.mark.parametrize("columns, rows", [(7, 50), (300, 50), (3, 20_000)])
+def test_hamming_distance_is_that_of_scipy(columns, rows):
     rng = np.random.default_rng(4)
-    queries, references = rng.integers(0, 4, (90, columns)), rng.integers(0, 4, (50, columns))
+    queries, references = rng.integers(0, 90, (90, columns)), rng.integers(0, 90, (rows, columns))
     expected = np.rint(cdist(queries, references, "hamming").min(axis=1) * columns)
     for threads in (1, 2):
-        found = _hamming.nearest(queries.astype(np.int32), references.astype(np.uint8), threads)
+        found = _hamming.nearest(categories(queries), categories(references), threads)
         assert np.array_equal(found, expected)
-
-
-def test_hamming_distance_is_exact_over_several_blocks_of_references():
-    rng = np.random.default_rng(5)
-    queries, references = rng.integers(0, 250, (20, 3)), rng.integers(0, 250, (20_000, 3))
-    expected = np.rint(cdist(queries, references, "hamming").min(axis=1) * 3)
-    found = _hamming.nearest(queries.astype(np.uint8), references.astype(np.uint8))
-    assert np.array_equal(found, expected)
 
 
 def test_bins_hold_one_percent_each_and_repeated_values_share_one():
     spread, mostly_zero = np.arange(1000.0), np.r_[np.zeros(900), np.arange(1, 101)]
-    numbers = np.column_stack([spread, mostly_zero])
-    codes = np.zeros((1000, 1), dtype=np.int32)
-    edges = _hamming.percentiles(numbers)
-    binned = _hamming.binned(Records(numbers, codes), edges)
-    assert (np.bincount(binned[:, 0]) == 10).all()
-    assert (binned[:900, 1] == 0).all()  # zero, and nothing but zero
-    assert (binned[900:, 1] > 0).all()
-    outside = _hamming.binned(Records(np.array([[-5.0, 1e6]]), codes[:1]), edges)
-    assert outside[0].tolist() == [0, len(edges[1]), 0]
+    records = Records(np.column_stack([spread, mostly_zero]), np.zeros((1000, 1), dtype=np.int32))
+    edges = percentile_edges(records, _hamming.BINS)
+    codes = binned(records, edges).codes[:, 1:]
+    assert (np.bincount(codes[:, 0]) == 10).all()
+    assert (codes[:900, 1] == 0).all()  # zero, and nothing but zero
+    assert (codes[900:, 1] > 0).all()
+    outside = binned(Records(np.array([[-5.0, 1e6]]), np.zeros((1, 1), np.int32)), edges)
+    assert outside.codes[0].tolist() == [0, 0, len(edges[1])]
