@@ -46,7 +46,7 @@ def headline_metrics(cells: pd.DataFrame, scores: pd.DataFrame) -> dict[str, str
     headlines: dict[str, str] = {}
     for cohort, own in known.groupby("cohort"):
         present = set(own["metric"])
-        preferred = HEADLINES.get(own["task"].iloc[0])
+        preferred = HEADLINES.get(own["task"].iloc[0], "")
         choices = [preferred] if preferred in present else []
         choices += sorted(set(own.loc[utility[own.index], "metric"]))
         if choices:
