@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, final
 
@@ -43,6 +44,9 @@ class Method(ABC):
     """False for a method without a privacy budget: it runs once, not once per epsilon."""
     uses_ipc: ClassVar[bool] = True
     """False for a method whose release has one size only: it runs once, not once per IPC."""
+    quick: ClassVar[Mapping[str, Any]] = {}
+    """Hyperparameters with which it takes a second on a toy table, where the usual ones take
+    longer. The contract tests use them: what they check holds for any setting."""
 
     @abstractmethod
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:

@@ -36,7 +36,7 @@ def dataset(name: str) -> Dataset:
 def synthesize(
     method: str, data: Dataset, epsilon: float, ipc: int | None = 12, seed: int = 0
 ) -> tuple[Release, Ledger, Budget | None]:
-    built = registry.build_method(method)
+    built = registry.build_method(method, registry.method_class(method).quick)
     budget = Budget(epsilon, 1e-5) if built.uses_budget else None
     private, ledger = open_private(
         data, budget, SeededNoise(np.random.default_rng(seed)), check_rows=True

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy import stats
 
 from bench.core.dataset import DatasetSource
 from bench.core.errors import InputError
@@ -117,39 +116,6 @@ def test_every_class_has_the_asked_for_rows(
 def test_full_size_follows_the_declared_counts() -> None:
     private, _ = opened(ToyTable())
     assert tuple(np.bincount(made(private, None).labels)) == private.counts.by_class == (180, 120)
-
-
-# Coefficients ----------------------------------------------------------------------------------
-
-
-def first_coefficients(constituents: int, law: str) -> npt.NDArray[np.float64]:
-    """Coefficients of the one row whose marker is 1 among rows whose marker is 0."""
-    marker = np.tile(np.eye(1, constituents)[0], 2)
-    count = len(marker)
-    private = private_rows(
-        [0] * count, marker, [1] * count, [0] * count, np.repeat([0, 1], count // 2)
-    )
-    rows = made(
-        private, 2000, constituents=constituents, coefficients=law, mixed_share=0.0, filter="off"
-    )
-    return rows.values[:, MARKER].astype(np.float64)
-
-
-@pytest.mark.parametrize("constituents", [2, 3, 5])
-def test_dirichlet_coefficients_are_uniform_on_the_simplex(constituents: int) -> None:
-    # One coordinate of a uniform point of the simplex follows Beta(1, N - 1).
-    law = stats.beta(1, constituents - 1)
-    assert stats.kstest(first_coefficients(constituents, "dirichlet"), law.cdf).pvalue > 0.01
-
-
-def test_uniform_coefficients_are_normalised_uniforms() -> None:
-    def share(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """P(u / (u + v) <= x) for two independent uniform numbers."""
-        return np.where(x <= 0.5, x / (2 * (1 - x)), 1 - (1 - x) / (2 * np.maximum(x, 0.5)))
-
-    drawn = first_coefficients(2, "uniform")
-    assert stats.kstest(drawn, share).pvalue > 0.01
-    assert stats.kstest(drawn, stats.uniform.cdf).pvalue < 1e-6
 
 
 # Mixed labels ----------------------------------------------------------------------------------
@@ -308,6 +274,9 @@ def test_a_model_learns_from_the_release() -> None:
         {"filter": "some"},
         {"threshold": 75},
         {"coefficients": "normal"},
+        {"concentration": 0.0},
+        {"concentration": math.inf},
+        {"votes": "hands"},
         {"max_retries": -1},
     ],
 )
@@ -315,3 +284,8 @@ def test_senseless_hyperparameters_are_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(InputError, match=f"gats: {name}=.* is not"):
         build_method("gats", wrong)
+
+
+def test_a_concentration_belongs_to_dirichlet() -> None:
+    with pytest.raises(InputError, match=r"gats: concentration=.* is not 1"):
+        build_method("gats", {"coefficients": "uniform", "concentration": 0.5})

@@ -11,7 +11,7 @@ from scipy import stats
 
 from bench.core.errors import NotApplicable
 from bench.core.registry import build_source
-from bench.methods.gats import _Pools, _subsets
+from bench.methods._gats_rows import Pools, subsets
 from tests.support.gats import behind_kernel, built, make, opened, private_rows
 
 AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
@@ -20,9 +20,11 @@ AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
 # Drawing ---------------------------------------------------------------------------------------
 
 
-def test_subsets_are_uniform_and_ordered_at_random() -> None:
-    drawn = _subsets(np.full(12_000, 4), 3, np.random.default_rng(0))
-    orders = list(permutations(range(4), 3))
+@pytest.mark.parametrize("size, count", [(4, 3), (8, 2)])
+def test_subsets_are_uniform_and_ordered_at_random(size: int, count: int) -> None:
+    # Tight and roomy sizes are drawn in different ways.
+    drawn = subsets(np.full(12_000, size), count, np.random.default_rng(0))
+    orders = list(permutations(range(size), count))
     found = dict.fromkeys(orders, 0)
     for row in drawn:
         found[tuple(int(number) for number in row)] += 1  # a repeated number is a KeyError
@@ -30,7 +32,7 @@ def test_subsets_are_uniform_and_ordered_at_random() -> None:
 
 
 def test_subsets_of_too_few_repeat() -> None:
-    drawn = _subsets(np.array([2, 50, 5]), 5, np.random.default_rng(0))
+    drawn = subsets(np.array([2, 50, 5]), 5, np.random.default_rng(0))
     assert set(drawn[0]) <= {0, 1}
     assert len(set(drawn[1])) == 5
     assert set(drawn[2]) == {0, 1, 2, 3, 4}
@@ -39,7 +41,7 @@ def test_subsets_of_too_few_repeat() -> None:
 def test_batches_hold_all_rows_once_and_draws_stay_within_them() -> None:
     rng = np.random.default_rng(3)
     labels = rng.choice(3, 230, p=[0.6, 0.3, 0.1])
-    pools = _Pools.cut(labels, 3, 50, rng)
+    pools = Pools.cut(labels, 3, 50, rng)
     totals = pools.sizes.sum(axis=1)
     assert len(totals) == 5
     assert totals.max() <= 50
