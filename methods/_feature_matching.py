@@ -51,11 +51,14 @@ class Matching:
     clip: float
     noise_multiplier: float
     step: float
+    anneal: bool
+    """Whether the step falls linearly to zero over the iterations."""
     together: int
 
     def descend(self, groups: Sequence[Group], generator: torch.Generator) -> None:
         """All iterations, over all groups."""
-        for _ in range(self.iterations):
+        for iteration in range(self.iterations):
+            step = self.step * (1.0 - iteration / self.iterations if self.anneal else 1.0)
             features = extractor(self.kind, self.inputs, self.width, generator)
             for group in groups:
                 if not len(group.rows):
@@ -64,7 +67,7 @@ class Matching:
                 wanted = group.part.poisson_sum(
                     look.at_encoded, self.clip, self.noise_multiplier, group.rate
                 )
-                self._move(group.rows, look, torch.from_numpy(wanted).float(), generator)
+                self._move(group.rows, look, torch.from_numpy(wanted).float(), step, generator)
 
     def loss(self, rows: torch.Tensor, look: Look, wanted: torch.Tensor) -> torch.Tensor:
         """Squared distance of L / M times the clipped features' sum from the noisy one."""
@@ -75,14 +78,19 @@ class Matching:
         return distance.square().sum()
 
     def _move(
-        self, rows: torch.Tensor, look: Look, wanted: torch.Tensor, generator: torch.Generator
+        self,
+        rows: torch.Tensor,
+        look: Look,
+        wanted: torch.Tensor,
+        step: float,
+        generator: torch.Generator,
     ) -> None:
         turn = torch.arange(len(rows))
         if len(rows) > self.together:
             turn = torch.randperm(len(rows), generator=generator)[: self.together]
         moving = rows[turn].requires_grad_(True)
         (gradient,) = torch.autograd.grad(self.loss(moving, look, wanted), moving)
-        rows[turn] = moving.detach() - self.step * gradient
+        rows[turn] = moving.detach() - step * gradient
 
     def _augmentation(self, generator: torch.Generator) -> Augmentation | None:
         return augmentation.draw(generator) if self.kind == "convnet" else None

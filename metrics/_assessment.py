@@ -19,7 +19,17 @@ from bench.core.release import ReleasedModel
 from bench.metrics import _bootstrap, _classifiers, _models, _thresholds
 from bench.metrics._bootstrap import Array, Estimate, Statistic
 
-SCORES = ("auroc", "auprc", "accuracy", "f1", "sensitivity", "specificity", "ppv", "npv")
+SCORES = (
+    "auroc",
+    "auprc",
+    "accuracy",
+    "accuracy/prevalence",
+    "f1",
+    "sensitivity",
+    "specificity",
+    "ppv",
+    "npv",
+)
 
 Estimates = Mapping[str, Estimate | NotComputable]
 """By name of the score; or why there is none."""
@@ -111,6 +121,9 @@ def statistics(
         )
     except NotComputable as reason:
         return {**found, **dict.fromkeys(rates, reason)}
+    counts = evaluation.dataset.counts.by_class
+    above = _thresholds.prevalence_threshold(answers.validation[:, 1], counts[1] / sum(counts))
+    found["accuracy/prevalence"] = _bootstrap.mean((scores[:, 1] > above) == (labels == 1))
     return found | _thresholds.rates(labels, scores[:, 1] >= least)
 
 

@@ -39,6 +39,21 @@ def threshold(
     return float(positive[needed - 1])
 
 
+def prevalence_threshold(scores: npt.ArrayLike, share: float) -> float:
+    """The smallest threshold above which at most this share of the rows scores.
+
+    A row is positive when its score is above it: of tied scores none, if not all fit. No label is
+    looked at.
+    """
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"a share of positives lies in 0 to 1, got {share}")
+    ordered = np.sort(np.asarray(scores, dtype=np.float64))[::-1]
+    if not len(ordered):
+        raise NotComputable("there are no validation rows: no threshold can be chosen")
+    fitting = math.floor(share * len(ordered) + 1e-9)
+    return float(ordered[fitting]) if fitting < len(ordered) else -math.inf
+
+
 def rates(labels: npt.ArrayLike, decided: npt.ArrayLike) -> dict[str, Statistic]:
     """Of yes-or-no decisions about two classes; each is a share of weights.
 

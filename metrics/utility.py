@@ -102,6 +102,15 @@ class Classification(Metric):
             f"{_INTERVAL}",
         ),
         Output(
+            "accuracy/prevalence",
+            Direction.HIGHER,
+            "Accuracy where as large a share of the real validation rows is called positive as is "
+            "declared for the dataset (threshold chosen by the evaluator without labels, fixed in "
+            f"the resamples; two classes only), of {_MODEL}. Releases with as many rows of each "
+            "class are compared by it on equal terms: how a model was calibrated does not matter. "
+            f"{_INTERVAL}",
+        ),
+        Output(
             "f1",
             Direction.HIGHER,
             f"F1 of the positive class of {_MODEL}, {_AT_THRESHOLD}; more than two classes: mean "

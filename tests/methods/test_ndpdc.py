@@ -54,6 +54,7 @@ def matching(**settings: object) -> Matching:
         "clip": 1.0,
         "noise_multiplier": 1.0,
         "step": 1.0,
+        "anneal": False,
         "together": 200,
     }
     return Matching(**{**chosen, **settings})
@@ -88,7 +89,7 @@ def test_the_loss_is_that_of_algorithm_2() -> None:
 @pytest.mark.parametrize("kind", ["convnet", "linear", "mlp"])
 def test_a_gradient_step_makes_the_noiseless_loss_smaller(kind: str) -> None:
     inputs = (1, 8, 8) if kind == "convnet" else (64,)
-    settings = matching(kind=kind, inputs=inputs, step=1e-3)
+    settings = matching(kind=kind, inputs=inputs)
     augment = Augmentation("rotate", torch.full((1, 3), 0.8)) if kind == "convnet" else None
     look = Look(extractor(kind, inputs, 8, seeded()), augment, inputs)
     rows = torch.randn(20, 64, generator=seeded(1))
@@ -97,7 +98,7 @@ def test_a_gradient_step_makes_the_noiseless_loss_smaller(kind: str) -> None:
     losses = []
     for _ in range(4):
         losses.append(float(settings.loss(rows, look, wanted)))
-        settings._move(rows, look, wanted, seeded())
+        settings._move(rows, look, wanted, 1e-3, seeded())
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
 
 
@@ -117,8 +118,19 @@ def test_rows_beyond_the_limit_take_turns() -> None:
     look = Look(extractor("linear", (4,), 8, seeded()), None, (4,))
     rows = torch.randn(12, 4, generator=seeded(1))
     before = rows.clone()
-    settings._move(rows, look, torch.full((8,), 3.0), seeded(2))
+    settings._move(rows, look, torch.full((8,), 3.0), 1.0, seeded(2))
     assert int((rows != before).any(dim=1).sum()) == 5
+
+
+def test_an_annealed_step_falls_linearly_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[float] = []
+    monkeypatch.setattr(Matching, "_move", lambda *given: steps.append(given[4]))
+    made(Ndpdc(iterations=4, table_step=2.0), TABLE)
+    assert steps[::2] == steps[1::2] == [2.0, 1.5, 1.0, 0.5]  # two classes
+    steps.clear()
+    made(Ndpdc(iterations=2, table_step=2.0, table_anneal=False), TABLE)
+    made(Ndpdc(iterations=1, step=3.0), IMAGES)
+    assert steps[:4] == [2.0] * 4 and set(steps[4:]) == {3.0}
 
 
 def test_without_noise_to_speak_of_classes_are_learned() -> None:

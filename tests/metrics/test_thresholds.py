@@ -26,6 +26,24 @@ def test_threshold_of_a_hand_table():
     assert _thresholds.threshold(labels, scores, 1.0) == 0.2
 
 
+def test_the_declared_share_of_the_rows_is_called_positive():
+    scores = np.array([0.9, 0.8, 0.4, 0.2, 0.85, 0.1])
+
+    def called(share):
+        return (scores > _thresholds.prevalence_threshold(scores, share)).tolist()
+
+    assert called(0.5) == [True, True, False, False, True, False]
+    assert called(0.49) == [True, False, False, False, True, False]
+    assert not any(called(0.0))
+    assert all(called(1.0))
+    tied = _thresholds.prevalence_threshold([0.5, 0.5, 0.5, 0.1], 0.5)
+    assert tied == 0.5  # two of three tied rows would fit: none is called
+    with pytest.raises(NotComputable, match="no validation rows"):
+        _thresholds.prevalence_threshold([], 0.5)
+    with pytest.raises(ValueError, match=r"got 1\.5"):
+        _thresholds.prevalence_threshold(scores, 1.5)
+
+
 @pytest.mark.parametrize("sensitivity", [0.07, 0.14, 0.28, 0.29, 0.56, 0.57, 0.58, 0.85])
 def test_rounding_does_not_ask_for_one_positive_too_many(sensitivity):
     """0.07 x 100 is 7.000000000000001."""

@@ -65,10 +65,13 @@ def test_scores_equal_scikit_learn_at_the_threshold_of_the_validation_rows(table
     least = _thresholds.threshold(validation.labels, model.predict(validation.values)[:, 1])
     found = model.predict(validation.values)[validation.labels == 1, 1] >= least
     assert 0.85 <= found.mean() < 0.85 + 1 / len(found)
+    share = table.counts.by_class[1] / table.counts.total
+    above = _thresholds.prevalence_threshold(model.predict(validation.values)[:, 1], share)
     (negative, wrong), (missed, right) = confusion_matrix(labels, probability >= least)
     expected = {
         "auprc": average_precision_score(labels, probability),
         "accuracy": accuracy_score(labels, probability > 0.5),
+        "accuracy/prevalence": accuracy_score(labels, probability > above),
         "f1": f1_score(labels, probability >= least),
         "sensitivity": right / (right + missed),
         "specificity": negative / (negative + wrong),
