@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 # absolute paths, so that a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
-.PHONY: help env quick full test slow lint format types imports cards docs benchmarks clean
+.PHONY: help env quick full test slow isolated lint format types imports cards docs benchmarks clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -74,6 +74,12 @@ test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options o
 
 slow: $(STAMP) ## the slow tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow $(ARGS)
+
+isolated: $(STAMP) ## the tests of methods with an environment of their own, which is built first
+	$(BIN)/bench env build
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m isolated tests/bench $(ARGS)
+	OMP_NUM_THREADS=1 "$$($(BIN)/bench env python smartnoise)" -P -m pytest -m isolated \
+		tests/contract tests/methods $(ARGS)
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check .

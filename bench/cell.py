@@ -1,4 +1,7 @@
-"""Runs one cell: fit, prove, judge, score. No Ray here; any exception becomes a status."""
+"""Runs one cell: fit, prove, judge, score. No Ray here; any exception becomes a status.
+
+A method with an environment of its own is fitted there (`bench.fit`); the rest happens here.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,16 @@ from typing import final
 import numpy as np
 import pandas as pd
 
-from bench import keys
+from bench import environments, keys
 from bench.core import registry
 from bench.core.dataset import Dataset, Split
-from bench.core.errors import BenchError, NotApplicable, NotComputable
-from bench.core.method import Spec
+from bench.core.errors import BenchError, NotComputable
 from bench.core.metric import Evaluation, Metric, Refit, Score
-from bench.core.opening import open_private
 from bench.core.privacy.accountant import ADJACENCY, Budget
-from bench.core.privacy.ledger import Ledger
-from bench.core.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from bench.core.release import Release, check_release
+from bench.core.release import Release
 from bench.core.result import CellRow, ScoreRow, Status
 from bench.core.verdict import judge
+from bench.fit import Fitted, fit_cell, in_words, synthesize
 from bench.grid import Cell
 from bench.memory import peak_memory_mb, reset_peak_memory
 
@@ -59,21 +59,72 @@ def run_cell(
 
     Scores of a stored release that other metrics gave are kept.
     """
+    if stored is None or stored.release is None:
+        fitted = fit_cell(cell, key, dataset)
+        return finish_cell(cell, key, dataset, metrics, fitted, threads)
+    reset_peak_memory()
+    return _scored_outcome(
+        cell, stored.row, dataset, stored.release, metrics, threads, stored=stored
+    )
+
+
+def finish_cell(
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    fitted: Fitted,
+    threads: int = 1,
+) -> Outcome:
+    """Prove, judge and score what was fitted, here or in another environment. Never raises."""
     reset_peak_memory()
     row = blank_row(cell, key, dataset)
+    if fitted.release is None:
+        return Outcome(_ended(row, fitted.status, fitted.reason, fitted.log))
     try:
-        if stored is None or stored.release is None:
-            row, release = _fit(cell, key, dataset, row)
-        else:
-            row, release = stored.row, stored.release
-    except NotApplicable as reason:
-        return Outcome(_ended(row, Status.SKIPPED, str(reason)))
-    except MemoryError as problem:
-        return Outcome(_ended(row, Status.OUT_OF_MEMORY, repr(problem), traceback.format_exc()))
+        row, release = _judged(cell, row, fitted, fitted.release)
     except Exception as problem:
-        return Outcome(_ended(row, Status.ERROR, _said(problem), traceback.format_exc()))
+        return Outcome(_ended(row, Status.ERROR, in_words(problem), traceback.format_exc()))
+    return _scored_outcome(cell, row, dataset, release, metrics, threads)
+
+
+def _judged(cell: Cell, row: CellRow, fitted: Fitted, release: Release) -> tuple[CellRow, Release]:
+    ledger = release.ledger
+    if ledger is None:
+        raise BenchError(f"method {cell.method.name}: its release came without a ledger")
+    if not registry.method_class(cell.method.name).seeded:
+        release = replace(release, notes={**release.notes, "reproducible": "no"})
+    budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
+    proof = ledger.proof()
+    judgement = judge(budget, release.claim, proof)
+    row = replace(
+        row,
+        eps_claimed=None if release.claim is None else release.claim.epsilon,
+        claim_source="" if release.claim is None else release.claim.source,
+        eps_proven=proof.epsilon,
+        accountant=proof.accountant,
+        verdict=judgement.text,
+        verdict_reason=judgement.reason,
+        rows_released=None if release.rows is None else len(release.rows),
+        notes=json.dumps(dict(release.notes)),
+        fit_seconds=fitted.seconds,
+        peak_memory_mb=fitted.peak_memory_mb,
+        versions=json.dumps({**json.loads(row.versions), **fitted.versions}),
+    )
+    return row, release
+
+
+def _scored_outcome(
+    cell: Cell,
+    row: CellRow,
+    dataset: Dataset,
+    release: Release,
+    metrics: Sequence[str],
+    threads: int,
+    stored: Outcome | None = None,
+) -> Outcome:
     started = time.perf_counter()
-    scored = _score(cell, key, dataset, release, metrics, threads)
+    scored = _score(cell, row.key, dataset, release, metrics, threads)
     hashes = json.loads(row.metrics) if stored is not None else {}
     hashes |= keys.metric_hashes(metrics)
     for name in scored.problems:
@@ -98,51 +149,6 @@ def _kept(stored: Outcome | None, metrics: Sequence[str]) -> tuple[ScoreRow, ...
         return ()
     given = {output.name for name in metrics for output in registry.metric(name).declared()}
     return tuple(score for score in stored.scores if score.metric not in given)
-
-
-def _fit(cell: Cell, key: str, dataset: Dataset, row: CellRow) -> tuple[CellRow, Release]:
-    budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
-    started = time.perf_counter()
-    release, ledger = _synthesize(cell, key, dataset)
-    seconds = time.perf_counter() - started
-    proof = ledger.proof()
-    judgement = judge(budget, release.claim, proof)
-    row = replace(
-        row,
-        eps_claimed=None if release.claim is None else release.claim.epsilon,
-        claim_source="" if release.claim is None else release.claim.source,
-        eps_proven=proof.epsilon,
-        accountant=proof.accountant,
-        verdict=judgement.text,
-        verdict_reason=judgement.reason,
-        rows_released=None if release.rows is None else len(release.rows),
-        notes=json.dumps(dict(release.notes)),
-        fit_seconds=seconds,
-        peak_memory_mb=peak_memory_mb(),
-    )
-    return row, replace(release, ledger=ledger)
-
-
-def _synthesize(
-    cell: Cell, key: str, dataset: Dataset, purpose: str = ""
-) -> tuple[Release, Ledger]:
-    method = registry.build_method(cell.method.name, dict(cell.method.parameters))
-    budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
-    noise: NoiseSource = (
-        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(key, f"noise{purpose}"))
-    )
-    private, ledger = open_private(
-        dataset,
-        budget,
-        noise,
-        delta=cell.delta,
-        private_counts=cell.private_counts,
-        public_entropy=int(keys.generator(key, f"parts{purpose}").integers(2**63)),
-    )
-    spec = Spec(dataset.task, cell.ipc, budget)
-    release = method.synthesize(private, spec, keys.generator(key, f"public{purpose}"))
-    check_release(release, dataset.encoder)
-    return release, ledger
 
 
 @final
@@ -171,13 +177,21 @@ def _score(
     problems: dict[str, str] = {}
     log = ""
 
+    environment = registry.method_class(cell.method.name).environment
+
     def refit_for(metric: str) -> Refit:
+        if environment is not None and not environments.inside(environment):
+            raise NotComputable(
+                f"it fits the method again, whose environment {environment.name} is not the one "
+                "that scores"
+            )
+
         def refit(train: pd.DataFrame, repetition: int) -> Release:
             changed, digest = _changed(dataset, train, key)
             # Noise of its own for every metric, repetition and table: two neighbours refitted with
             # the same noise would differ by exactly one row.
             purpose = f"/{metric}/{repetition}/{digest}"
-            return _synthesize(cell, key, changed, purpose)[0]
+            return synthesize(cell, key, changed, purpose)
 
         return refit
 
@@ -195,9 +209,9 @@ def _score(
             computed = metric.all_absent(str(reason))
         except Exception as problem:
             # The release is kept and the other metrics count, but the cell has failed.
-            problems[name] = _said(problem)
+            problems[name] = in_words(problem)
             log = traceback.format_exc()
-            computed = metric.all_absent(f"failed: {_said(problem)}")
+            computed = metric.all_absent(f"failed: {in_words(problem)}")
         scores += [_score_row(key, score) for score in computed.scores]
         details.update(computed.details)
     return _Scored(tuple(scores), details, problems, log)
@@ -254,6 +268,8 @@ def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
     total = dataset.counts.total if dataset and not cell.private_counts else 0
     if cell.epsilon is not None and total and cell.delta > 1 / (10 * total):
         warnings.append(f"delta {cell.delta:g} is above 1/(10 n) = {1 / (10 * total):.2g}")
+    if not registry.method_class(cell.method.name).seeded:
+        warnings.append("not reproducible: the method cannot be seeded")
     return CellRow(
         key=key,
         method=cell.method.name,
@@ -309,9 +325,3 @@ def _ended(row: CellRow, status: Status, reason: str, log: str = "") -> CellRow:
     tail = "\n".join(log.strip().splitlines()[-_LOG_LINES:])
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     return replace(row, status=status.value, reason=reason, log_tail=tail, finished_at=now)
-
-
-def _said(problem: Exception) -> str:
-    """A plugin's own error in its words; a foreign one with its type."""
-    own = isinstance(problem, BenchError)
-    return str(problem) if own else f"{type(problem).__name__}: {problem}"

@@ -10,6 +10,7 @@ import click
 
 from bench import __version__
 from bench.data_commands import data
+from bench.env_commands import env
 
 if TYPE_CHECKING:
     from bench.runner import RunSummary
@@ -234,6 +235,7 @@ def ui(directory: str, port: int) -> None:
 
 
 main.add_command(data)
+main.add_command(env)
 
 
 if __name__ == "__main__":

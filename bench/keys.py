@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +43,12 @@ _LIBRARIES = (
 
 
 def cell_key(cell: Cell, fingerprint: str) -> str:
-    """Key of a cell: its parameters, the dataset's content, the method's source.
+    """Key of a cell: its parameters, the dataset's content, the method's source and environment.
 
     Libraries are recorded with the result but not part of the key: a patch release must not
-    silently throw a week of results away.
+    silently throw a week of results away. What a method pins in an environment of its own is.
     """
-    identity = {
+    identity: dict[str, Any] = {
         **asdict(cell),
         "method": [cell.method.name, cell.method.parameters],
         "dataset": [cell.dataset.name, cell.dataset.parameters],
@@ -55,6 +56,9 @@ def cell_key(cell: Cell, fingerprint: str) -> str:
         "source": method_source_hash(cell.method.name),
         "kernel": KERNEL_FORM,
     }
+    environment = registry.method_class(cell.method.name).environment
+    if environment is not None:
+        identity["environment"] = environment.digest
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 

@@ -11,7 +11,8 @@ from bench import keys
 from bench.cell import Outcome, failed_row
 from bench.core import registry
 from bench.core.dataset import Dataset, build_dataset
-from bench.core.errors import BenchError, InputError
+from bench.core.environment import Environment
+from bench.core.errors import BenchError, EnvironmentUnavailable, InputError
 from bench.core.result import CellRow, ScoreRow, Status
 from bench.grid import Cell, Entry
 from bench.store import RunStore
@@ -30,6 +31,12 @@ class Job:
     stored: Outcome | None
     """What is there already: its release is scored again, not fitted again."""
     metrics: tuple[str, ...]
+
+    @property
+    def environment(self) -> Environment | None:
+        """The method's own environment, where this job needs it: scoring alone does not."""
+        fits = self.stored is None or self.stored.release is None
+        return registry.method_class(self.cell.method.name).environment if fits else None
 
 
 @final
@@ -74,7 +81,7 @@ def plan_cells(
             store.finished.pop(key, None)
             continue
         row, scores = store.finished.get(key, (None, ()))
-        if row is not None and row.status == Status.SKIPPED.value:
+        if row is not None and row.status == Status.SKIPPED.value and not _try_again(cell, row):
             plan.cached += 1
             continue
         if row is not None and row.verdict != "" and store.release_intact(key):
@@ -98,6 +105,14 @@ def plan_cells(
             continue
         plan.jobs.append(Job(cell, key, None, tuple(metrics)))
     return plan
+
+
+def _try_again(cell: Cell, row: CellRow) -> bool:
+    """True for a cell that was skipped for lack of its environment: that may be there by now."""
+    environment = registry.method_class(cell.method.name).environment
+    return environment is not None and row.reason.startswith(
+        str(EnvironmentUnavailable(environment.name, ""))
+    )
 
 
 def plan_stored(store: RunStore, metrics: Sequence[str]) -> tuple[Plan, Datasets]:

@@ -21,6 +21,7 @@ from bench.cell import Outcome
 from bench.config import RunOptions
 from bench.core.metric import HEADLINES, Family
 from bench.core.result import CellRow, ScoreRow, Status
+from bench.environments import Say
 from bench.grid import Grid
 from bench.runner import Observer, RunSummary, run_grid, score_run
 from bench.store import RunStore
@@ -72,16 +73,19 @@ class ProgressDisplay:
 
 def run_with_progress(grid: Grid, options: RunOptions) -> RunSummary:
     """Run a grid with live progress, MLflow and a summary at the end."""
-    return _with_progress(lambda observers: run_grid(grid, options, observers), options)
+    return _with_progress(lambda observers, say: run_grid(grid, options, observers, say), options)
 
 
 def score_with_progress(metrics: Sequence[str], options: RunOptions) -> RunSummary:
     """Score the stored releases of a run directory, likewise."""
-    return _with_progress(lambda observers: score_run(metrics, options, observers), options)
+    return _with_progress(
+        lambda observers, say: score_run(metrics, options, observers, say), options
+    )
 
 
 def _with_progress(
-    work: Callable[[Callable[[RunStore], Sequence[Observer]]], RunSummary], options: RunOptions
+    work: Callable[[Callable[[RunStore], Sequence[Observer]], Say], RunSummary],
+    options: RunOptions,
 ) -> RunSummary:
     console = Console(soft_wrap=True)
     if not console.is_terminal:
@@ -98,7 +102,7 @@ def _with_progress(
         return [*trackers, display]
 
     try:
-        summary = work(observers)
+        summary = work(observers, lambda text: console.print(text, markup=False, highlight=False))
     finally:
         display.stop()
     for tracker in trackers:

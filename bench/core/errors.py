@@ -65,6 +65,19 @@ class NotComputable(BenchError):
 
 
 @final
+class EnvironmentUnavailable(BenchError):
+    """The environment of a method cannot be had on this machine; `problem` starts with a verb."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"environment {name} cannot be {problem}")
+        self.name = name
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[EnvironmentUnavailable], tuple[str, str]]:
+        return type(self), (self.name, self.problem)
+
+
+@final
 class InvalidReleaseError(BenchError):
     """A method returned something that is not a release of this dataset."""
 

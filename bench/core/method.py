@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bench.core.environment import Environment
 from bench.core.privacy.accountant import Budget
 from bench.core.privacy.counts import Counts
 from bench.core.privacy.kernel import PrivateData
@@ -47,6 +48,11 @@ class Method(ABC):
     quick: ClassVar[Mapping[str, Any]] = {}
     """Hyperparameters with which it takes a second on a toy table, where the usual ones take
     longer. The contract tests use them: what they check holds for any setting."""
+
+    environment: ClassVar[Environment | None] = None
+    """Packages that it needs beside or instead of ours: its cells are fitted there."""
+    seeded: ClassVar[bool] = True
+    """False where a wrapped library ignores seeds: its cells are marked as not reproducible."""
 
     @abstractmethod
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from bench import environments
 from bench.core import registry
 from bench.core.dataset import Dataset, DatasetSource, build_dataset
 from bench.core.errors import NotApplicable
@@ -36,6 +37,9 @@ def dataset(name: str) -> Dataset:
 def synthesize(
     method: str, data: Dataset, epsilon: float, ipc: int | None = 12, seed: int = 0
 ) -> tuple[Release, Ledger, Budget | None]:
+    environment = registry.method_class(method).environment
+    if environment is not None and not environments.inside(environment):
+        pytest.skip(f"{method} needs the environment {environment.name}: make isolated")
     built = registry.build_method(method, registry.method_class(method).quick)
     budget = Budget(epsilon, 1e-5) if built.uses_budget else None
     private, ledger = open_private(
@@ -50,7 +54,12 @@ def synthesize(
     return release, ledger, budget
 
 
-pytestmark = pytest.mark.parametrize("method", registry.method_names())
+def _parameter(method: str) -> object:
+    own = registry.method_class(method).environment is not None
+    return pytest.param(method, marks=[pytest.mark.isolated] if own else [])
+
+
+pytestmark = pytest.mark.parametrize("method", [*map(_parameter, registry.method_names())])
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -80,6 +89,8 @@ def test_proven_epsilon_is_within_the_target_or_infinite_with_a_reason(
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(method: str) -> None:
+    if not registry.method_class(method).seeded:
+        pytest.skip(f"{method} cannot be seeded: its cells say so")
     first, again, other = (
         synthesize(method, dataset("table"), 1.0, seed=seed)[0].rows for seed in (0, 0, 5)
     )
