@@ -17,6 +17,7 @@ import numpy as np
 
 from bench.core.encode import EncodedRows, Encoder
 from bench.core.errors import PrivacyContractError, UnknownNameError
+from bench.core.privacy import trusted_mwem, trusted_smartnoise
 from bench.core.privacy.events import DpEvent
 
 
@@ -51,7 +52,32 @@ class TrustedMechanism:
         return self.plugin or f"{self.library} {self.installed_version()}"
 
 
-TABLE: Mapping[str, TrustedMechanism] = {}
+TABLE: Mapping[str, TrustedMechanism] = {
+    entry.name: entry
+    for entry in (
+        TrustedMechanism(
+            "smartnoise-mst",
+            "smartnoise-synth",
+            ("1.0.8",),
+            trusted_smartnoise.zero_concentrated,
+            trusted_smartnoise.run_mst,
+        ),
+        TrustedMechanism(
+            "smartnoise-aim",
+            "smartnoise-synth",
+            ("1.0.8",),
+            trusted_smartnoise.zero_concentrated,
+            trusted_smartnoise.run_aim,
+        ),
+        TrustedMechanism(
+            "smartnoise-mwem",
+            "smartnoise-synth",
+            ("1.0.8",),
+            trusted_mwem.choices_and_counts,
+            trusted_mwem.run_mwem,
+        ),
+    )
+}
 """The harness's own table. Entries come with the methods that need them."""
 
 
