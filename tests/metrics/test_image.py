@@ -7,10 +7,11 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from bench.core import augmentation, registry
 from bench.core.errors import NotComputable
 from bench.core.release import Release, Rows
 from bench.metrics import _convnet
-from bench.metrics.image import ConvNetAccuracy
+from bench.metrics.image import AugmentedAccuracy, ConvNetAccuracy
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 
 
@@ -45,6 +46,24 @@ def test_convnet_learns_shapes_and_leaves_torch_as_it_was(images):
     assert (predictions["label"] == predictions["predicted"]).mean() == accuracy.value
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.usefixtures("short")
+def test_augmented_images_are_learned_in_twice_the_steps(images, monkeypatch):
+    drawn: list[int] = []
+    draw = augmentation.draw
+
+    def spy(generator, count):
+        drawn.append(count)
+        return draw(generator, count)
+
+    monkeypatch.setattr(augmentation, "draw", spy)
+    _fit(images)
+    assert drawn == []
+    scores = AugmentedAccuracy().compute(evaluate(images, images.train))
+    assert len(drawn) == 80 and set(drawn) == {min(len(images.train.rows.labels), _convnet.BATCH)}
+    assert named(scores, "accuracy/convnet-augmented").value > 0.6
+    assert registry.metric("accuracy/convnet-augmented").optional
 
 
 def test_threads_are_put_back_even_after_a_failure():
@@ -111,10 +130,10 @@ def test_weights_are_used(images):
 
 def test_every_step_sees_a_full_batch():
     generator = torch.Generator().manual_seed(0)
-    batches = list(_convnet._batches(65, generator))
-    assert [len(batch) for batch in batches] == [_convnet.BATCH] * _convnet.STEPS
+    batches = list(_convnet._batches(65, 7, generator))
+    assert [len(batch) for batch in batches] == [_convnet.BATCH] * 7
     assert sorted(torch.cat(batches)[:65].tolist()) == list(range(65))
-    assert {len(batch) for batch in _convnet._batches(5, generator)} == {5}
+    assert {len(batch) for batch in _convnet._batches(5, 2, generator)} == {5}
 
 
 @pytest.mark.usefixtures("short")
