@@ -190,7 +190,7 @@ class ConditionalGenerator:
             loss = (moved - training.strength * scores).mean()
             loss = loss + training.marginal_weight * self._gap(logits, target)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
 
     def _gap(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -97,7 +97,7 @@ def _histogram(
 ) -> Table:
     from snsynth.mwem import Histogram, MWEMSynthesizer
 
-    class Declared(MWEMSynthesizer):  # type: ignore[misc]
+    class Declared(MWEMSynthesizer):
         """MWEM with a public start, choosing among the marginals that are left."""
 
         def _initialize_a(self, histogram: Table, dimensions: Sequence[int]) -> Table:
