@@ -16,13 +16,16 @@ SMARTNOISE = Environment(
     "smartnoise",
     (
         "smartnoise-synth==1.0.8",
+        "mbi==1.1.0",
+        "opendp==0.14.2",
         "diffprivlib==0.6.6",
         "scikit-learn>=1.7,<1.8",
         "setuptools<81",
     ),
     ("snsynth", "diffprivlib"),
 )
-"""opacus 0.14, which smartnoise-synth pins, cannot share an environment with ours."""
+"""opacus 0.14, which smartnoise-synth pins, cannot share an environment with ours. mbi counts and
+opendp draws the noise: `bench.core.privacy.trusted` vouches for these versions only."""
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version as installed
 
 import numpy as np
 import pytest
@@ -192,6 +194,21 @@ class TestDelegate:
         private.delegate("noisy-count", noise=6.0)
         proof = ledger.proof()
         assert math.isinf(proof.epsilon) and "not among the versions" in proof.reasons[0]
+
+    def test_what_the_library_draws_with_is_checked_too(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from bench.core.privacy import trusted
+
+        entry = self.mechanism((np.__version__,))
+        for version, proven in ((installed("torch"), True), ("0.0.1", False)):
+            below = replace(entry, below=(("torch", version),))
+            monkeypatch.setattr(trusted, "TABLE", {"noisy-count": below})
+            private, ledger = opened(BUDGET)
+            private.delegate("noisy-count", noise=6.0)
+            proof = ledger.proof()
+            assert math.isfinite(proof.epsilon) is proven
+            assert proven or proof.reasons[0].startswith("torch ")
 
     def test_a_plugins_own_entry_names_the_plugin(self) -> None:
         private, ledger = opened(BUDGET)

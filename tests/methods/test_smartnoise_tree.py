@@ -18,6 +18,7 @@ from bench.core.privacy.trusted_smartnoise import (
     NoisyMarginal,
     NoisyMarginals,
     nearest_counts,
+    on_grid,
     zero_concentrated,
 )
 from bench.methods._smartnoise import vote_noise
@@ -203,3 +204,13 @@ def test_the_noise_of_votes_is_what_the_moments_allow(share: float) -> None:
     assert stated == pytest.approx(share * 2.0)
     with pytest.raises(NotApplicable, match="before the first step"):
         vote_noise(Budget(0.1, 1e-5), 1.0, 40, 500, 100)
+
+
+def test_no_bit_of_a_noisy_count_tells_the_count() -> None:
+    """Noise added in doubles to 1 loses bits that it keeps on 0; on the grid both keep the same."""
+    noise = np.random.default_rng(0).normal(0.0, 2.0, 20_000)
+    for count in (0.0, 1.0, 12345.0):
+        rounded = on_grid(noise)
+        assert ((count + rounded) - count == rounded).all()  # the sum is exact
+        assert (np.abs(on_grid(count + noise) - (count + noise)) <= 0.5 / 1024).all()
+    assert ((1.0 + noise) - 1.0 != noise).any()

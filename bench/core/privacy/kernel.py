@@ -364,12 +364,9 @@ class PrivateData:
         Its noise comes from the kernel's generator, never from the method's public one.
         """
         entry = trusted.find(mechanism)
-        version = entry.installed_version()
-        if not entry.plugin and version not in entry.versions:
-            self._raw(
-                f"{entry.library} {version} is not among the versions whose privacy was checked "
-                f"({', '.join(entry.versions)})"
-            )
+        unchecked = entry.unchecked()
+        if unchecked and not entry.plugin:
+            self._raw(unchecked)
         else:
             self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
         self._vault.started = True

@@ -35,15 +35,32 @@ class TrustedMechanism:
     """Calls the library on the rows; what it returns is the released result."""
     plugin: str = ""
     """Name of the plugin that brings the entry; empty for the harness's own table."""
+    below: tuple[tuple[str, str], ...] = ()
+    """Packages that the library draws noise or counts with, each with the version checked."""
 
     def installed_version(self) -> str:
         """The version that would run."""
+        return self._version(self.library, self.versions)
+
+    def unchecked(self) -> str:
+        """Which installed version nobody has checked, in words; empty where all are as listed."""
+        listed = [(self.library, self.versions), *((name, (only,)) for name, only in self.below)]
+        for library, versions in listed:
+            version = self._version(library, versions)
+            if version not in versions:
+                return (
+                    f"{library} {version} is not among the versions whose privacy was checked "
+                    f"({', '.join(versions)})"
+                )
+        return ""
+
+    def _version(self, library: str, versions: tuple[str, ...]) -> str:
         try:
-            return importlib.metadata.version(self.library)
+            return importlib.metadata.version(library)
         except importlib.metadata.PackageNotFoundError:
             raise PrivacyContractError(
-                f"mechanism {self.name!r} needs the package {self.library!r}, which is not "
-                f"installed; install one of the versions {', '.join(self.versions)}"
+                f"mechanism {self.name!r} needs the package {library!r}, which is not "
+                f"installed; install one of the versions {', '.join(versions)}"
             ) from None
 
     @property
@@ -51,6 +68,9 @@ class TrustedMechanism:
         """Whom a reader has to trust."""
         return self.plugin or f"{self.library} {self.installed_version()}"
 
+
+_NOISE = ("opendp", "0.14.2")
+_COUNTS = ("mbi", "1.1.0")
 
 TABLE: Mapping[str, TrustedMechanism] = {
     entry.name: entry
@@ -61,6 +81,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             ("1.0.8",),
             trusted_smartnoise.zero_concentrated,
             trusted_smartnoise.run_mst,
+            below=(_NOISE, _COUNTS),
         ),
         TrustedMechanism(
             "smartnoise-aim",
@@ -68,6 +89,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             ("1.0.8",),
             trusted_smartnoise.zero_concentrated,
             trusted_smartnoise.run_aim,
+            below=(_NOISE, _COUNTS),
         ),
         TrustedMechanism(
             "smartnoise-mwem",
@@ -75,6 +97,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             ("1.0.8",),
             trusted_mwem.choices_and_counts,
             trusted_mwem.run_mwem,
+            below=(_NOISE,),
         ),
     )
 }

@@ -23,8 +23,8 @@ What was read in the library, and what is done about it:
   that are left, and draws once.
 * `mwem` returns the exact histograms beside the noisy ones: they are left behind.
 
-Noise is OpenDP's Laplace, added in double precision; it takes no seed. Choices are drawn from
-Python's global generator, seeded for the call.
+Noise is OpenDP's Laplace, which takes no seed, on the grid of `trusted_smartnoise.on_grid`. Choices
+are drawn from Python's global generator, seeded for the call.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from bench.core.encode import EncodedRows, Encoder
 from bench.core.foreign import global_seeds, quiet
 from bench.core.privacy.events import DpEvent
 from bench.core.privacy.rowwise import evaluate, positive
+from bench.core.privacy.trusted_smartnoise import on_grid
 
 Table = npt.NDArray[np.float64]
 Group = tuple[int, ...]
@@ -80,9 +81,9 @@ def run_mwem(
       `epsilon` of each choice and of each count, `updates` of the weights an iteration.
     """
     sizes: Sequence[int] = parameters["sizes"]
-    codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
-    codes = np.clip(codes, 0, np.asarray(sizes) - 1)
     with quiet(), global_seeds(generator):
+        codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
+        codes = np.clip(codes, 0, np.asarray(sizes) - 1)
         return tuple(
             tuple(
                 _histogram(codes[codes[:, -1] == label], group, float(total), parameters)
@@ -102,6 +103,9 @@ def _histogram(
 
         def _initialize_a(self, histogram: Table, dimensions: Sequence[int]) -> Table:
             return np.full(histogram.shape, total / histogram.size)
+
+        def _laplace(self, scale: float) -> float:
+            return float(on_grid(super()._laplace(scale)))
 
         def _exponential_mechanism(
             self,

@@ -6,7 +6,8 @@ row:
 
 * a marginal moves by one in one cell: L2 sensitivity 1, so noise of deviation s is 1/(2 s^2)-zCDP;
 * the exponential mechanism at epsilon e with scores of sensitivity 1 is e^2/8-zCDP (Cesar and
-  Rogers 2021); the scores are L1 distances of a marginal from one that earlier answers gave;
+  Rogers 2021); the scores are L1 distances of a marginal from one that earlier answers gave (AIM:
+  weighted, and divided by the largest weight among the candidates);
 * zCDP adds up under adaptive composition, and everything else is post-processing.
 
 What was read in the library (smartnoise-synth 1.0.8), and what is done about it:
@@ -26,8 +27,10 @@ What was read in the library (smartnoise-synth 1.0.8), and what is done about it
 
 Private steps are the library's own code: `MSTSynthesizer.measure` and `exponential_mechanism`,
 `AIMSynthesizer._worst_approximated` and `snsynth.utils.gaussian_noise`. Noise is OpenDP's Gaussian,
-added in double precision; it takes no seed. The choices are drawn from numpy's global generator,
-seeded for the call. What is returned holds noisy answers only.
+which takes no seed. The library adds it in double precision, where the last bits of a sum can tell
+which count it was added to (Mironov 2012): here noisy counts are rounded to multiples of 1/1024
+(`on_grid`), which makes the sum of a whole count and its noise exact. The choices are drawn from
+numpy's global generator, seeded for the call. What is returned holds noisy answers only.
 """
 
 from __future__ import annotations
@@ -187,7 +190,7 @@ def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int)
     measured: list[NoisyMarginal] = []
 
     def measure(names: tuple[str, ...], deviation: float) -> None:
-        noise = np.asarray(gaussian_noise(deviation, domain.size(names)))
+        noise = on_grid(gaussian_noise(deviation, domain.size(names)))
         shape = domain.project(names).shape
         noisy = (answers[names] + noise).reshape(shape)
         measured.append(NoisyMarginal(columns(names), noisy, np.full(shape, deviation)))
@@ -286,7 +289,7 @@ def _read(data: Any, measured: Sequence[Any]) -> list[NoisyMarginal]:
     return [
         NoisyMarginal(
             columns(one.clique),
-            np.asarray(one.noisy_measurement, dtype=np.float64).reshape(shape),
+            on_grid(one.noisy_measurement).reshape(shape),
             np.full(shape, float(one.stddev)),
         )
         for one in measured
@@ -351,6 +354,11 @@ def _tree(mechanism: Any, data: Any, single: Sequence[Table], rho: float) -> lis
         chosen.append(pairs[mechanism.exponential_mechanism(values, epsilon, sensitivity=1.0)])
         tree.add_edge(*chosen[-1])
     return chosen
+
+
+def on_grid(values: npt.ArrayLike) -> Table:
+    """Rounded to multiples of 1/1024: of a whole number plus noise no bit tells the number."""
+    return np.asarray(np.rint(np.asarray(values, dtype=np.float64) * 1024.0) / 1024.0)
 
 
 def nearest_counts(noisy: Table, total: float) -> Table:
