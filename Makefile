@@ -71,7 +71,7 @@ benchmarks: $(STAMP) ## speed, as ratios against a named rival measured in the s
 # One thread a process: several torch processes at default threads slow each other down 30 times.
 # Methods with packages of their own are tested in a step of its own, where those can be had.
 test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 	@if [ -n "$(ARGS)" ]; then exit 0; fi; \
 	if $(BIN)/bench env build; then $(MAKE) --no-print-directory isolated; \
 	else echo 'The environment above cannot be built: tests that need it were left out.' >&2; fi
