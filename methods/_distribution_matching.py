@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 import torch
 
 from bench.core import augmentation
 from bench.core.encode import Floats
 from bench.methods._extractors import Kind, extractor
-from bench.methods._feature_matching import Look
+from bench.methods._feature_matching import Look, inside_bin
 
 
 @final
@@ -31,10 +30,7 @@ class Pair:
 
     def released(self) -> Floats:
         """The rows, with times inside their bin."""
-        values: Floats = self.rows.numpy().copy()
-        if self.times is not None:
-            values[:, -1] = np.clip(values[:, -1], *self.times)
-        return values
+        return inside_bin(self.rows, self.times)
 
 
 @final

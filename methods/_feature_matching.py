@@ -31,10 +31,15 @@ class Group:
 
     def released(self) -> Floats:
         """The rows, with times inside their bin."""
-        values: Floats = self.rows.numpy().copy()
-        if self.times is not None:
-            values[:, -1] = np.clip(values[:, -1], *self.times)
-        return values
+        return inside_bin(self.rows, self.times)
+
+
+def inside_bin(rows: torch.Tensor, times: tuple[float, float] | None) -> Floats:
+    """A copy of the rows, with times clipped to the ends of their bin."""
+    values: Floats = rows.numpy().copy()
+    if times is not None:
+        values[:, -1] = np.clip(values[:, -1], *times)
+    return values
 
 
 @final

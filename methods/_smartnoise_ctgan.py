@@ -7,7 +7,7 @@ any column with the same chance.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,39 @@ from bench.core.encode import Encoder, Floats
 from bench.core.schema import Categorical
 
 _BATCH = 2_000
+
+
+class Settings(Protocol):
+    """What PATE-CTGAN is told, by itself and inside QUAIL."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def teacher_steps(self) -> int: ...
+    @property
+    def student_steps(self) -> int: ...
+    @property
+    def rows_per_teacher(self) -> int: ...
+    @property
+    def orders(self) -> int: ...
+
+
+def pate_network(settings: Settings, epsilon: float, delta: float, noise: float) -> Any:
+    """The library's PATE-CTGAN, untrained; `noise` is the scale on votes."""
+    from snsynth.pytorch.nn import PATECTGAN
+
+    return PATECTGAN(
+        epsilon=epsilon,
+        delta=delta,
+        batch_size=settings.batch,
+        teacher_iters=settings.teacher_steps,
+        student_iters=settings.student_steps,
+        sample_per_teacher=settings.rows_per_teacher,
+        noise_multiplier=1.0 / noise,
+        moments_order=settings.orders,
+        verbose=False,
+        cuda=False,
+    )
 
 
 def class_condition(encoder: Encoder, label: int, count: int) -> npt.NDArray[np.float32]:

@@ -35,7 +35,7 @@ from bench.core.method import Method, Spec
 from bench.core.privacy import PrivateData
 from bench.core.release import Claim, Release
 from bench.methods._smartnoise import SMARTNOISE, budget_of, library_errors, vote_noise
-from bench.methods._smartnoise_ctgan import class_condition, generated
+from bench.methods._smartnoise_ctgan import class_condition, generated, pate_network
 from bench.methods._smartnoise_rows import (
     from_network,
     network_table,
@@ -80,21 +80,10 @@ class PateCtgan(Method):
         encoder = private.encoder
         rows = private.raw(REASON)
         with quiet(), library_errors("PATE-CTGAN"):
-            from snsynth.pytorch.nn import PATECTGAN
+            import snsynth.pytorch.nn  # noqa: F401 - torch must be there when it is seeded
 
             with global_seeds(rng):
-                network = PATECTGAN(
-                    epsilon=budget.epsilon,
-                    delta=budget.delta,
-                    batch_size=self.batch,
-                    teacher_iters=self.teacher_steps,
-                    student_iters=self.student_steps,
-                    sample_per_teacher=self.rows_per_teacher,
-                    noise_multiplier=1.0 / noise,
-                    moments_order=self.orders,
-                    verbose=False,
-                    cuda=False,
-                )
+                network = pate_network(self, budget.epsilon, budget.delta, noise)
                 network.fit(network_table(rows, encoder), transformer=public_transformer(encoder))
 
                 def draw(label: int, count: int) -> tuple[Floats, Integers]:

@@ -34,7 +34,7 @@ from bench.core.method import Method, Spec
 from bench.core.privacy import Budget, PrivateData
 from bench.core.release import Claim, Release
 from bench.methods._smartnoise import SMARTNOISE, budget_of, library_errors, vote_noise
-from bench.methods._smartnoise_ctgan import any_condition, generated
+from bench.methods._smartnoise_ctgan import any_condition, generated, pate_network
 from bench.methods._smartnoise_rows import (
     encoded_table,
     from_network,
@@ -117,24 +117,12 @@ class Quail(Method):
         from diffprivlib.models import LogisticRegression
         from sklearn.pipeline import Pipeline
         from sklearn.preprocessing import FunctionTransformer
-        from snsynth.pytorch.nn import PATECTGAN
         from snsynth.quail import QUAILSynthesizer
 
         seed = int(rng.integers(2**31))
 
         def generator(epsilon: float) -> Any:
-            return PATECTGAN(
-                epsilon=epsilon,
-                delta=budget.delta,
-                batch_size=self.batch,
-                teacher_iters=self.teacher_steps,
-                student_iters=self.student_steps,
-                sample_per_teacher=self.rows_per_teacher,
-                noise_multiplier=1.0 / noise,
-                moments_order=self.orders,
-                verbose=False,
-                cuda=False,
-            )
+            return pate_network(self, epsilon, budget.delta, noise)
 
         def classifier(epsilon: float) -> Any:
             encode = FunctionTransformer(encoded_table, kw_args={"encoder": encoder})

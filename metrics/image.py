@@ -13,7 +13,7 @@ import pandas as pd
 from bench.core.encode import Floats, Integers
 from bench.core.errors import NotComputable
 from bench.core.metric import Direction, Evaluation, Family, Metric, Output, Scores
-from bench.core.release import ReleasedModel
+from bench.core.release import ReleasedModel, Rows
 from bench.core.schema import Task
 from bench.metrics import _bootstrap, _convnet, _models
 from bench.metrics._bootstrap import Array, Estimate, Statistic
@@ -80,78 +80,87 @@ class ConvNetAccuracy(Metric):
         return Scores(tuple(scores), {"predictions-convnet": _predictions(labels, answers)})
 
 
+class _NetworkAccuracy(Metric):
+    """Accuracy of one more network, trained on the released images."""
+
+    family: ClassVar[Family] = Family.UTILITY
+    direction: ClassVar[Direction] = Direction.HIGHER
+    tasks: ClassVar[tuple[Task, ...]] = (Task.IMAGE,)
+    optional: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def network(self) -> str:
+        """What its predictions are kept under."""
+
+    @abstractmethod
+    def fit(self, rows: Rows, classes: int, evaluation: Evaluation) -> ReleasedModel:
+        """The trained network."""
+
+    def compute(self, evaluation: Evaluation) -> Scores:
+        labels = _test_labels(evaluation)
+        if evaluation.release.model is not None:
+            raise NotComputable("the release is a model, not images to train an architecture on")
+        network = self.fit(evaluation.rows, len(evaluation.dataset.schema.classes), evaluation)
+        answers = _answers(evaluation, network)
+        estimate = _estimate(evaluation, _bootstrap.mean(answers.argmax(axis=1) == labels))
+        details = {f"predictions-{self.network}": _predictions(labels, answers)}
+        return Scores((estimate.score(self),), details)
+
+
 @final
-class AugmentedAccuracy(Metric):
+class AugmentedAccuracy(_NetworkAccuracy):
     """The same ConvNet, trained as the condensation papers do it."""
 
     name: ClassVar[str] = "accuracy/convnet-augmented"
-    family: ClassVar[Family] = Family.UTILITY
-    direction: ClassVar[Direction] = Direction.HIGHER
     definition: ClassVar[str] = (
         "As `accuracy/convnet`, with every image augmented at random in each step of a training "
         "twice as long: colour, crop, cutout, flip, scale or rotate (NDPDC paper, section V, after "
         "its reference [3]). Interval: 1000 bootstrap resamples of the test rows."
     )
-    tasks: ClassVar[tuple[Task, ...]] = (Task.IMAGE,)
     cost: ClassVar[str] = "seconds at 8x8 pixels, a minute or two at 28x28"
-    optional: ClassVar[bool] = True
+    network = "convnet-augmented"
 
-    def compute(self, evaluation: Evaluation) -> Scores:
-        labels = _test_labels(evaluation)
-        if evaluation.release.model is not None:
-            raise NotComputable("the release is a model, not images to train a network on")
-        rows = evaluation.rows
-        network = _convnet.fit_convnet(
+    def fit(self, rows: Rows, classes: int, evaluation: Evaluation) -> ReleasedModel:
+        return _convnet.fit_convnet(
             rows.values,
             rows.labels,
-            len(evaluation.dataset.schema.classes),
+            classes,
             _shape(evaluation),
             evaluation.generator("model/convnet-augmented"),
             weights=rows.weights,
             soft_labels=rows.soft_labels,
             augment=True,
         )
-        answers = _answers(evaluation, network)
-        estimate = _estimate(evaluation, _bootstrap.mean(answers.argmax(axis=1) == labels))
-        details = {"predictions-convnet-augmented": _predictions(labels, answers)}
-        return Scores((estimate.score(self),), details)
 
 
-class _ArchitectureAccuracy(Metric):
+class _ArchitectureAccuracy(_NetworkAccuracy):
     """Accuracy of another architecture than the ConvNet."""
 
-    family: ClassVar[Family] = Family.UTILITY
-    direction: ClassVar[Direction] = Direction.HIGHER
-    tasks: ClassVar[tuple[Task, ...]] = (Task.IMAGE,)
     cost: ClassVar[str] = "seconds at 8x8 pixels, up to a minute at 28x28"
-    optional: ClassVar[bool] = True
 
     @property
     @abstractmethod
     def architecture(self) -> str:
         """Its name in `_architectures`."""
 
-    def compute(self, evaluation: Evaluation) -> Scores:
+    @property
+    def network(self) -> str:
+        return self.architecture
+
+    def fit(self, rows: Rows, classes: int, evaluation: Evaluation) -> ReleasedModel:
         from bench.metrics import _architectures
 
-        labels = _test_labels(evaluation)
-        if evaluation.release.model is not None:
-            raise NotComputable("the release is a model, not images to train an architecture on")
-        rows, schema = evaluation.rows, evaluation.dataset.schema
-        network = _architectures.fit(
+        return _architectures.fit(
             self.architecture,
             rows.values,
             rows.labels,
-            len(schema.classes),
+            classes,
             _shape(evaluation),
             evaluation.generator(f"model/{self.architecture}"),
             weights=rows.weights,
             soft_labels=rows.soft_labels,
         )
-        answers = _answers(evaluation, network)
-        estimate = _estimate(evaluation, _bootstrap.mean(answers.argmax(axis=1) == labels))
-        details = {f"predictions-{self.architecture}": _predictions(labels, answers)}
-        return Scores((estimate.score(self),), details)
 
 
 def _defined(architecture: str, more: str) -> str:
