@@ -290,7 +290,8 @@ def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
         claim_source="",
         accountant="",
         adjacency=ADJACENCY,
-        unit=dataset.declaration.unit if dataset else "",
+        unit=registry.method_class(cell.method.name).unit
+        or (dataset.declaration.unit if dataset else ""),
         study_only=not cell.secure_noise,
         private_counts=cell.private_counts,
         warnings="; ".join(warnings),

@@ -114,6 +114,7 @@ def synthesize(cell: Cell, key: str, dataset: Dataset, purpose: str = "") -> Rel
         delta=cell.delta,
         private_counts=cell.private_counts,
         public_entropy=int(keys.generator(key, f"parts{purpose}").integers(2**63)),
+        unit=method.unit,
     )
     spec = Spec(dataset.task, cell.ipc, budget)
     release = method.synthesize(private, spec, keys.generator(key, f"public{purpose}"))

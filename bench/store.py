@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 from bench.cell import Outcome
 from bench.core.encode import Encoder
 from bench.core.errors import InputError, StoreError
+from bench.core.federation import Federation
 from bench.core.privacy.ledger import Ledger
 from bench.core.release import Claim, Release, Rows
 from bench.core.result import CellRow, ScoreRow, required, to_table
@@ -190,6 +191,7 @@ class RunStore:
             "claim": None if release.claim is None else _plain(asdict(release.claim)),
             "notes": _plain(dict(release.notes)),
             "result": "rows" if rows is not None else "model",
+            "federation": None if release.federation is None else release.federation.to_record(),
         }
         (temporary / "release.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
         shutil.rmtree(final_place, ignore_errors=True)
@@ -206,7 +208,14 @@ class RunStore:
         except (OSError, InputError, KeyError, pa.ArrowInvalid):
             return None
         claim = None if about["claim"] is None else Claim(**_unplain(about["claim"]))
-        return Release(rows, claim=claim, notes=_unplain(about["notes"]), ledger=ledger)
+        federation = about.get("federation")
+        return Release(
+            rows,
+            claim=claim,
+            notes=_unplain(about["notes"]),
+            ledger=ledger,
+            federation=None if federation is None else Federation.from_record(federation),
+        )
 
     def release_intact(self, key: str) -> bool:
         """True when the files of a release are whole (footers and JSON are read)."""

@@ -324,8 +324,9 @@ def cox(evaluation: Evaluation) -> ReleasedModel:
 def _trained(
     evaluation: Evaluation, name: str, fit: Callable[[np.random.Generator], ReleasedModel]
 ) -> ReleasedModel:
-    if evaluation.release.model is not None:
-        return evaluation.release.model
+    released = evaluation.predictor
+    if released is not None:
+        return released
     return evaluation.shared(("model", name), lambda: fit(evaluation.generator(f"model/{name}")))
 
 

@@ -132,7 +132,7 @@ def real_cox(evaluation: Evaluation) -> CoxFit:
 
 def released_survival(evaluation: Evaluation, model: str) -> Survival:
     """A model trained on the released rows, weighted to the declared shares."""
-    if evaluation.release.model is not None:
+    if evaluation.predictor is not None:
         raise NotComputable("the released model gives a risk only, no survival probabilities")
 
     def build() -> Survival:

@@ -79,7 +79,7 @@ class Explanations(Metric):
 
     def compute(self, evaluation: Evaluation) -> Scores:
         encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
-        if evaluation.release.model is not None:
+        if evaluation.predictor is not None:
             raise NotComputable("the release is a model: TreeSHAP explains trees only")
         if not len(test):
             raise NotComputable("the dataset has no test rows")

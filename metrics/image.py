@@ -99,7 +99,7 @@ class _NetworkAccuracy(Metric):
 
     def compute(self, evaluation: Evaluation) -> Scores:
         labels = _test_labels(evaluation)
-        if evaluation.release.model is not None:
+        if evaluation.predictor is not None:
             raise NotComputable("the release is a model, not images to train an architecture on")
         network = self.fit(evaluation.rows, len(evaluation.dataset.schema.classes), evaluation)
         answers = _answers(evaluation, network)
@@ -227,8 +227,9 @@ class ResNet18Accuracy(_ArchitectureAccuracy):
 
 def convnet(evaluation: Evaluation) -> ReleasedModel:
     """The ConvNet trained on the release, or the released model."""
-    if evaluation.release.model is not None:
-        return evaluation.release.model
+    released = evaluation.predictor
+    if released is not None:
+        return released
     rows = evaluation.rows
     return evaluation.shared(
         ("model", "convnet"),

@@ -54,6 +54,10 @@ class Method(ABC):
     seeded: ClassVar[bool] = True
     """False where a wrapped library ignores seeds: its cells are marked as not reproducible."""
 
+    unit: ClassVar[str] = ""
+    """Whom the guarantee protects, where it is not the dataset's unit: "client" for a method that
+    hides a whole centre. Such methods are listed apart."""
+
     @abstractmethod
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         """Make a release. `rng` is public randomness; private noise comes from the kernel."""

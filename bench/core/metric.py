@@ -14,8 +14,9 @@ import pandas as pd
 
 from bench.core.dataset import Dataset
 from bench.core.errors import NotComputable
+from bench.core.federation import Detector
 from bench.core.references import References, references_of
-from bench.core.release import Release, Rows
+from bench.core.release import Release, ReleasedModel, Rows
 from bench.core.schema import Task
 
 T = TypeVar("T")
@@ -112,6 +113,13 @@ class Evaluation:
         if self.release.rows is None:
             raise NotComputable("the release is a model, not rows")
         return self.release.rows
+
+    @property
+    def predictor(self) -> ReleasedModel | None:
+        """The released model that answers the task's question; None for a release of rows."""
+        if isinstance(self.release.model, Detector):
+            raise NotComputable("the release is a detector of anomalies: it predicts no label")
+        return self.release.model
 
     @property
     def decoded(self) -> pd.DataFrame:

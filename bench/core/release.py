@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from bench.core.encode import Encoder, Floats, Integers
 from bench.core.errors import InvalidReleaseError
 from bench.core.privacy.accountant import Budget
 from bench.core.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from bench.core.federation import Federation
 
 
 @final
@@ -65,6 +68,8 @@ class Release:
     notes: Mapping[str, float | str] = field(default_factory=dict)
     """Facts about the run that a reader wants, such as an acceptance rate."""
     ledger: Ledger | None = None
+    federation: Federation | None = None
+    """Of a method with centres: who holds which rows, and what was sent."""
 
 
 def check_release(release: Release, encoder: Encoder) -> None:

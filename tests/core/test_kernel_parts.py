@@ -52,6 +52,20 @@ class TestParts:
         assert np.isfinite(answer).all() and np.abs(answer).max() > 0
         assert len(ledger.entries) == 1
 
+    def test_part_vectors_are_clipped_noised_at_twice_the_clip_and_charged_once(self) -> None:
+        private, ledger = opened()
+        models = private.fit_parts(private.partition("slot", parts=400), lambda rows, _: len(rows))
+        vectors = private.part_vectors(models, lambda count: np.full(25, 1e6), 2.0, 4.0)
+        assert vectors.shape == (400, 25)
+        # Each vector is cut to norm 2, hence 0.4 a coordinate; the noise is 2 * 2 * 4 wide.
+        assert vectors.mean() == pytest.approx(0.4, abs=5 * 16 / 100)
+        assert vectors.std() == pytest.approx(16.0, rel=0.05)
+        (entry,) = ledger.entries
+        assert entry.event == gaussian(4.0) and entry.path == (("split", "train"),)
+        other, _ = opened()
+        with pytest.raises(PrivacyContractError, match="other private data"):
+            other.part_vectors(models, lambda count: [1.0], 1.0, 1.0)
+
     def test_asking_twice_is_one_partition(self) -> None:
         private, ledger = opened()
         for _ in range(2):

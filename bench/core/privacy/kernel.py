@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import numpy as np
@@ -30,40 +29,17 @@ from bench.core.privacy.events import (
     sampled_gaussian,
 )
 from bench.core.privacy.ledger import Entry, Ledger, Path
-from bench.core.privacy.noise import NoiseSource
 from bench.core.privacy.parts import PartKey, PartModels, check_part_by_row, part_names, row_parts
-from bench.core.privacy.rowwise import RowFunction, clipped_sum, evaluate, positive
+from bench.core.privacy.rowwise import RowFunction, clipped, clipped_sum, evaluate, positive
+from bench.core.privacy.vault import Plan, Vault
 from bench.core.schema import Schema, Task
+
+__all__ = ["Plan", "PrivateData", "Vault"]
 
 Vector = npt.NDArray[np.float64]
 
 _SLACK = 1.0 + 1e-9
 """Budget comparisons tolerate rounding of this size."""
-
-
-@final
-@dataclass(frozen=True)
-class Plan:
-    """Calls that are intended on one part of the data."""
-
-    path: Path
-    event: DpEvent
-    count: int = 1
-
-
-@final
-@dataclass
-class Vault:
-    """What all views of one private table share."""
-
-    ledger: Ledger
-    noise: NoiseSource
-    check_rows: bool = False
-    public_entropy: int = 0
-    """Seed of public randomness inside the kernel."""
-    started: bool = False
-    """True once an output has left the kernel: later parameters may depend on it."""
-    reserved: dict[tuple[Path, DpEvent], int] = field(default_factory=dict)
 
 
 @final
@@ -347,14 +323,37 @@ class PrivateData:
         the sensitivity is 2 clip, and the event is charged to the whole, not to a part.
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
+        shape, vectors = self._answers(models, answer, noise_multiplier)
+        total = clipped_sum(vectors, clip)
+        noise = self._vault.noise.normal(len(total))
+        return (total + 2.0 * clip * noise_multiplier * noise).reshape(shape)
+
+    def part_vectors(
+        self,
+        models: PartModels,
+        answer: Callable[[Any], Any],
+        clip: float,
+        noise_multiplier: float,
+    ) -> npt.NDArray[np.float64]:
+        """A noisy vector of every part, one row a part: such as one chosen record of each.
+
+        Adding or removing one row moves the vector of one part alone, by at most 2 clip: all of
+        them together are one Gaussian mechanism of sensitivity 2 clip, charged to the whole.
+        """
+        clip, noise_multiplier = positive(clip), positive(noise_multiplier)
+        _, vectors = self._answers(models, answer, noise_multiplier)
+        noise = self._vault.noise.normal(vectors.size).reshape(vectors.shape)
+        return clipped(vectors, clip) + 2.0 * clip * noise_multiplier * noise
+
+    def _answers(
+        self, models: PartModels, answer: Callable[[Any], Any], noise_multiplier: float
+    ) -> tuple[tuple[int, ...], Vector]:
+        """Charge, then ask: one flat vector a part, and the shape that each had."""
         if models._owner is not self:
             raise PrivacyContractError("these models were fitted on parts of other private data")
         self._charge(gaussian(noise_multiplier))
         vectors = [np.asarray(value, dtype=np.float64) for value in models._ask(answer)]
-        shape = vectors[0].shape
-        total = clipped_sum(np.stack([vector.reshape(-1) for vector in vectors]), clip)
-        noise = self._vault.noise.normal(len(total))
-        return (total + 2.0 * clip * noise_multiplier * noise).reshape(shape)
+        return vectors[0].shape, np.stack([vector.reshape(-1) for vector in vectors])
 
     # Other ways in ------------------------------------------------------------------------------
 

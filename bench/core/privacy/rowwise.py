@@ -71,3 +71,8 @@ def clipped_sum(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np
         return np.asarray(clips @ vectors)
     # One product instead of a scaled copy: NDPDC sums tens of thousands of times.
     return np.asarray(np.minimum(1.0, clip / np.sqrt(np.maximum(squares, 1e-300))) @ vectors)
+
+
+def clipped(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float64]:
+    """The rows themselves, each cut to norm `clip` by the same rule."""
+    return np.stack([clipped_sum(vector[None], clip) for vector in vectors])

@@ -1,0 +1,35 @@
+"""What the views of one private table share: ledger, noise, reservations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+from bench.core.privacy.events import DpEvent
+from bench.core.privacy.ledger import Ledger, Path
+from bench.core.privacy.noise import NoiseSource
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """Calls that are intended on one part of the data."""
+
+    path: Path
+    event: DpEvent
+    count: int = 1
+
+
+@final
+@dataclass
+class Vault:
+    """What all views of one private table share."""
+
+    ledger: Ledger
+    noise: NoiseSource
+    check_rows: bool = False
+    public_entropy: int = 0
+    """Seed of public randomness inside the kernel."""
+    started: bool = False
+    """True once an output has left the kernel: later parameters may depend on it."""
+    reserved: dict[tuple[Path, DpEvent], int] = field(default_factory=dict)
