@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from bench.core.errors import InputError, NotComputable, StoreError, UnknownNameError
 from bench.core.metric import HEADLINES
 from bench.core.result import CellRow, Status
+from bench.journal import read_journal
 from bench.metrics import paired
-from bench.store import RunStore, read_journal
+from bench.store import RunStore
 
 LEVEL = 0.05
 RESAMPLES = 1000

@@ -16,15 +16,16 @@ never points to half a release; a torn last line is cut off. Nothing here is eve
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
-import math
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar, final
+from typing import IO, Any, Self, final
 
 import numpy as np
 import pandas as pd
@@ -37,11 +38,13 @@ from bench.core.errors import InputError, StoreError
 from bench.core.federation import Federation
 from bench.core.privacy.ledger import Ledger
 from bench.core.release import Claim, Release, Rows
-from bench.core.result import CellRow, ScoreRow, required, to_table
+from bench.core.result import CellRow, ScoreRow, arrow_schema, to_table
+from bench.journal import Finished, Journal, cut_torn_line, json_lines, plain, unplain
 
 _FORM = 1
 
-Record = TypeVar("Record", CellRow, ScoreRow)
+_CHUNK = 500
+"""Cells that are held in memory at once while the tables are written."""
 
 
 @final
@@ -51,8 +54,9 @@ class RunStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._lock: IO[str] | None = None
-        self._journal: IO[bytes] | None = None
-        self.finished: dict[str, tuple[CellRow, tuple[ScoreRow, ...]]] = {}
+        self._journal: Journal | None = None
+        self.finished: MutableMapping[str, Finished] = {}
+        """Cells that have ended, by key; read from the journal one at a time."""
 
     @classmethod
     def existing(cls, directory: Path) -> RunStore:
@@ -102,14 +106,14 @@ class RunStore:
                 raise StoreError(f"{manifest}: form {form!r}, this version reads form {_FORM}")
         else:
             self.write_manifest({})
-        self.finished = read_journal(directory / "journal.jsonl", repair=True)
-        _cut_torn_line(directory / "charges.jsonl")
-        self._journal = (directory / "journal.jsonl").open("ab")
+        self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
+        cut_torn_line(directory / "charges.jsonl")
 
     def close(self) -> None:
         """Let go of the directory."""
         if self._journal is not None:
             self._journal.close()
+            self._journal = None
         if self._lock is not None:
             self._lock.close()
 
@@ -128,15 +132,6 @@ class RunStore:
             self._write_release(key, outcome.release, encoder)
         if outcome.details is not None:
             self._write_details(key, outcome.details)
-        line = json.dumps(
-            {
-                "cell": _plain(asdict(outcome.row)),
-                "scores": [_plain(asdict(score)) for score in outcome.scores],
-            }
-        )
-        self._journal.write(line.encode() + b"\n")
-        self._journal.flush()
-        os.fsync(self._journal.fileno())
         self.finished[key] = (outcome.row, outcome.scores)
 
     def charge(self, key: str) -> None:
@@ -152,22 +147,18 @@ class RunStore:
         if not path.exists():
             return set()
         content = path.read_bytes()
-        lines, whole = _json_lines(content)
+        lines, whole = json_lines(content)
         if whole < len(content):
             raise StoreError(f"{path}: a line in the middle is damaged; charges may be lost")
         return {line["key"] for line in lines}
 
     def compact(self) -> None:
         """Write the two tables from everything finished so far."""
-        rows = [row for row, _ in self.finished.values()]
-        scores = [score for _, own in self.finished.values() for score in own]
-        for name, table in (
-            ("cells.parquet", to_table(rows, CellRow)),
-            ("scores.parquet", to_table(scores, ScoreRow)),
-        ):
-            temporary = self.directory / f".{name}.part"
-            pq.write_table(table, temporary)
-            temporary.replace(self.directory / name)
+        write_tables(self.directory, self.all())
+
+    def all(self) -> Iterator[Finished]:
+        """Everything finished so far, read through once."""
+        return self._journal.all() if self._journal is not None else iter(self.finished.values())
 
     # Releases -----------------------------------------------------------------------------------
 
@@ -188,8 +179,8 @@ class RunStore:
         if release.ledger is not None:
             (temporary / "ledger.json").write_text(release.ledger.to_json(), encoding="utf-8")
         about = {
-            "claim": None if release.claim is None else _plain(asdict(release.claim)),
-            "notes": _plain(dict(release.notes)),
+            "claim": None if release.claim is None else plain(asdict(release.claim)),
+            "notes": plain(dict(release.notes)),
             "result": "rows" if rows is not None else "model",
             "federation": None if release.federation is None else release.federation.to_record(),
         }
@@ -207,12 +198,12 @@ class RunStore:
             rows = _rows_of(table, encoder)
         except (OSError, InputError, KeyError, pa.ArrowInvalid):
             return None
-        claim = None if about["claim"] is None else Claim(**_unplain(about["claim"]))
+        claim = None if about["claim"] is None else Claim(**unplain(about["claim"]))
         federation = about.get("federation")
         return Release(
             rows,
             claim=claim,
-            notes=_unplain(about["notes"]),
+            notes=unplain(about["notes"]),
             ledger=ledger,
             federation=None if federation is None else Federation.from_record(federation),
         )
@@ -237,56 +228,6 @@ class RunStore:
             temporary = directory / f".{name}.part"
             pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary)
             temporary.replace(directory / f"{name}.parquet")
-
-
-def read_journal(
-    path: Path, repair: bool = False
-) -> dict[str, tuple[CellRow, tuple[ScoreRow, ...]]]:
-    """Finished cells by key, the last word on each. With `repair` a torn last line is cut off."""
-    if not path.exists():
-        return {}
-    if repair:
-        _cut_torn_line(path)
-    documents, _ = _json_lines(path.read_bytes())
-    finished = {}
-    for document in documents:
-        row = _record(CellRow, document["cell"])
-        finished[row.key] = (row, tuple(_record(ScoreRow, score) for score in document["scores"]))
-    return finished
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Cut off what a killed process left of its last line: it was never acted upon."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(content.rfind(b"\n") + 1)
-
-
-def _json_lines(content: bytes) -> tuple[list[Any], int]:
-    """Whole lines as JSON, and how many bytes they take."""
-    documents, whole = [], 0
-    for line in content.splitlines(keepends=True):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            documents.append(json.loads(line))
-        except ValueError:
-            break
-        whole += len(line)
-    return documents, whole
-
-
-def _record(kind: type[Record], document: Mapping[str, Any]) -> Record:
-    try:
-        values = _unplain(document)
-        # Later additions to the records have defaults: what an earlier version wrote is read.
-        names = [item.name for item in fields(kind) if item.name in values or required(item)]
-        return kind(**{name: values[name] for name in names})
-    except KeyError as missing:
-        raise StoreError(f"journal line lacks {missing}: written by another version?") from None
 
 
 def _encoded_table(rows: Rows, encoder: Encoder) -> pa.Table:
@@ -319,6 +260,26 @@ def _rows_of(table: pa.Table, encoder: Encoder) -> Rows:
     )
 
 
+def write_tables(directory: Path, finished: Iterable[Finished]) -> None:
+    """`cells.parquet` and `scores.parquet`, a few hundred cells at a time."""
+    kinds: tuple[tuple[str, type[CellRow] | type[ScoreRow]], ...] = (
+        ("cells.parquet", CellRow),
+        ("scores.parquet", ScoreRow),
+    )
+    parts = [directory / f".{name}.part" for name, _ in kinds]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(pq.ParquetWriter(part, arrow_schema(kind)))
+            for part, (_, kind) in zip(parts, kinds, strict=True)
+        ]
+        remaining = iter(finished)
+        while batch := list(itertools.islice(remaining, _CHUNK)):
+            writers[0].write_table(to_table([row for row, _ in batch], CellRow))
+            writers[1].write_table(to_table([score for _, own in batch for score in own], ScoreRow))
+    for part, (name, _) in zip(parts, kinds, strict=True):
+        part.replace(directory / name)
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old or the new content, nothing between."""
     temporary = path.with_name(f".{path.name}.part")
@@ -337,15 +298,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise StoreError(f"{path}: expected a JSON object")
     return document
-
-
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: spell it."""
-    return {
-        name: "Infinity" if isinstance(value, float) and math.isinf(value) else value
-        for name, value in record.items()
-    }
-
-
-def _unplain(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: math.inf if value == "Infinity" else value for name, value in record.items()}

@@ -75,7 +75,7 @@ class Tracker:
     def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
         """Open the store and catch up with cells that an earlier, killed driver did not log."""
         self._guarded(self._start)
-        for row, scores in list(self._store.finished.values()):
+        for row, scores in self._store.all():
             self._guarded(self._log, row, scores)
 
     def finished(self, outcome: Outcome, store: RunStore) -> None:

@@ -14,7 +14,8 @@ from bench.core import registry
 from bench.core.dataset import build_dataset
 from bench.core.errors import StoreError
 from bench.grid import Cell, Entry
-from bench.store import RunStore, read_journal
+from bench.journal import read_journal
+from bench.store import RunStore
 
 DATASET = build_dataset(registry.build_source("gbsg2"))
 CELL = Cell(
@@ -65,7 +66,7 @@ def test_only_what_is_missing_is_scored(store: RunStore) -> None:
 
 def test_scores_by_an_older_source_are_outdated(store: RunStore) -> None:
     row, scores = store.finished[KEY]
-    store.finished[KEY] = (replace(row, metrics='{"ks": "another"}'), scores)
+    store.finished = {KEY: (replace(row, metrics='{"ks": "another"}'), scores)}
     plan, _ = planning.plan_stored(store, ("ks",))
     assert plan.jobs[0].metrics == ("ks",)
     again = run_cell(CELL, KEY, DATASET, ("ks",), plan.jobs[0].stored)

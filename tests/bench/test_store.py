@@ -18,7 +18,8 @@ from bench.core.dataset import build_dataset
 from bench.core.errors import StoreError
 from bench.core.release import Release, Rows
 from bench.grid import Cell, Entry
-from bench.store import RunStore, read_journal
+from bench.journal import Journal, read_journal
+from bench.store import RunStore
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())
@@ -90,6 +91,33 @@ def test_a_torn_last_line_is_cut_off_and_work_goes_on(tmp_path: Path) -> None:
         assert set(store.finished) == {first.row.key}
         store.record(second, DATASET.encoder)
     assert set(read_journal(path)) == {first.row.key, second.row.key}
+
+
+def test_a_damaged_line_costs_its_own_cell_only(tmp_path: Path) -> None:
+    first, second = outcome(seed=0), outcome(seed=1)
+    with RunStore(tmp_path) as store:
+        store.record(first, DATASET.encoder)
+        store.record(second, DATASET.encoder)
+    path = tmp_path / "journal.jsonl"
+    one, two = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(one[:100] + b"\x00\x00" + one[102:-50] + b"\n" + two)
+    with RunStore(tmp_path) as store:
+        assert set(store.finished) == {second.row.key}
+        store.record(first, DATASET.encoder)
+        store.compact()
+    assert set(read_journal(path)) == {first.row.key, second.row.key}
+    assert len(pd.read_parquet(tmp_path / "cells.parquet")) == 2
+
+
+def test_only_places_of_cells_are_kept_in_memory(tmp_path: Path) -> None:
+    done = outcome()
+    with RunStore(tmp_path) as store:
+        for number in range(50):
+            store.record(replace(done, row=replace(done.row, key=f"key{number}")), DATASET.encoder)
+        assert isinstance(store.finished, Journal)
+        assert set(vars(store.finished)) == {"_path", "_places", "_statuses", "_file"}
+        assert set(map(type, store.finished._places.values())) == {int}
+        assert store.finished["key7"][1] == done.scores
 
 
 def test_the_last_word_on_a_cell_counts(tmp_path: Path) -> None:
