@@ -86,12 +86,31 @@ def _comma(parser: str = "") -> Callable[..., tuple[Any, ...]]:
 @click.option(
     "--private-counts", is_flag=True, help="Pay for class counts instead of declaring them."
 )
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), help="Minutes a cell may take."
+)
+@click.option(
+    "--memory-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Megabytes of memory a cell may use [default: by the dataset and the method].",
+)
+@click.option(
+    "--disk-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Megabytes of temporary files a cell may write [default: 4096].",
+)
+@click.option(
+    "--ship-code",
+    is_flag=True,
+    help="Send this code and third-party plugins to the cluster's workers.",
+)
 def run(**options: Any) -> None:
     """Run a grid of cells on Ray; run again to do only what is missing."""
     from pathlib import Path
 
     from bench.config import RunOptions, use_data_folder
     from bench.grid import load_grid
+    from bench.limits import Asked
 
     use_data_folder(options["data_dir"])
     grid = load_grid(options["grid"]).narrowed(
@@ -117,6 +136,8 @@ def run(**options: Any) -> None:
         tracking=not options["no_mlflow"],
         secure_noise=options["secure_noise"],
         private_counts=options["private_counts"],
+        limits=Asked(options["time_limit"], options["memory_limit"], options["disk_limit"]),
+        ship_code=options["ship_code"],
     )
     from bench.session import run_with_progress
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
 from bench.core.data_folder import DATA_VARIABLE
 from bench.core.errors import DataError
+from bench.limits import Asked
 
 
 @final
@@ -23,6 +24,9 @@ class RunOptions:
     tracking: bool = True
     secure_noise: bool = False
     private_counts: bool = False
+    limits: Asked = field(default_factory=Asked)
+    ship_code: bool = False
+    """True ships this code, and third-party plugins, to the workers of a cluster."""
 
 
 def use_data_folder(explicit: str | None) -> Path | None:

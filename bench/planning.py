@@ -13,8 +13,9 @@ from bench.core import registry
 from bench.core.dataset import Dataset, build_dataset
 from bench.core.environment import Environment
 from bench.core.errors import BenchError, EnvironmentUnavailable, InputError
-from bench.core.result import CellRow, ScoreRow, Status
+from bench.core.result import CellRow, Status
 from bench.grid import Cell, Entry
+from bench.limits import expected_seconds
 from bench.store import RunStore
 
 Datasets = Mapping[Entry, Dataset | BenchError]
@@ -28,15 +29,22 @@ class Job:
 
     cell: Cell
     key: str
-    stored: Outcome | None
-    """What is there already: its release is scored again, not fitted again."""
+    scoring: bool
+    """True where a stored release is scored again, not fitted again."""
     metrics: tuple[str, ...]
+    expected_seconds: float = 0.0
+    """A guess, to start long ones first."""
 
     @property
     def environment(self) -> Environment | None:
         """The method's own environment, where this job needs it: scoring alone does not."""
-        fits = self.stored is None or self.stored.release is None
-        return registry.method_class(self.cell.method.name).environment if fits else None
+        kind = registry.method_class(self.cell.method.name)
+        return None if self.scoring else kind.environment
+
+    @property
+    def charges(self) -> bool:
+        """True where starting it spends a budget for good: it may not be run twice."""
+        return self.cell.secure_noise and self.cell.epsilon is not None and not self.scoring
 
 
 @final
@@ -72,6 +80,7 @@ def plan_cells(
         ]
     )
     charged = store.charged()
+    guess = _Guess(store)
     for cell in cells:
         dataset = datasets[cell.dataset]
         fingerprint = dataset.fingerprint if isinstance(dataset, Dataset) else str(dataset)
@@ -80,7 +89,7 @@ def plan_cells(
         if not isinstance(dataset, Dataset):
             store.finished.pop(key, None)
             continue
-        row, scores = store.finished.get(key, (None, ()))
+        row, _ = store.finished.get(key, (None, ()))
         if row is not None and row.status == Status.SKIPPED.value and not _try_again(cell, row):
             plan.cached += 1
             continue
@@ -89,11 +98,10 @@ def plan_cells(
             if row.status == Status.OK.value and not missing:
                 plan.cached += 1
                 continue
-            job = _scoring(cell, row, scores, dataset, store, missing)
-            if job is not None:
-                plan.jobs.append(job)
+            if row.rows_released is not None:
+                plan.jobs.append(Job(cell, key, True, missing, guess.seconds(cell, dataset, 0.1)))
                 continue
-            if row.rows_released is None and row.status == Status.OK.value:
+            if row.status == Status.OK.value:
                 plan.cached += 1  # a model release is not stored and so cannot be scored again
                 continue
         if cell.secure_noise and cell.epsilon is not None and key in charged:
@@ -103,8 +111,29 @@ def plan_cells(
             )
             store.record(Outcome(failed_row(cell, key, dataset, Status.ERROR, reason)), None)
             continue
-        plan.jobs.append(Job(cell, key, None, tuple(metrics)))
+        plan.jobs.append(Job(cell, key, False, tuple(metrics), guess.seconds(cell, dataset)))
+    # Long ones first: at the end no machine waits for a long one that started last. Sorting is
+    # stable, so that cells of one kind keep the order of the grid.
+    plan.jobs.sort(key=lambda job: -job.expected_seconds)
     return plan
+
+
+@final
+class _Guess:
+    """How long cells of a method took on a dataset in this run directory."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+        for row, _ in store.all():
+            if row.fit_seconds is not None:
+                total, count = self._seen.get((row.label, row.dataset), (0.0, 0))
+                seconds = row.fit_seconds + (row.score_seconds or 0.0)
+                self._seen[row.label, row.dataset] = (total + seconds, count + 1)
+
+    def seconds(self, cell: Cell, dataset: Dataset, share: float = 1.0) -> float:
+        total, count = self._seen.get((cell.method.label, cell.dataset.label), (0.0, 0))
+        resources = registry.method_class(cell.method.name).resources
+        return share * expected_seconds(resources, dataset, total / count if count else None)
 
 
 def _try_again(cell: Cell, row: CellRow) -> bool:
@@ -119,7 +148,8 @@ def plan_stored(store: RunStore, metrics: Sequence[str]) -> tuple[Plan, Datasets
     """All releases of a run directory whose scores by these metrics are missing or outdated."""
     plan = Plan()
     datasets: dict[Entry, Dataset | BenchError] = {}
-    for key, (row, scores) in store.finished.items():
+    for row, _ in store.all():
+        key = row.key
         if row.verdict == "" or row.status == Status.SKIPPED.value:
             continue
         cell = stored_cell(row)
@@ -150,12 +180,11 @@ def plan_stored(store: RunStore, metrics: Sequence[str]) -> tuple[Plan, Datasets
         if not missing:
             plan.cached += 1
             continue
-        job = _scoring(replace(cell, dataset=entry), row, scores, dataset, store, missing)
-        if job is None:
+        if store.release_intact(key):
+            plan.jobs.append(Job(replace(cell, dataset=entry), key, True, missing))
+        else:
             plan.notices.append(f"{name}: not scored, its release is missing or damaged")
             plan.wanted.pop()
-        else:
-            plan.jobs.append(job)
     return plan, datasets
 
 
@@ -188,14 +217,8 @@ def _missing(row: CellRow, metrics: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in metrics if recorded.get(name) != keys.metric_hash(name))
 
 
-def _scoring(
-    cell: Cell,
-    row: CellRow,
-    scores: tuple[ScoreRow, ...],
-    dataset: Dataset,
-    store: RunStore,
-    metrics: tuple[str, ...],
-) -> Job | None:
-    """The job that scores a stored release; None where there is none to read."""
-    release = store.read_release(row.key, dataset.encoder)
-    return None if release is None else Job(cell, row.key, Outcome(row, scores, release), metrics)
+def stored_outcome(job: Job, store: RunStore, dataset: Dataset) -> Outcome | None:
+    """What is there already of a job that scores; None where it cannot be read any more."""
+    row, scores = store.finished[job.key]
+    release = store.read_release(job.key, dataset.encoder)
+    return None if release is None else Outcome(row, scores, release)

@@ -27,6 +27,9 @@ from bench.runner import Observer, RunSummary, run_grid, score_run
 from bench.store import RunStore
 from bench.tracking import Tracker
 
+_SHOWN = 300
+"""Cells that the table at the end lists; more would scroll away."""
+
 
 class ProgressDisplay:
     """A bar with counts on a terminal; one line a cell elsewhere."""
@@ -116,20 +119,26 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
     table = Table(box=None, pad_edge=False)
     for head in heads:
         table.add_column(head, overflow="fold")
-    for row, scores in summary.results:
+    reasons: list[str] = []
+    for row, scores in summary.results() if len(summary.keys) <= _SHOWN else ():
         size, spend, proven = _numbers(row)
         utility = _utility(row.task, scores)
         cells = (row.label, row.dataset, size, spend, proven, row.verdict, utility)
         table.add_row(*(escape(text) for text in (*cells, row.status)))
-    console.print(table)
-    for row, _ in summary.results:
         if row.reason:
-            console.print(_line(row), markup=False, highlight=False)
+            reasons.append(_line(row))
+    if len(summary.keys) <= _SHOWN:
+        console.print(table)
+    else:
+        console.print(f"(too many cells to list: see `bench status {options.out}`)", markup=False)
+    for line in reasons:
+        console.print(line, markup=False, highlight=False)
+    found = summary.counts
     counts = ", ".join(
-        f"{summary.count(status)} {status.value}" for status in Status if summary.count(status)
+        f"{found[status.value]} {status.value}" for status in Status if found[status.value]
     )
     console.print(
-        f"{len(summary.results)} cells: {counts or 'none finished'}; {summary.cached} were done "
+        f"{len(summary.keys)} cells: {counts or 'none finished'}; {summary.cached} were done "
         f"before; {summary.seconds:.0f} s. Results in {options.out}",
         markup=False,
         highlight=False,

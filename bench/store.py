@@ -152,6 +152,13 @@ class RunStore:
             raise StoreError(f"{path}: a line in the middle is damaged; charges may be lost")
         return {line["key"] for line in lines}
 
+    @property
+    def journal(self) -> Journal:
+        """The journal, also of a directory that was let go: then only to be read."""
+        if isinstance(self.finished, Journal):
+            return self.finished
+        return Journal(self.directory / "journal.jsonl")
+
     def compact(self) -> None:
         """Write the two tables from everything finished so far."""
         write_tables(self.directory, self.all())

@@ -78,6 +78,17 @@ class EnvironmentUnavailable(BenchError):
 
 
 @final
+class ClusterLostError(InputError):
+    """Ray cannot be reached, or ended in the middle of a run."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"the Ray cluster was lost ({problem}); run the same command again to go on: what has "
+            "finished is kept"
+        )
+
+
+@final
 class InvalidReleaseError(BenchError):
     """A method returned something that is not a release of this dataset."""
 

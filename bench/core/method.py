@@ -14,6 +14,7 @@ from bench.core.privacy.accountant import Budget
 from bench.core.privacy.counts import Counts
 from bench.core.privacy.kernel import PrivateData
 from bench.core.release import Release
+from bench.core.resources import Resources
 from bench.core.schema import Task
 
 
@@ -54,6 +55,8 @@ class Method(ABC):
     seeded: ClassVar[bool] = True
     """False where a wrapped library ignores seeds: its cells are marked as not reproducible."""
 
+    resources: ClassVar[Resources] = Resources()
+    """CPUs, GPU, memory and time that it needs; what is not declared goes by the dataset's size."""
     unit: ClassVar[str] = ""
     """Whom the guarantee protects, where it is not the dataset's unit: "client" for a method that
     hides a whole centre. Such methods are listed apart."""

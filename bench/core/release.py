@@ -74,6 +74,8 @@ class Release:
 
 def check_release(release: Release, encoder: Encoder) -> None:
     """Refuse what is not a release of this schema, with the reason."""
+    if not isinstance(release, Release):
+        raise InvalidReleaseError(f"the method gave a {type(release).__name__}, not a Release")
     if (release.rows is None) == (release.model is None):
         raise InvalidReleaseError("a release holds either rows or a model, exactly one of them")
     rows = release.rows

@@ -55,8 +55,10 @@ def test_only_what_is_missing_is_scored(store: RunStore) -> None:
     plan, datasets = planning.plan_stored(store, ("dcr", "ks", "tvd"))
     (job,) = plan.jobs
     assert job.metrics == ("dcr", "tvd")
-    again = run_cell(job.cell, job.key, DATASET, job.metrics, job.stored)
-    assert not again.fitted and again.row.fit_seconds == job.stored.row.fit_seconds
+    stored = planning.stored_outcome(job, store, DATASET)
+    assert stored is not None and job.scoring
+    again = run_cell(job.cell, job.key, DATASET, job.metrics, stored)
+    assert not again.fitted and again.row.fit_seconds == stored.row.fit_seconds
     assert {score.metric for score in again.scores} >= {"ks", "tvd", "dcr/gap"}
     assert set(json.loads(again.row.metrics)) == {"ks", "tvd", "dcr"}
     done, _ = planning.plan_stored(store, ("ks",))
@@ -69,7 +71,8 @@ def test_scores_by_an_older_source_are_outdated(store: RunStore) -> None:
     store.finished = {KEY: (replace(row, metrics='{"ks": "another"}'), scores)}
     plan, _ = planning.plan_stored(store, ("ks",))
     assert plan.jobs[0].metrics == ("ks",)
-    again = run_cell(CELL, KEY, DATASET, ("ks",), plan.jobs[0].stored)
+    stored = planning.stored_outcome(plan.jobs[0], store, DATASET)
+    again = run_cell(CELL, KEY, DATASET, ("ks",), stored)
     assert len(again.scores) == len(scores)
 
 
