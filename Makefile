@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 # absolute paths, so that a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
-.PHONY: help env quick full test slow isolated lint format types imports cards docs benchmarks clean
+.PHONY: help env quick full test slow chaos isolated lint format types imports cards docs benchmarks clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -78,6 +78,9 @@ test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options o
 
 slow: $(STAMP) ## the slow tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow $(ARGS)
+
+chaos: $(STAMP) ## a run whose workers, machine and driver are killed at random; some minutes
+	OMP_NUM_THREADS=1 $(BIN)/pytest -s -m chaos $(ARGS)
 
 isolated: $(STAMP) ## the tests of methods with an environment of their own, which is built first
 	$(BIN)/bench env build

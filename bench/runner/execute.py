@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -95,6 +96,8 @@ class _Loop:
         self._running_now = running_now
         self._watchers = Watchers()
         self._tasks = Tasks(datasets, options, say)
+        self._room = _room()
+        self._looked = time.monotonic()
         self._waiting: deque[tuple[Job, int]] = deque()
         self._held: dict[Environment, list[Job]] = {}
         self._running: dict[Any, Started] = {}
@@ -119,7 +122,7 @@ class _Loop:
             pending = [*self._running, *self._tasks.preparing]
             try:
                 done, _ = ray.wait(pending, timeout=_WAIT_SECONDS) if pending else ([], [])
-                self._watchers.refresh()
+                self._look_around()
             except ray.exceptions.RaySystemError as problem:
                 raise ClusterLostError(first_line(problem)) from None
             for reference in done:
@@ -128,12 +131,15 @@ class _Loop:
                 else:
                     yield from self._settle(reference)
 
-    def _fill(self) -> Iterator[tuple[Job, Outcome]]:
-        """Keep twice as many cells in flight as there are CPUs: no worker waits for the driver."""
-        import ray
+    def _look_around(self) -> None:
+        """Machines come and go."""
+        if time.monotonic() - self._looked >= _WAIT_SECONDS:
+            self._watchers.refresh()
+            self._room = _room()
+            self._looked = time.monotonic()
 
-        room = max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
-        while self._waiting and len(self._running) < room:
+    def _fill(self) -> Iterator[tuple[Job, Outcome]]:
+        while self._waiting and len(self._running) < self._room:
             job, attempt = self._waiting.popleft()
             if lost := self._tasks.lost_environment(job):
                 yield job, self._without(job, Status.SKIPPED, lost)
@@ -208,6 +214,13 @@ class _Loop:
             for reference in self._running:
                 ray.cancel(reference, force=True)
             self._watchers.close()
+
+
+def _room() -> int:
+    """Twice as many cells in flight as there are CPUs: no worker waits for the driver."""
+    import ray
+
+    return max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
 
 
 def _short(problem: BaseException) -> str:

@@ -1,0 +1,173 @@
+"""What the engine adds to a cell, beside a bare Ray task in the same run.
+
+1. Overhead: 2,000 cells that release two rows of zeros and are scored by one cheap metric, with
+   storing and MLflow. What a cell costs beyond its own fit and score, against a bare Ray task that
+   does nothing. Goal: under 25 ms.
+2. Memory of the driver with 2,000 and with 20,000 cells (without MLflow). Goal: flat.
+3. Parallel efficiency: cells of 5 s on one CPU and on two. Goal: 0.9 or more.
+
+    python benchmarks/engine.py            # 1 and 3, some minutes
+    python benchmarks/engine.py --memory   # 2, half an hour
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+GOAL_MS = 25.0
+GOAL_EFFICIENCY = 0.9
+
+PLUGINS = """
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bench.core.method import Method
+from bench.core.release import Release, Rows
+
+
+@dataclass(frozen=True)
+class Zeros(Method):
+    name: ClassVar[str] = "zeros"
+    title: ClassVar[str] = "Zeros, after a while"
+    uses_budget: ClassVar[bool] = False
+    seconds: float = 0.0
+
+    def synthesize(self, private, spec, rng):
+        end = time.process_time() + self.seconds
+        while time.process_time() < end:
+            pass
+        return Release(Rows(np.zeros((2, private.width), dtype=np.float32), np.array([0, 1])))
+"""
+
+DRIVER = """
+import json, resource, sys, time
+from pathlib import Path
+from bench.cell import Outcome
+from bench.config import RunOptions
+from bench.grid import load_grid
+from bench.runner import run_grid
+from bench.tracking import Tracker
+
+grid, out, cpus, tracking = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "yes"
+trackers = []
+
+class Clock:
+    first = last = 0.0
+    def planned(self, total, cached, notices): pass
+    def finished(self, outcome, store):
+        self.last = time.perf_counter()
+        self.first = self.first or self.last
+
+clock = Clock()
+
+def observers(store):
+    if tracking:
+        trackers.append(Tracker(store, None, print))
+    return [*trackers, clock]
+
+summary = run_grid(load_grid(grid), RunOptions(out, cpus=cpus), observers)
+for tracker in trackers:
+    tracker.close(summary.failed)
+end = time.perf_counter()
+own = [row.fit_seconds + row.score_seconds for row, _ in summary.results()]
+print(json.dumps({
+    "cells": len(own), "failed": summary.failed, "own": sum(own),
+    "seconds": clock.last - clock.first,
+    "with_tracking": end - clock.first,
+    "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+}))
+"""
+
+BARE = """
+import sys, time, logging, os
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+import ray
+ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR)
+task = ray.remote(num_cpus=1, max_retries=0)(lambda: None)
+ray.get([task.remote() for _ in range(20)])
+start = time.perf_counter()
+waiting, left = [], int(sys.argv[1])
+while left or waiting:
+    while left and len(waiting) < 4:
+        waiting.append(task.remote()); left -= 1
+    done, waiting = ray.wait(waiting)
+    ray.get(done)
+print((time.perf_counter() - start) / int(sys.argv[1]))
+"""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    information = folder / "zeros-1.0.dist-info"
+    information.mkdir(parents=True)
+    (folder / "zeros_plugin.py").write_text(PLUGINS)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: zeros\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[bench.methods]\nzeros = zeros_plugin:Zeros\n")
+    quiet = {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**os.environ, **quiet}
+
+
+def run(
+    folder: Path, cells: int, seconds: float, cpus: int, tracking: bool, known: dict[str, str]
+) -> dict[str, float]:
+    name = f"{cells}-{seconds:g}-{cpus}"
+    grid = folder / f"{name}.toml"
+    grid.write_text(
+        f'datasets = ["gbsg2"]\nipc = [1]\nseeds = {list(range(cells))}\nmetrics = ["ks"]\n'
+        f'methods = [{{name = "zeros", parameters = {{seconds = {seconds}}}}}]\n'
+    )
+    arguments = [str(grid), str(folder / name), str(cpus), "yes" if tracking else "no"]
+    said = subprocess.run(
+        [sys.executable, "-c", DRIVER, *arguments], env=known, check=True, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    result: dict[str, float] = json.loads(said.stdout.splitlines()[-1])
+    assert not result["failed"]
+    return result
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        known = environment(folder / "packages")
+        if "--memory" in sys.argv:
+            few, many = (run(folder, n, 0.0, 2, False, known)["peak_mb"] for n in (2_000, 20_000))
+            print(f"driver's peak memory: {few:.0f} MB for 2,000 cells, {many:.0f} MB for 20,000")
+            print(f"  {(many - few) / 18_000 * 1024:.1f} KB more a cell")
+            return
+        start = time.perf_counter()
+        bare = subprocess.run(
+            [sys.executable, "-c", BARE, "2000"], env=known, check=True, text=True,
+            capture_output=True,
+        )  # fmt: skip
+        task = 1000 * float(bare.stdout.splitlines()[-1])
+        found = run(folder, 2_000, 0.0, 2, True, known)
+        own = found["own"] / 2 / found["cells"] * 1000
+        stored = found["seconds"] / found["cells"] * 1000
+        tracked = found["with_tracking"] / found["cells"] * 1000
+        print(f"a bare Ray task: {task:.2f} ms")
+        print(f"a cell: {tracked:.1f} ms with MLflow, {stored:.1f} ms until stored")
+        print(f"  of which its own fit and score on two CPUs: {own:.1f} ms")
+        over = tracked - own
+        verdict = "met" if over < GOAL_MS else "NOT met"
+        print(
+            f"overhead: {over:.1f} ms, {over / task:.0f} bare tasks; goal {GOAL_MS:g} ms: {verdict}"
+        )
+        one, two = (run(folder, 8, 5.0, cpus, False, known) for cpus in (1, 2))
+        # From the end of the first cell to that of the last: starts of workers are left out.
+        efficiency = (one["seconds"] / 7) / (two["seconds"] / 6) / 2
+        verdict = "met" if efficiency >= GOAL_EFFICIENCY else "NOT met"
+        print(f"parallel efficiency of 5 s cells on two CPUs: {efficiency:.2f}: {verdict}")
+        print(f"({time.perf_counter() - start:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()
