@@ -11,6 +11,7 @@ import click
 from bench import __version__
 from bench.data_commands import data
 from bench.env_commands import env
+from bench.run_commands import COMMANDS
 
 if TYPE_CHECKING:
     from bench.runner import RunSummary
@@ -257,6 +258,8 @@ def ui(directory: str, port: int) -> None:
 
 main.add_command(data)
 main.add_command(env)
+for command in COMMANDS:
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ def fit_cell(cell: Cell, key: str, dataset: Dataset) -> Fitted:
         return Fitted(Status.OUT_OF_MEMORY, reason=repr(problem), log=traceback.format_exc())
     except SystemExit as problem:
         # Ray would take it for the end of the worker.
-        reason = f"the method called sys.exit({problem.code})"
-        return Fitted(Status.ERROR, reason=reason, log=traceback.format_exc())
+        ended = f"the method called sys.exit({problem.code})"
+        return Fitted(Status.ERROR, reason=ended, log=traceback.format_exc())
     except Exception as problem:
         return Fitted(Status.ERROR, reason=in_words(problem), log=traceback.format_exc())
     seconds = time.perf_counter() - started

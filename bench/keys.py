@@ -30,6 +30,8 @@ _LIBRARIES = (
     "dp-release-bench",
     "dp-accounting",
     "lifelines",
+    "networkx",
+    "numba",
     "numpy",
     "opacus",
     "pandas",
@@ -41,12 +43,24 @@ _LIBRARIES = (
     "xgboost-cpu",
 )
 
+_ALWAYS = "numpy"
+"""Every method's random numbers come from it."""
+
+_OWN = ("dp-release-bench", "ray")
+"""No libraries that compute: what a method takes from ours is in its source and KERNEL_FORM."""
+
+_IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
+"""Distributions whose import name does not follow from theirs."""
+
 
 def cell_key(cell: Cell, fingerprint: str) -> str:
-    """Key of a cell: its parameters, the dataset's content, the method's source and environment.
+    """Key of a cell: parameters, the dataset's content, the method's source and what that runs on.
 
-    Libraries are recorded with the result but not part of the key: a patch release must not
-    silently throw a week of results away. What a method pins in an environment of its own is.
+    Results are keyed by the versions of relevant libraries: those that the method's own files
+    import. Another torch draws other numbers and rounds otherwise, so its results do not stand
+    beside the old ones under one key. A release of a library that the method does not import (or
+    of one that only metrics use) leaves its cells alone: not every upgrade may throw a week of
+    results away. `bench run` says which library made it run a cell again.
     """
     identity: dict[str, Any] = {
         **asdict(cell),
@@ -54,6 +68,7 @@ def cell_key(cell: Cell, fingerprint: str) -> str:
         "dataset": [cell.dataset.name, cell.dataset.parameters],
         "fingerprint": fingerprint,
         "source": method_source_hash(cell.method.name),
+        "libraries": method_libraries(cell.method.name),
         "kernel": KERNEL_FORM,
     }
     environment = registry.method_class(cell.method.name).environment
@@ -73,6 +88,51 @@ def method_source_hash(name: str) -> str:
     """Hash of a method's file and of the underscored files that it shares with others."""
     path = Path(inspect.getfile(registry.method_class(name)))
     return _hash_files(sorted(_with_shared(path)))
+
+
+def method_libraries(name: str) -> dict[str, str]:
+    """Versions of the libraries that a method's files import themselves, and of numpy.
+
+    The files are those of `method_source_hash`. What an environment of the method's own brings is
+    left out: it is pinned there, and its digest is in the key.
+    """
+    kind = registry.method_class(name)
+    imported = _imported(Path(inspect.getfile(kind)))
+    pinned = set()
+    if kind.environment is not None:
+        pinned = {_distribution(text) for text in kind.environment.requirements}
+    installed: dict[str, str] = json.loads(versions())
+    return {
+        library: installed[library]
+        for library in _LIBRARIES
+        if library in installed
+        and library not in _OWN
+        and library not in pinned
+        and (library == _ALWAYS or _import_name(library) in imported)
+    }
+
+
+def _distribution(requirement: str) -> str:
+    """The name in a requirement such as `scikit-learn>=1.7,<1.8`, as package indexes spell it."""
+    name = re.match(r"[A-Za-z0-9._-]*", requirement.strip())
+    return re.sub(r"[-_.]+", "-", name.group() if name else "").lower()
+
+
+def _import_name(library: str) -> str:
+    return _IMPORTED_AS.get(library, library.replace("-", "_"))
+
+
+@functools.cache
+def _imported(path: Path) -> frozenset[str]:
+    """Top-level names of all modules that a plugin's files import, inside functions as well."""
+    found: set[str] = set()
+    for file in _with_shared(path):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return frozenset(found)
 
 
 def _with_shared(path: Path) -> set[Path]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 from bench import keys
+from bench.cache_reasons import explain
 from bench.cell import Outcome, failed_row
 from bench.core import registry
 from bench.core.dataset import Dataset, build_dataset
@@ -57,6 +58,8 @@ class Plan:
     """All cells of the run, done or not, with their keys."""
     cached: int = 0
     notices: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    """Why cells that could have been stored are not, in words."""
 
 
 def load_dataset(entry: Entry, split: str, split_seed: int) -> Dataset | BenchError:
@@ -115,6 +118,7 @@ def plan_cells(
     # Long ones first: at the end no machine waits for a long one that started last. Sorting is
     # stable, so that cells of one kind keep the order of the grid.
     plan.jobs.sort(key=lambda job: -job.expected_seconds)
+    plan.reasons += explain(((job.cell, job.key) for job in plan.jobs), store, metrics)
     return plan
 
 

@@ -41,7 +41,7 @@ from bench.core.release import Claim, Release, Rows
 from bench.core.result import CellRow, ScoreRow, arrow_schema, to_table
 from bench.journal import Finished, Journal, cut_torn_line, json_lines, plain, unplain
 
-_FORM = 1
+FORM = 1
 
 _CHUNK = 500
 """Cells that are held in memory at once while the tables are written."""
@@ -102,8 +102,8 @@ class RunStore:
             ) from None
         if manifest.exists():
             form = _read_json(manifest).get("form")
-            if form != _FORM:
-                raise StoreError(f"{manifest}: form {form!r}, this version reads form {_FORM}")
+            if form != FORM:
+                raise StoreError(f"{manifest}: form {form!r}, this version reads form {FORM}")
         else:
             self.write_manifest({})
         self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
@@ -121,7 +121,7 @@ class RunStore:
         """Say what this run is; earlier facts stay where they are not given anew."""
         path = self.directory / "run.json"
         known = _read_json(path) if path.exists() else {}
-        write_atomically(path, json.dumps({**known, **facts, "form": _FORM}, indent=1).encode())
+        write_atomically(path, json.dumps({**known, **facts, "form": FORM}, indent=1).encode())
 
     def record(self, outcome: Outcome, encoder: Encoder | None) -> None:
         """Keep the outcome of a cell."""

@@ -121,6 +121,8 @@ def _carried_out(
     watchers = list(observers(store))
     for watcher in watchers:
         watcher.planned(len(plan.wanted), plan.cached, plan.notices)
+    for reason in plan.reasons:
+        say(f"to do: {reason}")
     progress = Progress(store.directory, len(plan.wanted), plan.cached)
     stop = Stop(say)
     interrupted = False
