@@ -21,12 +21,13 @@ _EVERY_SECONDS = 2.0
 class Progress:
     """Keeps `progress.json` in the run directory up to date."""
 
-    def __init__(self, directory: Path, total: int, cached: int) -> None:
+    def __init__(self, directory: Path, total: int, cached: int, seconds: float = 0.0) -> None:
+        """`seconds`: how long ago the run began; planning records cells as well."""
         self._path = directory / "progress.json"
         self._facts: dict[str, Any] = {
             "total": total,
             "cached": cached,
-            "started_at": _now(),
+            "started_at": _now(seconds),
             "pid": os.getpid(),
             "host": platform.node(),
             "ended": None,
@@ -56,5 +57,6 @@ class Progress:
         self._written = time.monotonic()
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+def _now(ago: float = 0.0) -> str:
+    now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ago)
+    return now.isoformat(timespec="seconds")

@@ -10,21 +10,20 @@ that is the point of the baseline.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import numpy as np
 
-from bench.core.federation import Traffic
-from bench.core.method import Method, Spec
+from bench.core.method import Spec
 from bench.core.privacy import PrivateData
-from bench.core.release import Claim, Release
-from bench.methods._federated import Setting, allotted, by_ratio, calibrated, distil_everywhere
+from bench.core.release import Release
+from bench.methods._at_centres import DistilsAtCentres
 from bench.methods._random_rows import RandomRowsDistiller
 
 
 @final
 @dataclass(frozen=True)
-class RandomSubsamplingDp(Method):
+class RandomSubsamplingDp(DistilsAtCentres):
     """Random rows of each centre with noise that hides any row."""
 
     name: ClassVar[str] = "random-subsampling-dp"
@@ -33,32 +32,10 @@ class RandomSubsamplingDp(Method):
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation, section 5.1 (baseline)"
     )
 
-    by: Literal["clients", "site"] = "clients"
-    clients: int = 10
-    alpha: float = 0.5
-    split_seed: int = 0
-    ratio: float | None = None
-    """Share of each centre's rows to make (5% in the paper); None takes the IPC of the grid."""
     noisy_labels: bool = False
     """True perturbs the label as well, and makes no promise about the size of a class."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
-        setting = Setting(self.by, self.clients, self.alpha, self.split_seed)
-        centres = setting.centres.parts(private)
+        claim = "Gaussian noise on each chosen row, calibrated to the target"
         distiller = RandomRowsDistiller(self.noisy_labels)
-        sizes = (
-            allotted(centres, spec.rows_per_class(private.counts))
-            if self.ratio is None
-            else by_ratio(centres, self.ratio)
-        )
-        noises = calibrated(distiller, centres)
-        private.reserve_all(
-            plan
-            for name, centre in centres.items()
-            for plan in distiller.plans(centre, noises[name])
-        )
-        traffic = Traffic()
-        rows = distil_everywhere(distiller, centres, noises, sizes, traffic, rng)
-        claim = Claim.of(spec.budget, "Gaussian noise on each chosen row, calibrated to the target")
-        notes = {"noise_multiplier": max(noises.values())}
-        return Release(rows, claim=claim, notes=notes, federation=setting.federation(traffic))
+        return self.released(distiller, private, spec, rng, claim)

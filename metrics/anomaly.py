@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -12,18 +13,26 @@ import pandas as pd
 
 from bench.core.encode import Floats
 from bench.core.errors import NotComputable
+from bench.core.federation import Detector
 from bench.core.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 from bench.core.release import ReleasedModel
 from bench.core.schema import Task
 from bench.metrics import _bootstrap
 from bench.metrics._bootstrap import Array
 from bench.metrics._intervals import clopper_pearson
+from bench.metrics._isolation import fit_forest
 
 EXPLAINED = 0.8
 """Share of the variance of normal rows that the bottleneck of the autoencoder keeps."""
 
+Flags = npt.NDArray[np.bool_]
+
 DEVIATIONS = (2.0, 3.0)
 """The paper's k, "typically 2 or 3": the first decides the scores, the details have both."""
+
+
+NO_THRESHOLD = "no normal validation rows: no threshold"
+NONE_FLAGGED = "no test row lies above the threshold"
 
 
 @final
@@ -67,15 +76,25 @@ def fit_autoencoder(features: Floats, weights: Array) -> LinearAutoencoder:
 
 @final
 @dataclass(frozen=True)
-class _Judged:
-    """Scores of test rows, and thresholds from validation rows."""
+class Threshold:
+    """Rows above it are flagged."""
+
+    value: float
+    deviations: float = math.nan
+    """k of mean + k standard deviations; NaN for the threshold that a detector came with."""
+
+
+@final
+@dataclass(frozen=True)
+class Judged:
+    """Scores of test rows, and thresholds: the first one decides."""
 
     scores: Array
-    thresholds: tuple[float, ...]
+    thresholds: tuple[Threshold, ...]
 
-    def flagged(self, place: int) -> npt.NDArray[np.bool_]:
+    def flagged(self, place: int = 0) -> Flags:
         """Rows above the threshold."""
-        above: npt.NDArray[np.bool_] = self.scores > self.thresholds[place]
+        above: Flags = self.scores > self.thresholds[place].value
         return above
 
 
@@ -94,7 +113,10 @@ class AnomalyDetection(Metric):
         "It injects simulated anomalies into a closed dataset; here a class that the detector "
         "never saw stands for them. Threshold: mean + "
         f"{DEVIATIONS[0]:g} standard deviations of the errors of the normal real validation rows "
-        "(the paper takes all rows, few of them anomalies)."
+        "(the paper takes all rows, few of them anomalies); a released detector is judged by the "
+        "threshold that it came with. The details hold the same numbers for the linear "
+        "autoencoder and for an isolation forest on the real training rows of the more frequent "
+        "class, pooled over all sites."
     )
     outputs: ClassVar[tuple[Output, ...]] = (
         Output(
@@ -126,8 +148,15 @@ class AnomalyDetection(Metric):
         anomalous = labels != normal
         if not anomalous.any() or anomalous.all():
             raise NotComputable("the test rows hold one class only: nothing to tell apart")
-        released = _judged(evaluation, _detector(evaluation, normal), normal)
-        real = evaluation.reference("anomaly", lambda rng: _real(evaluation, normal))
+        features = dataset.test.rows.values[:, : dataset.encoder.feature_width]
+        detectors = {"released": released_detector(evaluation, normal)} | references(
+            evaluation, normal
+        )
+        found = {
+            name: judged(evaluation, detector, normal, features)
+            for name, detector in detectors.items()
+        }
+        released = found["released"]
         auc = _bootstrap.bootstrap(
             _bootstrap.auroc(anomalous, released.scores),
             labels,
@@ -137,30 +166,27 @@ class AnomalyDetection(Metric):
         return Scores(
             scores,
             {
-                "anomaly": _table({"released": released, "real": real}, anomalous),
+                "anomaly": table(found, anomalous),
                 "anomaly-scores": pd.DataFrame(
                     {"anomaly": anomalous.astype(np.int64), "score": released.scores}
                 ),
             },
         )
 
-    def _at_threshold(
-        self, judged: _Judged, anomalous: npt.NDArray[np.bool_]
-    ) -> tuple[Score, Score]:
-        if not judged.thresholds:
-            reason = "no normal validation rows: no threshold"
+    def _at_threshold(self, found: Judged, anomalous: Flags) -> tuple[Score, Score]:
+        if not found.thresholds:
             return (
-                self.absent("anomaly/precision", reason),
-                self.absent("anomaly/recall", reason),
+                self.absent("anomaly/precision", NO_THRESHOLD),
+                self.absent("anomaly/recall", NO_THRESHOLD),
             )
-        flagged = judged.flagged(0)
+        flagged = found.flagged()
         caught, all_flagged = int((flagged & anomalous).sum()), int(flagged.sum())
         precision = (
             self.score(
                 "anomaly/precision", caught / all_flagged, *clopper_pearson(caught, all_flagged)
             )
             if all_flagged
-            else self.absent("anomaly/precision", "no test row lies above the threshold")
+            else self.absent("anomaly/precision", NONE_FLAGGED)
         )
         every = int(anomalous.sum())
         recall = self.score("anomaly/recall", caught / every, *clopper_pearson(caught, every))
@@ -172,7 +198,8 @@ def normal_class(by_class: tuple[int, ...]) -> int:
     return int(np.argmax(by_class))
 
 
-def _detector(evaluation: Evaluation, normal: int) -> ReleasedModel:
+def released_detector(evaluation: Evaluation, normal: int) -> ReleasedModel:
+    """The released model, or the linear autoencoder of the released rows of the normal class."""
     if evaluation.release.model is not None:
         return evaluation.release.model
     rows = evaluation.rows
@@ -182,22 +209,36 @@ def _detector(evaluation: Evaluation, normal: int) -> ReleasedModel:
     return fit_autoencoder(rows.values[kept, :width], weights[kept])
 
 
-def _real(evaluation: Evaluation, normal: int) -> _Judged:
-    """The detector trained on the real training rows of the normal class."""
+def references(evaluation: Evaluation, normal: int) -> dict[str, ReleasedModel]:
+    """Detectors trained on the real training rows of the normal class, of all sites together."""
     train = evaluation.dataset.train.rows
     features = train.values[train.labels == normal, : evaluation.dataset.encoder.feature_width]
-    return _judged(evaluation, fit_autoencoder(features, np.ones(len(features))), normal)
+    return {
+        "real": evaluation.reference(
+            "anomaly/autoencoder", lambda rng: fit_autoencoder(features, np.ones(len(features)))
+        ),
+        "isolation forest": evaluation.reference(
+            "anomaly/isolation forest", lambda rng: fit_forest(features, rng)
+        ),
+    }
 
 
-def _judged(evaluation: Evaluation, detector: ReleasedModel, normal: int) -> _Judged:
-    dataset, width = evaluation.dataset, evaluation.dataset.encoder.feature_width
+def judged(
+    evaluation: Evaluation, detector: ReleasedModel, normal: int, features: Floats
+) -> Judged:
+    """Scores of those rows; the detector's own threshold, or those of the validation rows."""
+    dataset = evaluation.dataset
     validation = dataset.validation.rows
-    usual = validation.values[validation.labels == normal, :width]
-    thresholds: tuple[float, ...] = ()
+    usual = validation.values[validation.labels == normal, : dataset.encoder.feature_width]
+    thresholds: list[Threshold] = []
+    if isinstance(detector, Detector):
+        if not math.isfinite(detector.threshold):
+            raise NotComputable(f"the released detector has the threshold {detector.threshold}")
+        thresholds.append(Threshold(float(detector.threshold)))
     if len(usual):
         errors = _anomaly_scores(detector, usual)
-        thresholds = tuple(float(errors.mean() + k * errors.std()) for k in DEVIATIONS)
-    return _Judged(_anomaly_scores(detector, dataset.test.rows.values[:, :width]), thresholds)
+        thresholds += [Threshold(float(errors.mean() + k * errors.std()), k) for k in DEVIATIONS]
+    return Judged(_anomaly_scores(detector, features), tuple(thresholds))
 
 
 def _anomaly_scores(detector: ReleasedModel, features: Floats) -> Array:
@@ -212,10 +253,10 @@ def _anomaly_scores(detector: ReleasedModel, features: Floats) -> Array:
     return scores
 
 
-def _table(judged: dict[str, _Judged], anomalous: npt.NDArray[np.bool_]) -> pd.DataFrame:
-    """Both detectors at both thresholds."""
+def table(found: Mapping[str, Judged], anomalous: Flags) -> pd.DataFrame:
+    """Every detector at every threshold."""
     rows = []
-    for name, one in judged.items():
+    for name, one in found.items():
         auc = float(_bootstrap.auroc(anomalous, one.scores)(np.ones((len(anomalous), 1)))[0])
         for place, threshold in enumerate(one.thresholds):
             flagged = one.flagged(place)
@@ -223,6 +264,7 @@ def _table(judged: dict[str, _Judged], anomalous: npt.NDArray[np.bool_]) -> pd.D
             precision = caught / int(flagged.sum()) if flagged.any() else math.nan
             recall = caught / int(anomalous.sum())
             counts = (int(flagged.sum()), caught)
-            rows.append((name, DEVIATIONS[place], threshold, auc, *counts, precision, recall))
+            at = (threshold.deviations, threshold.value)
+            rows.append((name, *at, auc, *counts, precision, recall))
     names = ["trained", "deviations", "threshold", "auc", "flagged", "caught"]
     return pd.DataFrame(rows, columns=[*names, "precision", "recall"])

@@ -123,7 +123,8 @@ def _carried_out(
         watcher.planned(len(plan.wanted), plan.cached, plan.notices)
     for reason in plan.reasons:
         say(f"to do: {reason}")
-    progress = Progress(store.directory, len(plan.wanted), plan.cached)
+    ago = time.perf_counter() - started
+    progress = Progress(store.directory, len(plan.wanted), plan.cached, ago)
     stop = Stop(say)
     interrupted = False
 

@@ -69,7 +69,7 @@ def test_noise_has_the_scale_of_the_ledger() -> None:
         private, Spec(DATA.task, 10, Budget(1.0, 1e-5)), np.random.default_rng(0)
     )
     # Gaussian mechanism at epsilon 1, delta 1e-5: 3.7303 (Balle and Wang 2018, analytic).
-    assert release.notes["noise_multiplier"] == pytest.approx(3.7303, rel=1e-3)
+    assert release.notes["largest_noise_multiplier"] == pytest.approx(3.7303, rel=1e-3)
     assert 0.99 <= ledger.proof().epsilon <= 1.0
     assert release.federation is not None
     assert sum(one.messages for one in release.federation.transfers) <= 3

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy.stats import binomtest
 from sklearn.decomposition import PCA
+from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 
 from bench.core.dataset import Dataset, build_dataset
 from bench.core.errors import NotComputable
+from bench.core.federation import Detector
 from bench.core.release import Release, Rows
 from bench.metrics import anomaly
 from bench.metrics.anomaly import AnomalyDetection, fit_autoencoder
@@ -77,7 +81,54 @@ def test_scores_of_a_released_detector_are_taken_as_they_are(table):
         ["released", 3.0],
         ["real", 2.0],
         ["real", 3.0],
+        ["isolation forest", 2.0],
+        ["isolation forest", 3.0],
     ]
+
+
+@final
+@dataclass(frozen=True)
+class Marker(Detector):
+    """The toy's marker as the score, with a threshold of its own."""
+
+    limit: float
+
+    @property
+    def threshold(self) -> float:
+        return self.limit
+
+    def predict(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        return np.asarray(values[:, 1], dtype=np.float64)
+
+
+def test_a_detector_is_judged_by_its_own_threshold(table):
+    scores = AnomalyDetection().compute(evaluate(table, Release(model=Marker(0.15))))
+    marker, label = (table.test.rows.values[:, 1], table.test.rows.labels)
+    flagged = marker > 0.15
+    caught = int((flagged & (label == 1)).sum())
+    assert named(scores, "anomaly/precision").value == caught / flagged.sum()
+    assert named(scores, "anomaly/recall").value == caught / label.sum()
+    details = scores.details["anomaly"]
+    assert details["trained"].tolist()[:3] == ["released"] * 3
+    assert details["threshold"][0] == 0.15 and np.isnan(details["deviations"][0])
+    with pytest.raises(NotComputable, match="threshold nan"):
+        AnomalyDetection().compute(evaluate(table, Release(model=Marker(np.nan))))
+
+
+def test_the_forest_on_real_rows_knows_the_normal_class_only(far):
+    details = AnomalyDetection().compute(evaluate(far, far.train)).details["anomaly"]
+    areas = details.groupby("trained")["auc"].first()
+    assert areas["isolation forest"] > 0.9
+    rows = far.train.rows
+    normal = far.train.rows.values[rows.labels == 0].astype(np.float64)
+    # On both classes it would not tell the second one apart so well.
+    both = IsolationForest(random_state=0).fit(rows.values.astype(np.float64))
+    alone = IsolationForest(random_state=0).fit(normal)
+    test = far.test.rows.values.astype(np.float64)
+    mixed, apart = (
+        roc_auc_score(far.test.rows.labels, -forest.score_samples(test)) for forest in (both, alone)
+    )
+    assert mixed < apart == pytest.approx(areas["isolation forest"], abs=0.03)
 
 
 def test_a_class_far_away_is_caught_and_one_alike_is_not(far):
