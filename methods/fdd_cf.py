@@ -22,8 +22,8 @@ import numpy as np
 from bench.core.method import Spec
 from bench.core.privacy import PrivateData
 from bench.core.release import Release
-from bench.methods._characteristic import CfDistiller, SingleLookSettings
 from bench.methods._at_centres import DistilsAtCentres
+from bench.methods._characteristic import CfDistiller, SingleLookSettings
 
 
 @final

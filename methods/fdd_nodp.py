@@ -16,8 +16,8 @@ import numpy as np
 from bench.core.method import Spec
 from bench.core.privacy import PrivateData
 from bench.core.release import Release
-from bench.methods._characteristic import RawDescentSettings, RawDistiller
 from bench.methods._at_centres import DistilsAtCentres
+from bench.methods._characteristic import RawDescentSettings, RawDistiller
 
 
 @final
