@@ -208,7 +208,7 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
         part = frame[chosen].reset_index(drop=True)
         where = positions[chosen]
         if split == "test" and official is not None:
-            part, where = official.reset_index(drop=True), np.zeros(len(official))
+            part, where = official.reset_index(drop=True), generator.random(len(official))
         rows, outside = encoder.encode(part, where)
         splits[split] = Split(part, rows)
         for name, count in outside.items():
