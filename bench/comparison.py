@@ -44,6 +44,8 @@ class Comparison:
     """Corrected for all comparisons made together."""
     first_verdict: str
     second_verdict: str
+    p_seeds: float | None = None
+    """Paired t-test over seeds, not corrected; None for fewer than two."""
 
 
 @final
@@ -100,7 +102,7 @@ def to_json(found: Sequence[Comparison], notices: Sequence[str]) -> str:
 def to_text(found: Sequence[Comparison]) -> str:
     """An aligned table; a star marks what the correction leaves significant."""
     heads = ["dataset", "rows", "eps", "metric", "first", "second", "first - second"]
-    heads += ["95% interval", "p", "p (Holm)", "seeds", "verdicts"]
+    heads += ["95% interval", "p", "p (Holm)", "seeds", "p (t, seeds)", "verdicts"]
     lines = [heads]
     for one in found:
         verdicts = {one.first_verdict, one.second_verdict}
@@ -118,6 +120,7 @@ def to_text(found: Sequence[Comparison]) -> str:
                 f"{one.p:.3g}",
                 f"{one.p_holm:.3g}{star}",
                 str(one.seeds),
+                "-" if one.p_seeds is None else f"{one.p_seeds:.3g}",
                 one.first_verdict
                 if len(verdicts) == 1
                 else f"{one.first_verdict} / {one.second_verdict}",
@@ -198,6 +201,7 @@ def _compared(
         p_holm=estimate.p_value,
         first_verdict=first.verdict,
         second_verdict=second.verdict,
+        p_seeds=paired.t_test(*(paired.by_seed(metric, frames) for frames in tables)),
     )
 
 

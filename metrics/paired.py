@@ -13,6 +13,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy import stats
 
 from bench.core.errors import NotComputable
 from bench.metrics import _statistics
@@ -82,6 +83,25 @@ def compare(
         for frames in (first, second)
     )
     return paired(one, other, strata, rng, resamples)
+
+
+def by_seed(metric: str, frames: Sequence[pd.DataFrame]) -> Array:
+    """The metric of each repetition, on the test rows as they are."""
+    judged = JUDGED[metric]
+    whole = np.ones((len(frames[0]), 1))
+    return np.array([float(judged.statistic(frame)(whole)[0]) for frame in frames])
+
+
+def t_test(first: npt.ArrayLike, second: npt.ArrayLike) -> float | None:
+    """Paired t-test over repetitions, two-sided, as the federated distillation paper reports it.
+
+    It asks whether other seeds would tell the same, on these test rows; the resamples of `compare`
+    ask whether other test rows would. None for fewer than two seeds or no variation.
+    """
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    if len(differences) < 2 or not np.ptp(differences) > 0:
+        return None
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
 def holm(p_values: npt.ArrayLike) -> Array:

@@ -55,6 +55,8 @@ def test_every_pair_of_each_group_by_the_headline_of_its_task(run: Path) -> None
     assert best.difference > 0 and best.low <= best.difference <= best.high
     assert best.first_verdict == "non-private" and best.second_verdict == "sound"
     assert all(one.p <= one.p_holm <= 1 for one in found)
+    assert all(one.p_seeds is None or 0 < one.p_seeds <= 1 for one in found)
+    assert best.p_seeds is not None
 
 
 def test_the_difference_is_that_of_the_scores(run: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from scipy.stats import false_discovery_control
 
 from bench.core.errors import NotComputable
-from bench.metrics.paired import compare, holm
+from bench.metrics.paired import compare, holm, t_test
 
 RNG = np.random.default_rng(1)
 LABELS = RNG.integers(0, 2, 400)
@@ -81,3 +82,12 @@ def test_holm_by_hand_and_above_benjamini_hochberg() -> None:
     assert holm([]).tolist() == []
     values = RNG.random(30)
     assert (holm(values) >= false_discovery_control(values) - 1e-12).all()
+
+
+def test_the_t_test_over_seeds_is_scipys_paired_one() -> None:
+    first, second = [0.81, 0.84, 0.80, 0.86], [0.79, 0.83, 0.77, 0.80]
+    assert t_test(first, second) == pytest.approx(stats.ttest_rel(first, second).pvalue)
+    # By hand: differences 1, 3, 2 have mean 2 and sd 1, t = 2 sqrt(3) with 2 degrees of freedom.
+    assert t_test([1, 3, 2], [0, 0, 0]) == pytest.approx(0.0742, abs=1e-4)
+    assert t_test([0.8], [0.7]) is None
+    assert t_test([0.8, 0.8], [0.7, 0.7]) is None
