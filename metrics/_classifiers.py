@@ -220,7 +220,7 @@ def _seed(rng: np.random.Generator) -> int:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Sums of several threads are added in another order: the last digits would differ."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
         yield

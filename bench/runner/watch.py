@@ -1,8 +1,9 @@
 """One watcher a machine: kills the worker of a cell that takes too long or too much.
 
 A process of its own, so that a cell that hangs inside a library, or holds the interpreter's lock,
-is stopped as well. It also keeps what each cell printed: when a worker is gone, that tells a
-crash of the method from a machine that was lost.
+is stopped as well. Memory and child processes are read from /proc: where there is none (macOS),
+only time and disk are limited. It also keeps what each cell printed: when a worker is gone, that
+tells a crash of the method from a machine that was lost.
 """
 
 from __future__ import annotations
@@ -203,6 +204,9 @@ def _time(seconds: float) -> str:
 def _remove_left_over(base: Path) -> None:
     """Folders of watchers that were killed themselves."""
     for folder in base.glob(f"bench-cells-{os.getuid()}-*"):
-        pid = folder.name.rsplit("-", 1)[1]
-        if not Path(f"/proc/{pid}").exists():
+        try:
+            os.kill(int(folder.name.rsplit("-", 1)[1]), 0)
+        except ProcessLookupError:
             shutil.rmtree(folder, ignore_errors=True)
+        except (ValueError, PermissionError):
+            continue
