@@ -107,21 +107,39 @@ def for_fitting(dataset: Dataset) -> Dataset:
 def synthesize(cell: Cell, key: str, dataset: Dataset, purpose: str = "") -> Release:
     """Run the method behind the privacy kernel; the release carries its ledger."""
     method = registry.build_method(cell.method.name, dict(cell.method.parameters))
+    if method.unit and cell.private_counts:
+        raise NotApplicable(
+            f"its unit of privacy is the {method.unit}; counts are bought with noise that hides a "
+            "row (leave out --private-counts)"
+        )
     budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
     noise: NoiseSource = (
         SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(key, f"noise{purpose}"))
     )
+
+    def public(what: str) -> np.random.Generator:
+        """Randomness that needs no protection, which must not speak of the rows either.
+
+        A cell's key is a hash of the private table among others. Numbers drawn from it would tell
+        two tables apart wherever they reach the release, whatever the noise: a start of weights, a
+        random projection. With secure noise they come from the operating system as well; seeded
+        noise protects nobody, which `study only` says.
+        """
+        if cell.secure_noise:
+            return np.random.default_rng()
+        return keys.generator(key, f"{what}{purpose}")
+
     private, ledger = open_private(
         dataset,
         budget,
         noise,
         delta=cell.delta,
         private_counts=cell.private_counts,
-        public_entropy=int(keys.generator(key, f"parts{purpose}").integers(2**63)),
+        public_entropy=int(public("parts").integers(2**63)),
         unit=method.unit,
     )
     spec = Spec(dataset.task, cell.ipc, budget)
-    release = method.synthesize(private, spec, keys.generator(key, f"public{purpose}"))
+    release = method.synthesize(private, spec, public("public"))
     check_release(release, dataset.encoder)
     return replace(release, ledger=ledger)
 

@@ -77,6 +77,20 @@ def cell_key(cell: Cell, fingerprint: str) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
+def charge_identity(cell: Cell, fingerprint: str) -> str:
+    """What a budget was spent on: the cell without the code that spent it.
+
+    A change of source or libraries gives a cell another key, but the rows have paid already.
+    """
+    identity = {
+        **asdict(cell),
+        "method": [cell.method.name, cell.method.parameters],
+        "dataset": [cell.dataset.name, cell.dataset.parameters],
+        "fingerprint": fingerprint,
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
+
+
 def generator(key: str, purpose: str) -> np.random.Generator:
     """Randomness of a cell for one purpose, from a hash of its whole key."""
     digest = hashlib.sha256(f"{key}/{purpose}".encode()).digest()

@@ -107,10 +107,22 @@ def plan_cells(
             if row.status == Status.OK.value:
                 plan.cached += 1  # a model release is not stored and so cannot be scored again
                 continue
-        if cell.secure_noise and cell.epsilon is not None and key in charged:
+        charge = keys.charge_identity(cell, fingerprint)
+        if cell.secure_noise and cell.epsilon is not None and charged & {key, charge}:
+            if row is not None and row.verdict != "":
+                # A model: it was released, so that its row with the spent epsilon stays.
+                plan.notices.append(
+                    f"{cell.describe()}: not scored again, a released model is not stored and its "
+                    "budget is spent"
+                )
+                plan.cached += 1
+                continue
             reason = (
                 "an earlier attempt with secure noise was charged and did not finish; its budget "
                 "is spent. To spend it again knowingly, use a new --out"
+                if key in charged
+                else "its budget was spent with secure noise by another version of the method or "
+                "its libraries. To spend it again knowingly, use a new --out"
             )
             store.record(Outcome(failed_row(cell, key, dataset, Status.ERROR, reason)), None)
             continue

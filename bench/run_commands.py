@@ -69,7 +69,7 @@ def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | N
     import os
 
     # As in a worker: sums of several threads are rounded otherwise. Before numpy is imported.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["OMP_NUM_THREADS"] = "1"
     from bench.config import use_data_folder
     from bench.reading import printable
     from bench.verification import to_text

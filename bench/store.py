@@ -134,15 +134,27 @@ class RunStore:
             self._write_details(key, outcome.details)
         self.finished[key] = (outcome.row, outcome.scores)
 
-    def charge(self, key: str) -> None:
-        """Note that a cell with secure noise has been started: from now on it is charged."""
-        with (self.directory / "charges.jsonl").open("ab") as file:
-            file.write(json.dumps({"key": key}).encode() + b"\n")
+    def charge(self, key: str, identity: str = "") -> None:
+        """Note that a cell with secure noise has been started: from now on it is charged.
+
+        `identity` is `keys.charge_identity`: it outlives a change of the method's source.
+        """
+        path = self.directory / "charges.jsonl"
+        new = not path.exists()
+        with path.open("ab") as file:
+            line = {"key": key, "identity": identity} if identity else {"key": key}
+            file.write(json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        if new:
+            folder = os.open(self.directory, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def charged(self) -> set[str]:
-        """Cells with secure noise that were started at some time."""
+        """Keys and identities of cells with secure noise that were started at some time."""
         path = self.directory / "charges.jsonl"
         if not path.exists():
             return set()
@@ -150,7 +162,7 @@ class RunStore:
         lines, whole = json_lines(content)
         if whole < len(content):
             raise StoreError(f"{path}: a line in the middle is damaged; charges may be lost")
-        return {line["key"] for line in lines}
+        return {line[name] for line in lines for name in ("key", "identity") if name in line}
 
     @property
     def journal(self) -> Journal:

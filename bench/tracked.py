@@ -56,11 +56,11 @@ def view() -> dict[str, str]:
     Any order but by time makes the interface list nested runs flat, one line a cell.
     """
     headlines = [f"metrics.`{Family.UTILITY.value}/{name}`" for name in HEADLINES.values()]
+    # Few, so that they fit on a screen; how a cell ended and how long it took is there anyway.
     columns = [
-        *("params.`dataset`", "params.`label`", "tags.`status`", "tags.`verdict`"),
+        *("params.`dataset`", "params.`label`", "tags.`verdict`"),
         *("metrics.`epsilon/proven`", "metrics.`epsilon/target`", "metrics.`grid/ipc`"),
         *headlines,
-        "metrics.`cost/fit_seconds`",
     ]
     state = {"selectedColumns": columns, "orderByKey": "params.`dataset`", "orderByAsc": True}
     return {f"mlflow.sharedViewState.{VIEW}": json.dumps(state)}

@@ -238,17 +238,20 @@ class Tracker:
     def _attach(
         self, client: MlflowClient, run_id: str, uri: str, row: CellRow, scores: Sequence[ScoreRow]
     ) -> None:
-        """The page of the cell and its release."""
+        """The page of the cell and its release; its rows only where they stay on this disk.
+
+        A server has other readers than the run directory, and a release need not be private.
+        """
         release, page = self._store.release_directory(row.key), cell_report(row, scores)
         place = urlparse(uri)
         if place.scheme in ("", "file"):
             # On this disk: the release is linked, not copied, and no call is needed.
             folder = Path(unquote(place.path))
             folder.mkdir(parents=True, exist_ok=True)
-            _fill(folder, page, release)
+            _fill(folder, page, release, rows=self._local)
             return
         with tempfile.TemporaryDirectory(prefix="bench-tracking-") as scratch:
-            _fill(Path(scratch), page, release)
+            _fill(Path(scratch), page, release, rows=False)
             client.log_artifacts(run_id, scratch)
 
 
@@ -351,10 +354,11 @@ def _identity(directory: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
-def _fill(folder: Path, page: str, release: Path) -> None:
+def _fill(folder: Path, page: str, release: Path, *, rows: bool) -> None:
     (folder / "report.html").write_text(page, encoding="utf-8")
     if release.is_dir():
-        shutil.copytree(release, folder / "release", copy_function=_link, dirs_exist_ok=True)
+        left_out = None if rows else shutil.ignore_patterns("*.parquet")
+        shutil.copytree(release, folder / "release", ignore=left_out, copy_function=_link)
 
 
 def _link(source: str, target: str) -> None:

@@ -146,6 +146,8 @@ class Client:
         self._shares: dict[int, tuple[int, int]] = {}
         """Of each client that shared its secrets: of its seed, and of its masking key."""
         self._answered = False
+        self._shared = False
+        self._sent = False
 
     def advertise(self) -> bytes:
         """Round 1: both public keys."""
@@ -154,6 +156,12 @@ class Client:
 
     def share_secrets(self, directory: bytes) -> bytes:
         """Round 2: an encrypted pair of shares for every other client that advertised keys."""
+        if self._shared:
+            raise ProtocolError(
+                f"client {self.number} was asked for its shares twice: a second message under the "
+                "same keys would give the first one away"
+            )
+        self._shared = True
         for number, cipher, masking in _ADVERTISED.iter_unpack(directory):
             self._ciphers[number] = int.from_bytes(cipher, "big")
             self._maskings[number] = int.from_bytes(masking, "big")
@@ -178,6 +186,12 @@ class Client:
 
     def masked(self, relayed: bytes, values: npt.ArrayLike, code: FixedPoint) -> bytes:
         """Round 3: the vector under the mask of its own seed and those with each other client."""
+        if self._sent:
+            raise ProtocolError(
+                f"client {self.number} was asked for its input twice: two inputs under the same "
+                "masks give away their difference"
+            )
+        self._sent = True
         for other, sealed in _CIPHERED.iter_unpack(relayed):
             content = unseal(self._common(other), _way(other, self.number), sealed)
             pair = (int.from_bytes(content[:33], "big"), int.from_bytes(content[33:], "big"))
@@ -199,6 +213,11 @@ class Client:
             )
         if not alive <= set(self._shares):
             raise ProtocolError("the list of survivors names clients that shared no secrets")
+        if self.number not in alive:
+            raise ProtocolError(
+                f"client {self.number} is called lost and asked to answer: its key and its input "
+                "together would read it"
+            )
         _enough(len(alive), self._threshold)
         self._answered = True
         return b"".join(
@@ -316,10 +335,10 @@ def aggregate(
     """Run the protocol in this process; `lost` clients stop before the stage that is named."""
     code, lost, names = code or FixedPoint(), lost or {}, list(vectors)
     threshold = usual_threshold(len(names)) if threshold is None else threshold
-    if not 2 <= threshold <= len(names):
+    if not len(names) / 2 < threshold <= len(names) or threshold < 2:
         raise InputError(
-            f"a threshold of {threshold} with {len(names)} clients: expected 2 to all of them; a "
-            "sum over one client is its own vector"
+            f"a threshold of {threshold} with {len(names)} clients: expected more than half of "
+            "them, and 2 at least; with fewer, two lists of survivors for two halves read a client"
         )
     clients = {
         number: Client(number, threshold, own) for number, own in enumerate(rng.spawn(len(names)))

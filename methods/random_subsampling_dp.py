@@ -2,9 +2,9 @@
 
 Each centre chooses rows at random and adds noise calibrated to the budget; see `_random_rows` for
 the mechanism and its sensitivity. Numbers are cut to the public bounds and categories become their
-largest entry afterwards, which is post-processing. At epsilon 1 the noise of one number is some
-seven times the width of its range times the root of the number of columns: the rows are noise, and
-that is the point of the baseline.
+largest entry afterwards, which is post-processing. At epsilon 1 the noise of one number is some 3.7
+times the width of its range, times the root of the number of columns: the rows are noise, and that
+is the point of the baseline.
 """
 
 from __future__ import annotations

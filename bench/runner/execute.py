@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, final
 
+from bench import keys
 from bench.cell import Outcome, failed_row
 from bench.config import RunOptions
 from bench.core.dataset import Dataset
@@ -152,8 +153,8 @@ class _Loop:
                     why = "its stored release was damaged or removed during the run; run again"
                     yield job, self._without(job, Status.ERROR, why)
                     continue
-            if job.charges:
-                self._store.charge(job.key)
+            if job.charges and isinstance(dataset, Dataset):
+                self._store.charge(job.key, keys.charge_identity(job.cell, dataset.fingerprint))
             reference, started = self._tasks.start(job, attempt, stored)
             self._running[reference] = started
 

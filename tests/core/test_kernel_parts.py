@@ -18,6 +18,7 @@ from bench.core.privacy import (
     TrustedMechanism,
     gaussian,
 )
+from bench.core.privacy.clients import Clients
 from bench.core.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.core.verdict import judge
 from tests.support.kernel import BUDGET, DATASET, ones, opened
@@ -251,3 +252,39 @@ class TestDelegate:
     def test_unknown_names(self) -> None:
         with pytest.raises(UnknownNameError):
             opened()[0].delegate("nonsense")
+
+
+class TestClientsAsUnit:
+    def opened(self) -> PrivateData:
+        noise = SeededNoise(np.random.default_rng(0))
+        return open_private(DATASET, BUDGET, noise, unit="client")[0]
+
+    def test_noise_that_hides_a_row_is_refused(self) -> None:
+        private = self.opened()
+        for call in (
+            lambda: private.gaussian_sum(ones, 1.0, 9.0),
+            lambda: private.poisson_sum(ones, 1.0, 9.0, 0.5),
+            lambda: private.histograms(lambda rows: rows.labels[:, None], [2], 9.0),
+        ):
+            with pytest.raises(PrivacyContractError, match="unit of privacy is the client"):
+                call()
+
+    def test_only_sums_over_all_clients_hide_one(self) -> None:
+        private = self.opened()
+        parts = private.partition("teacher", parts=3)
+        models = private.fit_parts(parts, lambda rows, _: len(rows))
+        with pytest.raises(PrivacyContractError, match="unit of privacy is the client"):
+            private.partition_sum(models, lambda model: [1.0], 1.0, 9.0)
+        inner = private.partition("class")["0"]
+        models = inner.fit_parts(inner.partition(Clients(3)), lambda rows, _: len(rows))
+        with pytest.raises(PrivacyContractError, match="unit of privacy is the client"):
+            inner.partition_sum(models, lambda model: [1.0], 1.0, 9.0)
+        models = private.fit_parts(private.partition(Clients(3)), lambda rows, _: len(rows))
+        assert np.isfinite(private.partition_sum(models, lambda model: [1.0], 1.0, 9.0)).all()
+
+
+def test_a_partition_cannot_be_widened() -> None:
+    private, _ = opened()
+    parts = private.partition("class")
+    with pytest.raises(TypeError):
+        parts["all"] = private  # type: ignore[index]

@@ -179,10 +179,10 @@ def test_two_of_ten_are_lost(stage: Stage, counted: bool):
 
 
 def test_lost_at_different_stages_together():
-    six = dict(list(TEN.items())[:6])
+    seven = dict(list(TEN.items())[:7])
     lost: dict[str, Stage] = {"centre 1": "shares", "centre 2": "input", "centre 5": "unmasking"}
-    found = run(six, threshold=3, lost=lost)
-    left = [name for name in six if name not in ("centre 1", "centre 2")]
+    found = run(seven, threshold=4, lost=lost)
+    left = [name for name in seven if name not in ("centre 1", "centre 2")]
     assert list(found.clients) == left
     np.testing.assert_allclose(found.total, sum(TEN[name] for name in left), atol=1e-6)
 
@@ -195,9 +195,9 @@ def test_below_the_threshold_there_is_no_answer(stage: Stage):
     assert usual_threshold(10) == 7 and usual_threshold(3) == 3
 
 
-@pytest.mark.parametrize("threshold", [1, 5])
+@pytest.mark.parametrize("threshold", [1, 2, 5])
 def test_thresholds_that_make_no_sense(threshold):
-    with pytest.raises(InputError, match="expected 2 to all"):
+    with pytest.raises(InputError, match="expected more than half"):
         run({str(n): [1.0] for n in range(4)}, threshold=threshold)
 
 
@@ -295,6 +295,16 @@ def test_a_client_never_gives_both_secrets_of_another():
         clients[1].reveal(number(0, 1, 7))
     with pytest.raises(TooFewClientsError):
         clients[2].reveal(number(2))
+
+
+def test_a_client_answers_each_round_once_and_never_against_itself():
+    clients, _ = sharing()
+    with pytest.raises(ProtocolError, match="shares twice"):
+        clients[0].share_secrets(b"")
+    with pytest.raises(ProtocolError, match="input twice"):
+        clients[0].masked(b"", [1.0], FixedPoint())
+    with pytest.raises(ProtocolError, match="called lost"):
+        clients[0].reveal(number(1, 2))
 
 
 def test_the_server_refuses_the_wrong_secret():

@@ -2,7 +2,8 @@
 
 The share of class c that client k holds is drawn once from Dirichlet(alpha) and public. A row of
 class c goes to the client in whose piece of [0, 1) its fixed position falls. Small alpha means
-strong skew: a client may lack a class. No row, and no patient, is in two clients.
+strong skew: a client may lack a class. No row is with two clients, and no patient where a patient
+is one row, as in every dataset whose unit is the patient.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, final
 
 import numpy as np
@@ -29,7 +30,14 @@ from bench.core.privacy.events import (
     sampled_gaussian,
 )
 from bench.core.privacy.ledger import Entry, Ledger, Path
-from bench.core.privacy.parts import PartKey, PartModels, check_part_by_row, part_names, row_parts
+from bench.core.privacy.parts import (
+    PartKey,
+    PartModels,
+    check_part_by_row,
+    part_names,
+    row_parts,
+    same_parts,
+)
 from bench.core.privacy.rowwise import RowFunction, clipped, clipped_sum, evaluate, positive
 from bench.core.privacy.vault import Plan, Vault
 from bench.core.schema import Schema, Task
@@ -189,6 +197,7 @@ class PrivateData:
         clip, noise_multiplier, rate = positive(clip), positive(noise_multiplier), positive(rate)
         if rate > 1.0:
             raise PrivacyContractError(f"sampling rate {rate} is not in (0, 1]")
+        self._vault.refuse_for_clients()
         self._charge(sampled_gaussian(rate, noise_multiplier))
         rows = self._rows
         if rate < 1.0:
@@ -198,6 +207,7 @@ class PrivateData:
     def gaussian_sum(self, function: RowFunction, clip: float, noise_multiplier: float) -> Vector:
         """Noisy sum of clipped per-row vectors over all rows: the Gaussian mechanism."""
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
+        self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
         return self._noisy_sum(function, self._rows, clip, noise_multiplier)
 
@@ -224,6 +234,7 @@ class PrivateData:
         noise_multiplier = positive(noise_multiplier)
         binnings = len(bins)
         event = gaussian if mechanism == "gaussian" else laplace
+        self._vault.refuse_for_clients()
         self._charge(event(noise_multiplier))
         table = evaluate(codes, self._rows, self._vault.check_rows).astype(np.int64)
         if table.shape[1] != binnings:
@@ -290,7 +301,7 @@ class PrivateData:
             raise PrivacyContractError(
                 f"another partition is already called {label!r}; give this one its own name"
             )
-        return known[2]
+        return MappingProxyType(known[2])
 
     def fit_parts(
         self,
@@ -302,13 +313,17 @@ class PrivateData:
         `fit` gets the rows of its part and a generator of its own: public randomness drawn
         elsewhere would be consumed as the rows demand, and so carry one part into another.
         """
-        if not any(pieces is parts for _, _, pieces in self._partitions.values()):
+        whole = next(
+            (key for key, _, pieces in self._partitions.values() if same_parts(pieces, parts)), None
+        )
+        if whole is None:
             raise PrivacyContractError(
                 "models are fitted on one whole partition of this private data, as `partition` "
                 "gave it: a row in two parts would move two votes"
             )
         rows = {name: part._rows for name, part in parts.items()}
-        return PartModels(self, rows, fit, self._vault.public_entropy)
+        centres = whole == "site" or isinstance(whole, Clients)
+        return PartModels(self, rows, fit, self._vault.public_entropy, centres)
 
     def partition_sum(
         self,
@@ -351,6 +366,8 @@ class PrivateData:
         """Charge, then ask: one flat vector a part, and the shape that each had."""
         if models._owner is not self:
             raise PrivacyContractError("these models were fitted on parts of other private data")
+        if not (models.centres and len(self._path) == 1):
+            self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
         vectors = [np.asarray(value, dtype=np.float64) for value in models._ask(answer)]
         return vectors[0].shape, np.stack([vector.reshape(-1) for vector in vectors])
@@ -362,6 +379,7 @@ class PrivateData:
 
         Its noise comes from the kernel's generator, never from the method's public one.
         """
+        self._vault.refuse_for_clients()
         entry = trusted.find(mechanism)
         unchecked = entry.unchecked()
         if unchecked and not entry.plugin:

@@ -86,6 +86,11 @@ def check_part_by_row(
             )
 
 
+def same_parts(whole: Mapping[str, object], parts: Mapping[str, object]) -> bool:
+    """True for the whole partition as it was given, every part under its own name."""
+    return whole.keys() == parts.keys() and all(part is parts[name] for name, part in whole.items())
+
+
 def mixed_positions(positions: npt.NDArray[np.floating], where: str) -> npt.NDArray[np.float64]:
     """Uniform numbers for one partition, a function of each row's fixed position alone.
 
@@ -110,10 +115,13 @@ class PartModels:
         rows: Mapping[str, EncodedRows],
         fit: Callable[[EncodedRows, np.random.Generator], Any],
         entropy: int,
+        centres: bool = False,
     ) -> None:
         if not rows:
             raise PrivacyContractError("no parts to fit models on")
         self._owner = owner
+        self.centres = centres
+        """True where the parts are clients or sites."""
         self._rows = dict(rows)
         # One stream a part: how much randomness a part uses must not reach another one.
         seeds = np.random.SeedSequence([entropy, len(rows)]).spawn(len(rows))

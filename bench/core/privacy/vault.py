@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
+from bench.core.errors import PrivacyContractError
 from bench.core.privacy.events import DpEvent
 from bench.core.privacy.ledger import Ledger, Path
 from bench.core.privacy.noise import NoiseSource
@@ -33,3 +34,11 @@ class Vault:
     started: bool = False
     """True once an output has left the kernel: later parameters may depend on it."""
     reserved: dict[tuple[Path, DpEvent], int] = field(default_factory=dict)
+
+    def refuse_for_clients(self) -> None:
+        """Noise that hides a row does not hide a client: refuse it where that is the unit."""
+        if self.ledger.unit == "client":
+            raise PrivacyContractError(
+                "the method's unit of privacy is the client: only noisy sums over the parts of all "
+                "clients (or sites) hide a whole one; use `partition_sum` on their models"
+            )
