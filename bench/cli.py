@@ -10,6 +10,7 @@ import click
 
 from bench import __version__
 from bench.data_commands import data
+from bench.dossier_command import dossier
 from bench.env_commands import env
 from bench.run_commands import COMMANDS
 
@@ -225,15 +226,44 @@ def compare(directory: str, metric: str | None, methods: tuple[str, ...], as_jso
 
 @main.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(), help="Folder of the site.")
-def leaderboard(runs: tuple[str, ...], output: str) -> None:
-    """Compile run directories into a static site, a CSV and a Markdown table."""
+@click.option("-o", "--output", type=click.Path(), help="Folder of the site.")
+@click.option(
+    "--check",
+    type=click.Path(),
+    metavar="OLD",
+    help="Compare with this older run: exit code 1 if anything got worse.",
+)
+@click.option(
+    "--alpha",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Level of all tests.",
+)
+def leaderboard(runs: tuple[str, ...], output: str | None, check: str | None, alpha: float) -> None:
+    """Compile run directories into a static site and tables, or compare them with an older run.
+
+    A check fails if a headline score got significantly worse, a verdict is another one, or a cell
+    no longer finishes.
+    """
     from pathlib import Path
 
-    from bench.leaderboard.site import write_site
+    if output is None and check is None:
+        raise click.UsageError("give -o SITE, --check OLD or both")
+    if output is not None:
+        from bench.leaderboard.site import write_site
 
-    write_site([Path(run) for run in runs], Path(output))
-    click.echo(f"wrote {Path(output) / 'index.html'}")
+        write_site([Path(run) for run in runs], Path(output), alpha)
+        click.echo(f"wrote {Path(output) / 'index.html'}")
+    if check is not None:
+        from bench.leaderboard.changes import find_changes
+        from bench.leaderboard.changes_text import to_text
+        from bench.leaderboard.load import load_results
+
+        new = load_results([Path(run) for run in runs])
+        found = find_changes(load_results([Path(check)]), new, alpha)
+        click.echo(to_text(found))
+        sys.exit(1 if found.worse else 0)
 
 
 @main.command()
@@ -244,12 +274,12 @@ def ui(directory: str, port: int) -> None:
     import subprocess
     from pathlib import Path
 
-    from bench.tracking import ui_command
+    from bench.tracking import ui_address, ui_command
 
     if not (Path(directory) / "mlflow.db").exists():
         _fail(f"{directory} holds no mlflow.db; run a grid into it first (without --no-mlflow)")
     command, environment = ui_command(Path(directory), port)
-    click.echo(f"MLflow on http://127.0.0.1:{port} (Ctrl-C to stop)")
+    click.echo(f"MLflow on {ui_address(Path(directory), port)} (Ctrl-C to stop)")
     try:
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     except KeyboardInterrupt:
@@ -258,6 +288,7 @@ def ui(directory: str, port: int) -> None:
 
 main.add_command(data)
 main.add_command(env)
+main.add_command(dossier)
 for command in COMMANDS:
     main.add_command(command)
 

@@ -104,12 +104,14 @@ def _with_progress(
             )
         return [*trackers, display]
 
+    failed = 1  # unless the run comes to its end
     try:
         summary = work(observers, lambda text: console.print(text, markup=False, highlight=False))
+        failed = summary.failed
     finally:
         display.stop()
-    for tracker in trackers:
-        tracker.close(summary.failed)
+        for tracker in trackers:
+            tracker.close(failed)
     _show(console, summary, options)
     return summary
 

@@ -1,4 +1,4 @@
-"""The leaderboard as CSV and as Markdown."""
+"""The leaderboard as CSV, Parquet and Markdown."""
 
 from __future__ import annotations
 
@@ -6,58 +6,62 @@ import csv
 import html
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench.leaderboard import show
 from bench.leaderboard.aggregate import Measure, Row, Span
+from bench.leaderboard.significance import Comparison
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$])")
 
-_COLUMNS = [
-    "label",
-    "method",
-    "parameters",
-    "reference",
-    "dataset",
-    "task",
-    "rows_per_class",
-    "split",
-    "eps_target",
-    "eps_claimed",
-    "eps_proven",
-    "eps_audited",
-    "delta",
-    "adjacency",
-    "unit",
-    "private_counts",
-    "study_only",
-    "verdict",
-    "verdict_reason",
-    "rank",
-    "rank_among",
-    "not_ranked_because",
-    "headline_metric",
-    "headline",
-    "headline_low",
-    "headline_high",
-    "headline_seed_min",
-    "headline_seed_max",
-    "headline_seed_sd",
-    "headline_seeds",
-    "rows_released",
-    "fit_seconds",
-    "score_seconds",
-    "peak_memory_mb",
-    "cells",
-    "cells_ok",
-    "cells_failed",
-    "cells_skipped",
-    "problems",
-    "warnings",
-]
+_TEXT, _NUMBER, _COUNT = pa.string(), pa.float64(), pa.int64()
+_COLUMNS: Mapping[str, pa.DataType] = {
+    "label": _TEXT,
+    "method": _TEXT,
+    "parameters": _TEXT,
+    "reference": _TEXT,
+    "dataset": _TEXT,
+    "task": _TEXT,
+    "rows_per_class": _TEXT,
+    "split": _TEXT,
+    "eps_target": _NUMBER,
+    "eps_claimed": _NUMBER,
+    "eps_proven": _NUMBER,
+    "eps_audited": _NUMBER,
+    "delta": _NUMBER,
+    "adjacency": _TEXT,
+    "unit": _TEXT,
+    "private_counts": pa.bool_(),
+    "study_only": pa.bool_(),
+    "verdict": _TEXT,
+    "verdict_reason": _TEXT,
+    "rank": _NUMBER,
+    "rank_among": _COUNT,
+    "not_ranked_because": _TEXT,
+    "headline_metric": _TEXT,
+    "headline": _NUMBER,
+    "headline_low": _NUMBER,
+    "headline_high": _NUMBER,
+    "headline_seed_min": _NUMBER,
+    "headline_seed_max": _NUMBER,
+    "headline_seed_sd": _NUMBER,
+    "headline_seeds": _COUNT,
+    "rows_released": _COUNT,
+    "fit_seconds": _NUMBER,
+    "score_seconds": _NUMBER,
+    "peak_memory_mb": _NUMBER,
+    "cells": _COUNT,
+    "cells_ok": _COUNT,
+    "cells_failed": _COUNT,
+    "cells_skipped": _COUNT,
+    "problems": _TEXT,
+    "warnings": _TEXT,
+}
 
 
 def to_csv(rows: Sequence[Row]) -> str:
@@ -66,19 +70,40 @@ def to_csv(rows: Sequence[Row]) -> str:
     Text that a spreadsheet would take for a formula gets a leading apostrophe; numbers stay as
     they are, infinity is `inf`, absent is empty.
     """
-    metrics = metric_names(rows)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    header = [*_COLUMNS]
-    for metric in metrics:
-        header += [_text(metric), _text(f"{metric} low"), _text(f"{metric} high")]
-    writer.writerow(header)
-    for row in rows:
-        line = _facts(row)
-        for metric in metrics:
-            line += _measured(row.measures.get(metric))
-        writer.writerow(line)
+    writer.writerow([_text(name) for name in _schema(rows).names])
+    writer.writerows([[_text(value) for value in line] for line in _lines(rows)])
     return buffer.getvalue()
+
+
+def to_parquet(rows: Sequence[Row]) -> bytes:
+    """The columns of the CSV with their types, and text as it is: no spreadsheet reads this."""
+    schema = _schema(rows)
+    columns = list(zip(*_lines(rows), strict=True)) or [()] * len(schema)
+    arrays = [pa.array(own, field.type) for own, field in zip(columns, schema, strict=True)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _schema(rows: Sequence[Row]) -> pa.Schema:
+    columns = dict(_COLUMNS)
+    for metric in metric_names(rows):
+        for name in (metric, f"{metric} low", f"{metric} high"):
+            # A table with two columns of one name cannot be read by everybody.
+            while name in columns:
+                name += " (metric)"
+            columns[name] = _NUMBER
+    return pa.schema(columns.items())
+
+
+def _lines(rows: Sequence[Row]) -> list[list[object]]:
+    metrics = metric_names(rows)
+    return [
+        _facts(row) + [end for name in metrics for end in _measured(row.measures.get(name))]
+        for row in rows
+    ]
 
 
 def metric_names(rows: Sequence[Row], beside_headlines: bool = False) -> list[str]:
@@ -105,7 +130,7 @@ def _facts(row: Row) -> list[object]:
     epsilons, headline = row.epsilons, row.headline
     measured: list[object] = [None] * 8
     if headline is not None:
-        measured = [_text(headline.metric), *_measured(headline)]
+        measured = [headline.metric, *_measured(headline)]
         measured += [
             None if headline.seeds is None else headline.seeds.low,
             _largest(headline.seeds),
@@ -113,28 +138,28 @@ def _facts(row: Row) -> list[object]:
             headline.count,
         ]
     return [
-        _text(row.entrant),
-        _text(row.method),
-        _text(row.parameters),
+        row.entrant,
+        row.method,
+        row.parameters,
         row.reference,
-        _text(row.cohort),
-        _text(row.task),
+        row.cohort,
+        row.task,
         row.size,
-        _text(row.split),
+        row.split,
         epsilons.target,
         _largest(epsilons.claimed),
         _largest(epsilons.proven),
         _largest(epsilons.audited),
         row.delta,
-        _text(row.adjacency),
-        _text(row.unit),
+        row.adjacency,
+        row.unit,
         row.private_counts,
         row.study_only,
-        _text(row.verdict),
-        _text("; ".join(row.verdict_reasons)),
+        row.verdict,
+        "; ".join(row.verdict_reasons),
         row.place.rank,
         row.place.entrants or None,
-        _text(row.place.reason),
+        row.place.reason,
         *measured,
         None if row.rows_released is None else int(row.rows_released.high),
         row.fit_seconds,
@@ -144,8 +169,8 @@ def _facts(row: Row) -> list[object]:
         row.finished,
         row.failed,
         row.skipped,
-        _text(describe_problems(row)),
-        _text("; ".join(row.warnings)),
+        describe_problems(row),
+        "; ".join(row.warnings),
     ]
 
 
@@ -157,12 +182,18 @@ def _largest(span: Span | None) -> float | None:
     return None if span is None else span.high
 
 
-def _text(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+def _text(value: object) -> object:
+    """What no spreadsheet takes for a formula; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def to_markdown(rows: Sequence[Row], standings: pd.DataFrame, notes: Sequence[str]) -> str:
-    """The same for people who read text: mean ranks, then all rows."""
+def to_markdown(
+    rows: Sequence[Row],
+    standings: pd.DataFrame,
+    comparisons: Sequence[Comparison],
+    notes: Sequence[str],
+) -> str:
+    """The same for people who read text: mean ranks, who is better, then all rows."""
     lines = ["# Leaderboard", ""]
     for note in notes:
         lines += [f"> {_escape(note)}", ""]
@@ -183,26 +214,56 @@ def to_markdown(rows: Sequence[Row], standings: pd.DataFrame, notes: Sequence[st
                 for standing in standings.to_dict("records")
             ),
         )
+    lines += _who_is_better(comparisons)
     metrics = metric_names(rows, beside_headlines=True)
     arrows = {m.metric: show.arrow(m.direction) for row in rows for m in row.measures.values()}
     lines += ["## Results", ""]
     header = ["method", "dataset", "rows per class", "ε target", "ε claimed", "ε proven"]
     header += ["ε audited", "verdict", "why", "rank ↓", "utility", "95% test interval"]
-    header += ["over seeds", "seeds", *(f"{_escape(name)} {arrows[name]}" for name in metrics)]
+    header += [
+        "over seeds",
+        "seeds sd",
+        "seeds",
+        *(f"{_escape(name)} {arrows[name]}" for name in metrics),
+    ]
     header += ["rows released", "fit seconds ↓", "ok", "failed", "skipped", "problems"]
     lines += _table(header, (_markdown_row(row, metrics) for row in rows))
     return "\n".join(lines)
 
 
+def _who_is_better(comparisons: Sequence[Comparison]) -> list[str]:
+    lines = ["## Who is better?", ""] if comparisons else []
+    for result in comparisons:
+        caution = f" {result.caution}" if result.caution else ""
+        lines += [_escape(f"{result.finding}{caution}"), ""]
+        level = f"{1 - result.alpha:.0%} interval"
+        lines += _table(
+            ["place", "method", f"mean rank over {result.blocks} blocks ↓", level],
+            (
+                [
+                    standing.place,
+                    _escape(standing.entrant),
+                    f"{standing.mean_rank:.2f}",
+                    show.ABSENT
+                    if standing.low is None
+                    else f"[{standing.low:.2f}, {standing.high:.2f}]",
+                ]
+                for standing in result.standings
+            ),
+        )
+    return lines
+
+
 def _markdown_row(row: Row, metrics: Sequence[str]) -> list[str]:
     headline = row.headline
-    utility = [show.ABSENT] * 4
+    utility = [show.ABSENT] * 5
     if headline is not None:
         utility = [
             f"{_escape(headline.metric)} {show.number(headline.value)} "
             f"{show.arrow(headline.direction)}",
             show.interval(headline) or show.ABSENT,
             show.spread(headline) or show.ABSENT,
+            show.number(headline.deviation),
             str(headline.count),
         ]
     own = {name: row.measures.get(name) for name in metrics}

@@ -1,4 +1,4 @@
-"""Writes the leaderboard: a static page that needs no network, a CSV and a Markdown table."""
+"""Writes the leaderboard: a static page that needs no network, and the same as tables."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any, final
 
 import jinja2
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from bench.core.errors import StoreError
 from bench.core.result import Status
-from bench.leaderboard import export, plots, show
+from bench.leaderboard import export, latex, plots, show
 from bench.leaderboard.aggregate import Row, aggregate, size_order
+from bench.leaderboard.critical_difference import diagram
 from bench.leaderboard.load import Results, load_results
-from bench.leaderboard.rank import REFERENCES, mean_ranks
+from bench.leaderboard.rank import REFERENCES, mean_ranks, ranking_table
+from bench.leaderboard.significance import Absent, Comparison, compare
 
 
 @final
@@ -111,19 +114,38 @@ class Incident:
     key: str
 
 
-def write_site(run_directories: Sequence[Path], output: Path) -> SiteSummary:
-    """Compile the tables of the runs into `output`; all is computed before anything is written."""
+@final
+@dataclass(frozen=True)
+class Findings:
+    """What can be told apart, and who takes no part in that."""
+
+    comparisons: tuple[Comparison, ...]
+    absent: tuple[Absent, ...]
+
+
+def write_site(
+    run_directories: Sequence[Path], output: Path, alpha: float = 0.05, seed: int = 0
+) -> SiteSummary:
+    """Compile the tables of the runs into `output`; all is computed before anything is written.
+
+    Tests are at level `alpha`; `seed` draws the blocks of the bootstrap.
+    """
     results = load_results([Path(directory) for directory in run_directories])
     rows, places = aggregate(results)
     standings = mean_ranks(places)
     counts = _counts(results.cells)
     notes = _notes(results, counts)
+    table = ranking_table(results.cells, results.scores)
+    found = Findings(*compare(table, np.random.default_rng(seed), alpha))
+    markdown = export.to_markdown(
+        rows, standings, found.comparisons, [f"{note.title} {note.text}" for note in notes]
+    )
     files = {
-        "index.html": _page(results, rows, places, standings, counts, notes),
-        "leaderboard.csv": export.to_csv(rows),
-        "leaderboard.md": export.to_markdown(
-            rows, standings, [f"{note.title} {note.text}" for note in notes]
-        ),
+        "index.html": _page(results, rows, places, standings, found, counts, notes).encode(),
+        "leaderboard.csv": export.to_csv(rows).encode(),
+        "leaderboard.parquet": export.to_parquet(rows),
+        "leaderboard.md": markdown.encode(),
+        "leaderboard.tex": latex.to_latex(rows, alpha).encode(),
     }
     return SiteSummary(
         paths=_write(Path(output), files),
@@ -135,14 +157,14 @@ def write_site(run_directories: Sequence[Path], output: Path) -> SiteSummary:
     )
 
 
-def _write(output: Path, files: dict[str, str]) -> tuple[Path, ...]:
+def _write(output: Path, files: dict[str, bytes]) -> tuple[Path, ...]:
     """Each file under another name first: a reader sees the old or the new one, nothing between."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         waiting = []
         for name, content in files.items():
             temporary = output / f".{name}.part"
-            temporary.write_bytes(content.encode())
+            temporary.write_bytes(content)
             waiting.append((temporary, output / name))
         for temporary, path in waiting:
             os.replace(temporary, path)
@@ -193,6 +215,7 @@ def _page(
     rows: Sequence[Row],
     places: pd.DataFrame,
     standings: pd.DataFrame,
+    found: Findings,
     counts: Counts,
     notes: Sequence[Note],
 ) -> str:
@@ -213,6 +236,8 @@ def _page(
         rows=rows,
         columns=_metric_columns(rows),
         standings=_standings(standings, reference),
+        comparisons=[(result, diagram(result, used)) for result in found.comparisons],
+        absent_entrants=found.absent,
         datasets=sorted({row.cohort for row in rows}),
         methods=sorted({row.entrant for row in rows}),
         sizes=sorted({row.size for row in rows}, key=size_order),

@@ -83,8 +83,8 @@ class ClusterLostError(InputError):
 
     def __init__(self, problem: str) -> None:
         super().__init__(
-            f"the Ray cluster was lost ({problem}); run the same command again to go on: what has "
-            "finished is kept"
+            f"the Ray cluster cannot be reached ({problem}); when it is there, run the same "
+            "command to go on: what has finished is kept"
         )
 
 

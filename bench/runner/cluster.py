@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, final
 
 from bench.config import RunOptions
+from bench.core.errors import ClusterLostError
 from bench.runner.watch import Death, Watcher, watcher_of
 
 _ANSWER_SECONDS = 10.0
@@ -31,7 +33,15 @@ def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) ->
         "runtime_env": dict(runtime_env or {}),
     }
     if options.ray_address:
-        ray.init(address=options.ray_address, **shared)
+        _check_answers(options.ray_address)
+        try:
+            ray.init(address=options.ray_address, **shared)
+        except ConnectionError as problem:
+            first = next(iter(str(problem).splitlines()), "")
+            raise ClusterLostError(
+                f"no answer at {options.ray_address}: {first[:200]} A cluster with a token needs "
+                "RAY_AUTH_MODE=token"
+            ) from None
     else:
         cpus = options.cpus or os.cpu_count() or 1
         ray.init(
@@ -47,6 +57,17 @@ def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) ->
         yield
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Say at once that nobody is there: Ray tries for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto" and the like: Ray knows where to look
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
+    except OSError as problem:
+        raise ClusterLostError(f"no answer at {address}: {problem}") from None
 
 
 @final

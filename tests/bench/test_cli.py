@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -124,3 +125,14 @@ def test_help_needs_no_heavy_import() -> None:
     started = time.process_time()
     subprocess.run([sys.executable, "-c", code], check=True)
     assert time.process_time() - started < 60  # a hang, not a speed claim
+
+
+def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        options = ["--datasets", "gbsg2", "--methods", "real", "--metrics", "ks", "--no-mlflow"]
+        where = ["--out", str(tmp_path / "run"), "--ray-address", address]
+        said = CliRunner().invoke(main, ["run", "--grid", "smoke", *options, *where])
+    assert said.exit_code == 2
+    assert f"the Ray cluster cannot be reached (no answer at {address}" in said.output

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench.leaderboard.site import write_site
@@ -103,7 +105,8 @@ def test_markdown_content(mixed_run: Any, exported: Any) -> None:
     assert cells[0] == "real (ceiling)"
     assert cells[2:7] == ["own size", "–", "–", "∞", "–"]  # noqa: RUF001
     assert cells[7] == "non-private"
-    assert cells[10:14] == ["auroc 0.905 ↑", "[0.885, 0.925]", "0.900 to 0.910", "2"]
+    utility = ["auroc 0.905 ↑", "[0.885, 0.925]", "0.900 to 0.910", "0.007", "2"]
+    assert cells[10:15] == utility
     assert "timeout \\(seed 1\\): over 60 s" in results
     assert results.count("not ranked: unproven") == 4
 
@@ -114,3 +117,42 @@ def test_study_only_is_said_first(run: Any, exported: Any) -> None:
     assert lines[0]["study_only"] == "True"
     assert text.splitlines()[2].startswith("> Study only. All cells used seeded noise")
     assert "| a (study only) |" in text
+
+
+def test_parquet_holds_the_columns_of_the_csv(
+    mixed_run: Any, exported: Any, tmp_path: Path
+) -> None:
+    lines, _ = exported(mixed_run)
+    table = pq.read_table(tmp_path / "site" / "leaderboard.parquet")
+    assert table.column_names == list(lines[0])
+    types = {field.name: field.type for field in table.schema}
+    assert types["rank"] == types["eps_proven"] == types["auroc low"] == pa.float64()
+    assert types["cells"] == types["rank_among"] == types["headline_seeds"] == pa.int64()
+    assert (types["study_only"], types["label"]) == (pa.bool_(), pa.string())
+    for line, record in zip(lines, table.to_pylist(), strict=True):
+        assert line == {k: "" if v is None else str(v) for k, v in record.items()}
+
+
+def test_parquet_keeps_text_and_tells_metrics_from_columns(
+    run: Any, exported: Any, tmp_path: Path
+) -> None:
+    key = run.add("=a", 0.5)
+    run.score(key, "rank", 0.25)
+    (line,), _ = exported(run)
+    (record,) = pq.read_table(tmp_path / "site" / "leaderboard.parquet").to_pylist()
+    assert (record["label"], line["label"]) == ("=a", "'=a")
+    assert (record["rank"], record["rank (metric)"]) == (None, 0.25)
+    assert line["rank (metric)"] == "0.25"
+
+
+def test_an_empty_parquet(run: Any, exported: Any, tmp_path: Path) -> None:
+    exported(run)
+    table = pq.read_table(tmp_path / "site" / "leaderboard.parquet")
+    assert (table.num_rows, table.schema.field("rank").type) == (0, pa.float64())
+
+
+def test_markdown_says_who_is_better(mixed_run: Any, exported: Any) -> None:
+    _, text = exported(mixed_run)
+    section = text.split("## Who is better?")[1].split("## Results")[0]
+    assert "the smallest p-value that 4 blocks can give is 0.12, whatever the results" in section
+    assert "| 1-2 | ldpdc | 1.12 |" in section

@@ -93,6 +93,8 @@ def test_summary_and_files(mixed_run: Any, tmp_path: Path) -> None:
         "index.html",
         "leaderboard.csv",
         "leaderboard.md",
+        "leaderboard.parquet",
+        "leaderboard.tex",
     ]
     assert set(summary.paths) == set(output.iterdir())
     assert (summary.cells, summary.methods, summary.datasets) == (40, 6, 2)
@@ -131,6 +133,8 @@ def test_utility_interval_and_seeds(mixed_run: Any, render: Any) -> None:
     page = render(mixed_run)
     shown = page.row("real", "breast-cancer", "–")["auroc ↑"]  # noqa: RUF001
     assert shown == "0.905 [0.885, 0.925] auroc ↑ 2 seeds: 0.900 to 0.910"
+    # Apart from the interval: |0.91 - 0.90| / sqrt(2).
+    assert page.row("real", "breast-cancer", "–")["Seeds sd ↓"] == "0.007"  # noqa: RUF001
 
 
 def test_ranked_and_not_ranked(mixed_run: Any, render: Any) -> None:
@@ -250,12 +254,15 @@ def test_nothing_is_fetched(mixed_run: Any, render: Any) -> None:
     links = {a.get("href") or "" for _, a in page.tags if "href" in a}
     assert links == {
         "#ranking",
+        "#better",
         "#table",
         "#plots",
         "#incidents",
         "#reading",
         "leaderboard.csv",
+        "leaderboard.parquet",
         "leaderboard.md",
+        "leaderboard.tex",
     }
     assert not [a for _, a in page.tags if "src" in a]
     assert not re.search(r"url\(|@import|https?://", page.source)
@@ -304,3 +311,44 @@ def test_output_that_cannot_be_written(mixed_run: Any, tmp_path: Path) -> None:
     (tmp_path / "site").write_text("a file", encoding="utf-8")
     with pytest.raises(StoreError, match=r"site: the leaderboard cannot be written there"):
         write_site([mixed_run.write(tmp_path / "run")], tmp_path / "site")
+
+
+def _twelve_blocks(run: Any, best: str, worst: str) -> None:
+    for number in range(12):
+        run.add(best, 0.9 - 0.001 * number, dataset=f"d{number:02}")
+        run.add(worst, 0.7 + 0.002 * number, dataset=f"d{number:02}")
+
+
+def test_who_is_better(run: Any, render: Any) -> None:
+    _twelve_blocks(run, "good", "poor")
+    page = render(run)
+    text = " ".join(page.text.split())
+    assert "On these 12 datasets: good is better than poor." in text
+    assert "Over 12 blocks: combinations of dataset" in text
+    assert "1 good 1.00 [1.00, 1.00] poor 2 poor 2.00 [2.00, 2.00] " in text
+    (drawing,) = [a for tag, a in page.tags if tag == "svg" and a.get("class") == "diagram"]
+    assert "best first: good 1.00, poor 2.00." in (drawing["aria-label"] or "")
+    assert "100%" in text.split("Win rates")[1]
+
+
+def test_too_few_blocks_are_said_to_be_too_few(mixed_run: Any, render: Any) -> None:
+    text = " ".join(render(mixed_run).text.split())
+    assert "Nothing can be told apart, pair by pair: the smallest p-value that 4 blocks" in text
+    assert "1-2 ldpdc" in text
+
+
+def test_strange_names_are_harmless_where_they_are_compared(run: Any, render: Any) -> None:
+    _twelve_blocks(run, SCRIPT, f"{SCRIPT}\"'</svg></title>")
+    page = render(run)
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert SCRIPT not in page.source
+    assert f"{SCRIPT} is better than" in page.text
+
+
+def test_alpha_is_passed_on(run: Any, tmp_path: Path) -> None:
+    _twelve_blocks(run, "good", "poor")
+    directory = run.write(tmp_path / "run")
+    write_site([directory], tmp_path / "site", alpha=0.0001)
+    text = (tmp_path / "site" / "index.html").read_text()
+    assert "99.99% interval" in text
+    assert "Nothing can be told apart" in text

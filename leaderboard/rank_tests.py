@@ -1,0 +1,116 @@
+"""Tests over blocks: Friedman, Nemenyi, Wilcoxon's signed ranks, Holm's correction.
+
+A block is one row of a table with one column an entrant. The procedure and its symbols (N blocks,
+k entrants) are those of J. Demsar, "Statistical comparisons of classifiers over multiple data
+sets", JMLR 7 (2006), section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+Array = npt.NDArray[np.float64]
+
+_COUNTED = 100
+"""Up to so many blocks all signs are counted."""
+
+
+@final
+@dataclass(frozen=True)
+class Friedman:
+    """Whether any entrant differs from any other."""
+
+    statistic: float
+    p: float
+
+
+def friedman(ranks: Array) -> Friedman:
+    """Friedman's chi-square of (blocks, entrants) ranks, with a correction for ties; k > 2.
+
+    With mean ranks R_j: 12 N / (k (k + 1)) * (sum_j R_j^2 - k (k + 1)^2 / 4), chi-square with k - 1
+    degrees of freedom if nobody differs. Where every block is one tie nobody differs: p is 1.
+    """
+    if np.all(ranks == ranks[:, :1]):
+        return Friedman(0.0, 1.0)
+    found = stats.friedmanchisquare(*ranks.T)
+    return Friedman(float(found.statistic), float(found.pvalue))
+
+
+def critical_difference(entrants: int, blocks: int, alpha: float) -> float:
+    """Nemenyi's: mean ranks further apart than this differ.
+
+    q / sqrt(2) * sqrt(k (k + 1) / (6 N)), with q the upper quantile of the studentized range of k
+    normals. The difference grows with the entrants that are compared along: a ruler for the eye,
+    while pairs are told apart by `signed_rank_p`, which looks at the two alone (A. Benavoli,
+    G. Corani, F. Mangili, "Should we really use post-hoc tests based on mean-ranks?", JMLR 17
+    (2016)).
+    """
+    quantile = stats.studentized_range.ppf(1 - alpha, entrants, math.inf)
+    return float(quantile / math.sqrt(2)) * _standard_error(entrants, blocks)
+
+
+def nemenyi_p(difference: float, entrants: int, blocks: int) -> float:
+    """P-value of two mean ranks that lie so far apart, corrected for all pairs."""
+    spread = abs(difference) / _standard_error(entrants, blocks) * math.sqrt(2)
+    return float(stats.studentized_range.sf(spread, entrants, math.inf))
+
+
+def _standard_error(entrants: int, blocks: int) -> float:
+    return math.sqrt(entrants * (entrants + 1) / (6 * blocks))
+
+
+def signed_rank_p(differences: Array) -> float:
+    """Two-sided p-value of Wilcoxon's signed-rank test, exact also with ties and zeros.
+
+    Absolute differences are ranked, equal ones share the mean of their ranks, zeros are ranked and
+    then left out (J. W. Pratt, JASA 54 (1959)). If nobody is better, every sign is a fair coin: the
+    distribution of the sum of positive ranks is counted, one rank at a time, over all 2^n signs.
+    Ranks are doubled, so that shared ones are whole numbers too. Beyond a hundred blocks the normal
+    approximation is close enough.
+    """
+    if len(differences) > _COUNTED and np.any(differences != 0):
+        found = stats.wilcoxon(differences, zero_method="pratt", method="approx")
+        return float(found.pvalue)
+    doubled = np.rint(2 * stats.rankdata(np.abs(differences))).astype(np.int64)
+    doubled, positive = doubled[differences != 0], differences[differences != 0] > 0
+    chance = np.zeros(int(doubled.sum()) + 1)
+    chance[0] = 1.0
+    for rank in doubled:
+        chance[rank:] += chance[:-rank].copy()
+        chance /= 2.0
+    observed = int(doubled[positive].sum())
+    tail = min(chance[: observed + 1].sum(), chance[observed:].sum())
+    return float(min(1.0, 2 * tail))
+
+
+def signed_rank_sum(differences: Array) -> float:
+    """Sum of the ranks with the signs of their differences: which way the test points."""
+    ranks = stats.rankdata(np.abs(differences))
+    return float((ranks * np.sign(differences)).sum())
+
+
+def smallest_p(blocks: int, pairs: int = 1) -> float:
+    """What `signed_rank_p` gives if one entrant wins every block; after Holm over so many pairs.
+
+    Of 2^N equally likely signs two are that extreme: 2^(1 - N). No data can give less.
+    """
+    return min(1.0, pairs * 2.0 ** (1 - blocks))
+
+
+def holm(p_values: npt.ArrayLike) -> Array:
+    """Adjusted p-values that keep the chance of any false finding (Holm 1979).
+
+    The k-th smallest of m is multiplied by m + 1 - k, made monotone and capped at 1.
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    steps = values[order] * np.arange(len(values), 0, -1)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted

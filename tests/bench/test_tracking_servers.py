@@ -1,0 +1,143 @@
+"""Logging to MLflow servers: one that dies, and one with PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.tracked_runs import cells, client, keep, new_database, opened, outcome, tracked
+
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server(store: str, artifacts: Path, port: int) -> Iterator[str]:
+    """`mlflow server`, killed at the end with all its processes."""
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--workers", "1", "--backend-store-uri", store]
+    command += ["--artifacts-destination", str(artifacts)]
+    log = (artifacts.parent / "server.log").open("ab")
+    process = subprocess.Popen(
+        command, env={**os.environ, **QUIET}, stdout=log, stderr=log, start_new_session=True
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            assert process.poll() is None, Path(log.name).read_text()
+            try:
+                urllib.request.urlopen(f"{address}/health", timeout=5).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline, Path(log.name).read_text()
+                time.sleep(0.2)
+        yield address
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait()
+        log.close()
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_is_caught_up_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    directory, port = tmp_path / "run", free_port()
+    store_uri, artifacts = f"sqlite:///{new_database(tmp_path)}", tmp_path / "artifacts"
+    with opened(directory) as store:
+        release = store.release_directory("a")
+        release.mkdir(parents=True)
+        (release / "ledger.json").write_text("{}")
+        (release / "synthetic.parquet").write_bytes(b"rows")
+    with server(store_uri, artifacts, port) as uri:
+        with tracked(directory, uri) as (store, tracker, said):
+            keep(store, tracker, outcome("a"), outcome("b"), outcome("c"))
+        assert said == [] and set(cells(uri)) == {"a", "b", "c"}
+        with tracked(directory, uri):
+            pass
+        found = cells(uri)
+        assert len(found) == 3
+        run = found["a"]
+        assert run.info.artifact_uri.startswith("mlflow-artifacts:")
+        names = [file.path for file in client(uri).list_artifacts(run.info.run_id)]
+        assert sorted(names) == ["release", "report.html"]
+        inside = [file.path for file in client(uri).list_artifacts(run.info.run_id, "release")]
+        assert inside == ["release/ledger.json"], "rows stay in the run directory"
+    # Down before the run, and during it: the cells are kept, one message says what to do.
+    with tracked(directory, uri) as (store, tracker, said):
+        keep(store, tracker, outcome("d"), outcome("e"))
+    (message,) = said
+    assert f"bench sync {directory} --mlflow-uri {uri}" in message
+    with server(store_uri, artifacts, port) as uri:
+        assert set(cells(uri)) == {"a", "b", "c"}
+        with tracked(directory, uri) as (_, _, said):
+            pass
+        assert said == [] and set(cells(uri)) == {"a", "b", "c", "d", "e"}
+
+
+@pytest.fixture
+def postgresql() -> Iterator[str]:
+    """A PostgreSQL of its own on loopback; gives its address."""
+    if importlib.util.find_spec("psycopg2") is None:
+        pytest.skip("psycopg2 is not installed")
+    if not (shutil.which("initdb") and shutil.which("pg_ctl")):
+        pytest.skip("PostgreSQL (initdb, pg_ctl) is not on the path")
+    # It refuses to run as root: then as the user that its package has made.
+    root = os.geteuid() == 0
+    if root and not (shutil.which("runuser") and _has_user("postgres")):
+        pytest.skip("PostgreSQL refuses to run as root, and there is no user postgres")
+    by = ["runuser", "-u", "postgres", "--"] if root else []
+    with tempfile.TemporaryDirectory(prefix="bench-postgresql-") as folder:
+        if root:
+            shutil.chown(folder, "postgres")
+        data, port = Path(folder) / "data", free_port()
+        initdb = [*by, "initdb", "-D", data, "-U", "bench", "--auth=trust"]
+        subprocess.run(initdb, check=True, cwd=folder, capture_output=True)
+        options = f"-c listen_addresses=127.0.0.1 -c unix_socket_directories='' -p {port}"
+        pg_ctl = [*by, "pg_ctl", "-D", data, "-o", options, "-l", Path(folder) / "log", "-w"]
+        # No pipe: the server would keep it open.
+        subprocess.run([*pg_ctl, "start"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+        try:
+            yield f"postgresql+psycopg2://bench@127.0.0.1:{port}/postgres"
+        finally:
+            stop = [*pg_ctl, "-m", "immediate", "stop"]
+            subprocess.run(stop, check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+
+def _has_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_postgresql_behind_a_server(tmp_path: Path, postgresql: str) -> None:
+    with server(postgresql, tmp_path / "artifacts", free_port()) as uri:
+        with tracked(tmp_path / "run", uri) as (store, tracker, said):
+            keep(store, tracker, outcome("a"), outcome("b"))
+        with tracked(tmp_path / "run", uri):
+            pass
+        assert said == [] and set(cells(uri)) == {"a", "b"}
