@@ -111,7 +111,7 @@ class Tracker:
     # The parent run -------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        client = _client(self._uri)
+        client = _client(self._uri, own=self._uri == default_uri(self._store.directory))
         self._manifest = self._read_manifest()
         name = f"bench {self._manifest.get('grid', '')}".strip()
         experiment = client.get_experiment_by_name(name)
@@ -302,9 +302,14 @@ def _import_quietly() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def _client(uri: str) -> MlflowClient:
+def _client(uri: str, own: bool = False) -> MlflowClient:
     from mlflow import MlflowClient
+    from sqlalchemy import Engine, event
 
+    if own and not event.contains(Engine, "connect", _unsynced):
+        # Five syncs a cell would take as long as all the rest. What a power cut may spoil here,
+        # `bench sync` makes again from the journal, which is synced.
+        event.listen(Engine, "connect", _unsynced)
     path = Path(unquote(uri.removeprefix("sqlite:///").split("?")[0]))
     if uri.startswith("sqlite:///") and not path.exists():
         _create_database(path)
@@ -314,12 +319,9 @@ def _client(uri: str) -> MlflowClient:
 def _create_database(path: Path) -> None:
     """A new sqlite database, at once: two processes that create one race, and one crashes."""
     from mlflow import MlflowClient
-    from sqlalchemy import Engine, event
 
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    # Synced once, at the end, instead of after each of some 300 steps: a third of the time.
-    event.listen(Engine, "connect", _unsynced)
     try:
         MlflowClient(tracking_uri=f"sqlite:///{new.resolve()}").search_experiments(max_results=1)
         with new.open("rb") as file:
@@ -328,12 +330,12 @@ def _create_database(path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             os.link(new, path)
     finally:
-        event.remove(Engine, "connect", _unsynced)
         new.unlink(missing_ok=True)
 
 
 def _unsynced(connection: Any, _: Any) -> None:
-    connection.execute("PRAGMA synchronous = OFF")
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 def _search(client: MlflowClient, experiment: str, query: str) -> Iterator[Any]:

@@ -79,6 +79,7 @@ class Watchers:
 
         self._kind: Any = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=1)(Watcher)
         self._by_node: dict[str, Any] = {}
+        self.run = str(ray.get_runtime_context().namespace)
         self.refresh()
 
     def refresh(self) -> None:
@@ -91,7 +92,7 @@ class Watchers:
             placed = self._kind.options(
                 name=watcher_of(node), scheduling_strategy=only_on(node), get_if_exists=True
             )
-            self._by_node[node] = placed.remote()
+            self._by_node[node] = placed.remote(self.run)
 
     def why(self, *names: str) -> Death | None:
         """Why the worker of an attempt is gone, if its machine still knows."""

@@ -96,7 +96,7 @@ class _Loop:
         self._say = say
         self._running_now = running_now
         self._watchers = Watchers()
-        self._tasks = Tasks(datasets, options, say)
+        self._tasks = Tasks(datasets, options, self._watchers.run, say)
         self._room = _room()
         self._looked = time.monotonic()
         self._waiting: deque[tuple[Job, int]] = deque()

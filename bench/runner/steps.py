@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 from bench import cell_log
@@ -16,7 +14,7 @@ from bench.core.result import Status
 from bench.environments import Prepared, prepare
 from bench.fit import Fitted, fit_isolated
 from bench.grid import Cell
-from bench.runner.watch import Ticket, watcher_here
+from bench.runner.watch import Ticket
 
 T = TypeVar("T", Outcome, Fitted)
 
@@ -62,18 +60,11 @@ def prepare_step(environment: Environment, given: str) -> tuple[str, Prepared]:
 
 
 def _watched(ticket: Ticket, work: Callable[[], T]) -> T:
-    import ray
-
-    watcher = watcher_here()
-    folder = Path(ray.get(watcher.started.remote(ticket.name, os.getpid(), ticket.limits)))
-    try:
-        limits = ticket.limits
+    limits = ticket.limits
+    with ticket.shown() as folder:
         with cell_log.captured(folder, limits.disk_mb), cell_log.threads_capped(ticket.threads):
             result = work()
         return _with_output(result, cell_log.tail(folder))
-    finally:
-        # Waited for: the process must not be taken for this cell once it runs another.
-        ray.get(watcher.ended.remote(ticket.name))
 
 
 def _with_output(result: T, output: str) -> T:

@@ -49,10 +49,11 @@ class Started:
 class Tasks:
     """Shares the datasets once, and turns jobs into Ray tasks."""
 
-    def __init__(self, datasets: Datasets, options: RunOptions, say: Say) -> None:
+    def __init__(self, datasets: Datasets, options: RunOptions, run: str, say: Say) -> None:
         import ray
 
         self._say = say
+        self._run = run
         self._options = options
         self._datasets = datasets
         # No retries by Ray: it retries out-of-memory for ever, and a method's own error is a
@@ -194,7 +195,7 @@ class Tasks:
         dataset = self._datasets[job.cell.dataset]
         assert isinstance(dataset, Dataset)
         limits = Limits.of(needs, dataset, self._options.limits)
-        return Ticket(name, limits, min(needs.cpus, self._most_cpus))
+        return Ticket(name, self._run, limits, min(needs.cpus, self._most_cpus))
 
     def _fitting_data(self, entry: Entry) -> Any:
         import ray

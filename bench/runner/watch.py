@@ -9,6 +9,7 @@ tells a crash of the method from a machine that was lost.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -16,9 +17,10 @@ import signal
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from bench import cell_log
 from bench.limits import Limits
@@ -26,7 +28,9 @@ from bench.limits import Limits
 _TURN_SECONDS = 0.2
 _DISK_TURNS = 5
 """Disk use is looked at every so many turns."""
-_WAIT_SECONDS = 60.0
+_BASE = "bench-cells-"
+_SHOWN = "cell.json"
+_WATCHER = "watcher-"
 
 Cause = Literal["timeout", "memory", "disk", "crash", "exit", "lost"]
 
@@ -38,8 +42,29 @@ class Ticket:
 
     name: str
     """Unique in the run; the name of a folder."""
+    run: str
     limits: Limits
     threads: int
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[Path]:
+        """For the time of the step, a folder tells the watcher which process is this cell.
+
+        A file and no call to the watcher: a task that waits for an answer gives its CPU back, and
+        Ray would start another one in its place.
+        """
+        folder = base_folder(self.run) / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        limits = self.limits
+        line = [os.getpid(), time.time(), limits.seconds, limits.memory_mb, limits.disk_mb]
+        (folder / f".{_SHOWN}").write_text(json.dumps(line), encoding="ascii")
+        (folder / f".{_SHOWN}").replace(folder / _SHOWN)
+        try:
+            yield folder
+        finally:
+            # First of all: from here on the process must not be taken for this cell.
+            (folder / _SHOWN).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @final
@@ -53,51 +78,59 @@ class Death:
 
 
 @final
-@dataclass
+@dataclass(frozen=True)
 class _Watched:
-    pid: int
-    limits: Limits
+    """What a cell has shown."""
+
     folder: Path
-    since: float = field(default_factory=time.monotonic)
-    death: Death | None = None
+    pid: int
+    since: float
+    limits: Limits
+
+    @classmethod
+    def read(cls, folder: Path) -> _Watched | None:
+        """None for a folder whose cell has just ended, or not quite begun."""
+        try:
+            pid, since, *limits = json.loads((folder / _SHOWN).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+        return cls(folder, pid, since, Limits(*limits))
+
+    def over(self, look_at_disk: bool) -> tuple[Cause, str] | None:
+        """Which limit it is over."""
+        limits = self.limits
+        memory = sum(_memory_mb(process) for process in _with_children(self.pid))
+        if time.time() - self.since > limits.seconds:
+            return "timeout", f"still running after {_time(limits.seconds)}"
+        if memory > limits.memory_mb:
+            used = f"used {memory:,.0f} MB of memory"
+            return "memory", f"{used}; the limit is {limits.memory_mb:,.0f} MB"
+        disk = _size_mb(self.folder) if look_at_disk else 0.0
+        if disk > limits.disk_mb:
+            used = f"wrote {disk:,.0f} MB of temporary files"
+            return "disk", f"{used}; the limit is {limits.disk_mb:,.0f} MB"
+        return None
 
 
 @final
 class Watcher:
     """An actor: watches the cells of its own machine."""
 
-    def __init__(self) -> None:
-        base = Path(tempfile.gettempdir())
-        _remove_left_over(base)
-        self._folder = base / f"bench-cells-{os.getuid()}-{os.getpid()}"
-        self._folder.mkdir(mode=0o700)
-        self._lock = threading.Lock()
-        self._watched: dict[str, _Watched] = {}
+    def __init__(self, run: str) -> None:
+        _remove_left_over()
+        self._folder = base_folder(run)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        (self._folder / f"{_WATCHER}{os.getpid()}").touch()
+        self._deaths: dict[str, Death] = {}
         threading.Thread(target=self._watch, daemon=True).start()
-
-    def started(self, name: str, pid: int, limits: Limits) -> str:
-        """From now on the process counts as this cell; gives the folder for what it writes."""
-        folder = self._folder / name
-        folder.mkdir(exist_ok=True)
-        with self._lock:
-            self._watched[name] = _Watched(pid, limits, folder)
-        return str(folder)
-
-    def ended(self, name: str) -> None:
-        """The cell is over: its process belongs to another from now on."""
-        with self._lock:
-            watched = self._watched.pop(name, None)
-        if watched is not None:
-            shutil.rmtree(watched.folder, ignore_errors=True)
 
     def why(self, name: str) -> Death | None:
         """Why the process of this cell is gone; None where it was not on this machine."""
-        with self._lock:
-            watched = self._watched.get(name)
-        if watched is None:
-            return None
-        death = watched.death or _last_words(cell_log.tail(watched.folder))
-        self.ended(name)
+        folder = self._folder / name
+        death = self._deaths.pop(name, None)
+        if death is None and folder.exists():
+            death = _last_words(cell_log.tail(folder))
+        shutil.rmtree(folder, ignore_errors=True)
         return death
 
     def close(self) -> None:
@@ -109,52 +142,27 @@ class Watcher:
         while True:
             time.sleep(_TURN_SECONDS)
             turn += 1
-            with self._lock:
-                for watched in self._watched.values():
-                    if watched.death is None:
-                        self._judge(watched, look_at_disk=turn % _DISK_TURNS == 0)
+            for folder in self._folder.glob("*/"):
+                if folder.name in self._deaths:
+                    continue
+                watched = _Watched.read(folder)
+                found = watched and watched.over(look_at_disk=turn % _DISK_TURNS == 0)
+                # Read again: the cell may have ended meanwhile, and its process run another.
+                if watched and found and _Watched.read(folder) == watched:
+                    self._deaths[folder.name] = Death(*found, cell_log.tail(folder))
+                    for process in _with_children(watched.pid):
+                        with contextlib.suppress(ProcessLookupError, PermissionError):
+                            os.kill(process, signal.SIGKILL)
 
-    def _judge(self, watched: _Watched, look_at_disk: bool) -> None:
-        """Kill one that is over a limit. The lock is held: the cell cannot end meanwhile."""
-        limits, processes = watched.limits, _with_children(watched.pid)
-        seconds = time.monotonic() - watched.since
-        memory = sum(_memory_mb(process) for process in processes)
-        disk = _size_mb(watched.folder) if look_at_disk else 0.0
-        if seconds > limits.seconds:
-            death: tuple[Cause, str] = ("timeout", f"still running after {_time(limits.seconds)}")
-        elif memory > limits.memory_mb:
-            used = f"used {memory:,.0f} MB of memory"
-            death = ("memory", f"{used}; the limit is {limits.memory_mb:,.0f} MB")
-        elif disk > limits.disk_mb:
-            used = f"wrote {disk:,.0f} MB of temporary files"
-            death = ("disk", f"{used}; the limit is {limits.disk_mb:,.0f} MB")
-        else:
-            return
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        watched.death = Death(*death, cell_log.tail(watched.folder))
+
+def base_folder(run: str) -> Path:
+    """Where the cells of a run are shown on a machine."""
+    return Path(tempfile.gettempdir()) / f"{_BASE}{os.getuid()}-{run}"
 
 
 def watcher_of(node: str) -> str:
     """Name of the watcher on a machine."""
     return f"watcher-{node}"
-
-
-def watcher_here() -> Any:
-    """The watcher of the machine that this worker is on; the driver starts one for each."""
-    import ray
-
-    name = watcher_of(ray.get_runtime_context().get_node_id())
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while True:
-        try:
-            return ray.get_actor(name)
-        except ValueError:
-            # A machine that has just joined: the driver will have seen it in a moment.
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 def _last_words(log: str) -> Death:
@@ -201,12 +209,19 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:g} minutes" if seconds >= 60 else f"{seconds:g} seconds"
 
 
-def _remove_left_over(base: Path) -> None:
-    """Folders of watchers that were killed themselves."""
-    for folder in base.glob(f"bench-cells-{os.getuid()}-*"):
-        try:
-            os.kill(int(folder.name.rsplit("-", 1)[1]), 0)
-        except ProcessLookupError:
+def _remove_left_over() -> None:
+    """Folders of runs whose watchers were killed themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_BASE}{os.getuid()}-*"):
+        watchers = [int(mark.name.removeprefix(_WATCHER)) for mark in folder.glob(f"{_WATCHER}*")]
+        if watchers and not any(map(_alive, watchers)):
             shutil.rmtree(folder, ignore_errors=True)
-        except (ValueError, PermissionError):
-            continue
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
