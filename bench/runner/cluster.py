@@ -77,7 +77,7 @@ class Watchers:
     def __init__(self) -> None:
         import ray
 
-        self._kind: Any = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=1)(Watcher)
+        self._kind: Any = ray.remote(num_cpus=0, max_restarts=0)(Watcher)
         self._by_node: dict[str, Any] = {}
         self.run = str(ray.get_runtime_context().namespace)
         self.refresh()

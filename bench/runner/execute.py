@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import FrameType
 from typing import Any, final
 
@@ -70,7 +70,7 @@ def execute(
     stop: Stop,
     say: Say,
     running_now: Callable[[Sequence[Job]], None] = lambda jobs: None,
-) -> Iterator[tuple[Job, Outcome]]:
+) -> Generator[tuple[Job, Outcome], None, None]:
     """Run the jobs; gives each with its outcome as it ends."""
     loop = _Loop(datasets, store, options, stop, say, running_now)
     try:

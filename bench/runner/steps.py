@@ -69,7 +69,7 @@ def _watched(ticket: Ticket, work: Callable[[], T]) -> T:
 
 def _with_output(result: T, output: str) -> T:
     """A failed cell keeps the last lines of what it printed, before its traceback."""
-    lines = output.strip().splitlines()[-_LOG_LINES:]
+    lines: list[str] = output.strip().splitlines()[-_LOG_LINES:]
     if not lines:
         return result
     if isinstance(result, Fitted):
