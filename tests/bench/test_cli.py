@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,7 +14,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from bench.cell import Outcome
 from bench.cli import main
+from bench.journal import read_journal
+from bench.store import RunStore
 
 
 def bench(*arguments: str) -> Result:
@@ -136,3 +141,33 @@ def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
         said = CliRunner().invoke(main, ["run", "--grid", "smoke", *options, *where])
     assert said.exit_code == 2
     assert f"the Ray cluster cannot be reached (no answer at {address}" in said.output
+
+
+def test_a_full_disk_is_said_and_the_directory_can_be_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset that is not there fails its cells without Ray: what is tested is the writing."""
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
+    out = tmp_path / "run"
+    grid = tmp_path / "grid.toml"
+    grid.write_text('datasets = ["adult"]\nmethods = ["real", "marginals"]\nipc = [5]\n')
+    command = ["run", "--grid", str(grid), "--out", str(out), "--eps", "1", "--no-mlflow"]
+    write = RunStore.record
+    written: list[str] = []
+
+    def full(store: RunStore, outcome: Outcome, encoder: object) -> None:
+        if written:
+            with (out / "journal.jsonl").open("ab") as journal:
+                journal.write(b'{"cell": {"key"')  # as far as the disk allowed
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(outcome.row.key)
+        write(store, outcome, None)
+
+    monkeypatch.setattr(RunStore, "record", full)
+    said = CliRunner().invoke(main, command)
+    assert said.exit_code == 2
+    assert "No space left on device" in said.output and "what has finished is kept" in said.output
+    monkeypatch.setattr(RunStore, "record", write)
+    again = CliRunner().invoke(main, command)
+    assert again.exit_code == 1 and "2 cells: 2 error" in again.output
+    assert len(read_journal(out / "journal.jsonl")) == 2
