@@ -169,9 +169,6 @@ class _Loop:
             return
         except ray.exceptions.RayError as problem:
             lost = problem
-        # The other step of a cell in two may still run, for nothing.
-        with contextlib.suppress(ray.exceptions.RayError, ValueError):
-            ray.cancel(reference, force=True)
         death = self._watchers.why(*started.tickets)
         if isinstance(lost, ray.exceptions.OutOfMemoryError):
             reason = f"the machine ran out of memory: {first_line(lost)}"
@@ -207,14 +204,13 @@ class _Loop:
         return Outcome(failed_row(job.cell, job.key, known, status, reason, log))
 
     def close(self) -> None:
-        """End what still runs."""
-        import ray
+        """Let go. What still runs ends with our connection to Ray.
 
+        Nothing is cancelled by `ray.cancel`: in Ray 2.60 a cancelled task that ends at the same
+        moment ends the driver (task_manager.cc, "tried to complete task that was not pending").
+        """
         self._running_now([])
-        with contextlib.suppress(ray.exceptions.RayError, ValueError):
-            for reference in self._running:
-                ray.cancel(reference, force=True)
-            self._watchers.close()
+        self._watchers.close()
 
 
 def _room() -> int:
