@@ -135,9 +135,15 @@ def test_ctrl_c_finishes_what_runs_and_starts_nothing_else(tmp_path: Path) -> No
     assert len(pd.read_parquet(run.out / "cells.parquet")) == 2
 
 
-def test_ctrl_c_twice_stops_now_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_second_driver_is_refused_and_ctrl_c_twice_leaves_nothing_behind(tmp_path: Path) -> None:
     with started(tmp_path, ["one", "two"], cpus=1) as run:
         run.announced()
+        second = subprocess.run(
+            [*BENCH, "run", "--grid", "smoke", "--out", str(run.out)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert second.returncode == 2
+        assert "in use by another `bench run`" in second.stderr
         os.killpg(run.process.pid, signal.SIGINT)
         run.until("stopping: cells that run are finished first")
         os.killpg(run.process.pid, signal.SIGINT)
@@ -152,20 +158,6 @@ def test_ctrl_c_twice_stops_now_and_leaves_nothing_behind(tmp_path: Path) -> Non
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert again.returncode == 0, again.stdout + again.stderr
-
-
-def test_a_second_driver_is_refused(tmp_path: Path) -> None:
-    with started(tmp_path, ["one"], cpus=1) as run:
-        run.announced()
-        second = subprocess.run(
-            [*BENCH, "run", "--grid", "smoke", "--out", str(run.out)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert second.returncode == 2
-        assert "in use by another `bench run`" in second.stderr
-        run.let_go("one")
-        run.ended()
-        assert run.process.returncode == 0
 
 
 def test_a_machine_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_failing_cells_never_stop_the_run_and_show_in_the_exit_code(tmp_path: Pa
     assert only.returncode == 0
 
 
+@pytest.mark.slow
 def test_new_metrics_score_stored_releases_without_refitting(grid: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ("--grid", grid, "--out", out, "--datasets", "gbsg2", "--methods", "ldpdc")

@@ -49,6 +49,7 @@ print(json.dumps([ray.get(ray.remote(look).remote()), keys.method_source_hash("m
 """
 
 
+@pytest.mark.slow
 def test_workers_import_what_was_sent(tmp_path: Path) -> None:
     environment = install_plugin(tmp_path / "packages")
     # A checkout in the driver's folder, as it was last year: a worker must not take it.
