@@ -100,6 +100,7 @@ def test_a_killed_driver_loses_nothing_and_repeats_nothing(grid: Path, tmp_path:
     pd.testing.assert_frame_equal(cells(out), after)
 
 
+@pytest.mark.slow
 def test_failing_cells_never_stop_the_run_and_show_in_the_exit_code(tmp_path: Path) -> None:
     environment = install_plugin(tmp_path / "packages")
     grid = tmp_path / "faults.toml"
