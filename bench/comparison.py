@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from bench.core.errors import InputError, NotComputable, StoreError, UnknownNameError
 from bench.core.metric import HEADLINES
+from bench.core.multiple_testing import holm
 from bench.core.result import CellRow, Status
 from bench.journal import read_journal
 from bench.metrics import paired
@@ -89,7 +90,7 @@ def compare_run(
         except NotComputable as reason:
             where = f"{group.dataset}, {_size(group)}, eps {group.eps_target}"
             notices.append(f"{first.label} and {second.label} on {where}: {reason}")
-    adjusted = paired.holm([one.p for one in found])
+    adjusted = holm([one.p for one in found])
     return [replace(one, p_holm=float(p)) for one, p in zip(found, adjusted, strict=True)], notices
 
 

@@ -19,8 +19,8 @@ import pandas as pd
 
 from bench.core.errors import StoreError
 from bench.core.metric import Direction
+from bench.core.multiple_testing import holm
 from bench.core.result import Status
-from bench.leaderboard import rank_tests
 from bench.leaderboard.difference import Difference, difference, from_interval, from_seeds
 from bench.leaderboard.load import GROUP, Results, records
 from bench.leaderboard.rank import headline_metrics
@@ -203,7 +203,7 @@ def _utility(rows: Mapping[Where, Sequence[_Partners]], alpha: float) -> tuple[U
     # Rows without any difference are no tests: nothing could have been found there.
     tested = [n for n, one in enumerate(found) if one.gain is not None and one.gain.value != 0]
     p_values = [change.gain.p for n in tested for change in [found[n]] if change.gain is not None]
-    for n, p in zip(tested, rank_tests.holm(p_values), strict=True):
+    for n, p in zip(tested, holm(p_values), strict=True):
         found[n] = replace(found[n], p_holm=float(p), significant=bool(p < alpha))
     return tuple(found)
 

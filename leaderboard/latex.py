@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.leaderboard import rank_tests, show
+from bench.core.multiple_testing import holm
+from bench.leaderboard import show
 from bench.leaderboard.aggregate import Measure, Row, size_order
 from bench.leaderboard.difference import Component, difference, from_interval, from_seeds
 from bench.leaderboard.rank import is_sound
@@ -160,7 +161,7 @@ def _best(rows: Sequence[Row], alpha: float) -> frozenset[str]:
         test.p if test else float(value == highest)
         for test, (_, _, value) in zip(tests, others, strict=True)
     ]
-    adjusted = rank_tests.holm(plain)
+    adjusted = holm(plain)
     tied = {name for (name, _, _), p in zip(others, adjusted, strict=True) if p >= alpha}
     return frozenset({leader, *tied})
 

@@ -101,16 +101,3 @@ def smallest_p(blocks: int, pairs: int = 1) -> float:
     Of 2^N equally likely signs two are that extreme: 2^(1 - N). No data can give less.
     """
     return min(1.0, pairs * 2.0 ** (1 - blocks))
-
-
-def holm(p_values: npt.ArrayLike) -> Array:
-    """Adjusted p-values that keep the chance of any false finding (Holm 1979).
-
-    The k-th smallest of m is multiplied by m + 1 - k, made monotone and capped at 1.
-    """
-    values = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(values, kind="stable")
-    steps = values[order] * np.arange(len(values), 0, -1)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return adjusted

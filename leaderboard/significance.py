@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from bench.core.multiple_testing import holm
 from bench.leaderboard import rank_tests
 from bench.leaderboard.blocks import Blocks, blocks_of, largest_set, once_a_dataset
 from bench.leaderboard.load import records
@@ -207,7 +208,7 @@ def _pairs(
     # Rounded, so that what differs by an error of arithmetic is a tie.
     differences = [(utility[:, i] - utility[:, j]).round(12) for i, j in columns]
     plain = [rank_tests.signed_rank_p(difference) for difference in differences]
-    adjusted = rank_tests.holm(plain)
+    adjusted = holm(plain)
     differs = overall is None or overall.p < alpha
     found = []
     for (i, j), difference, p, p_holm in zip(columns, differences, plain, adjusted, strict=True):

@@ -16,6 +16,7 @@ from scipy import sparse
 from bench.core.encode import Integers
 from bench.core.errors import NotComputable
 from bench.core.metric import Direction, Evaluation, Family, Metric, Score, Scores
+from bench.core.multiple_testing import holm
 from bench.core.schema import Categorical, Column, Numeric
 from bench.metrics._bootstrap import Array, Estimate
 from bench.metrics._pooled import (
@@ -203,15 +204,6 @@ def smirnov_p_values(distances: Array, rows: Pooled) -> Array:
     rows_together = rows.real * rows.effective / (rows.real + rows.effective)
     p: Array = np.clip(kstwo.sf(distances, max(1.0, np.round(rows_together))), 0.0, 1.0)
     return p
-
-
-def holm(p_values: Array) -> Array:
-    """Holm's adjusted p-values: below 0.05 for any column of a perfect release 1 time in 20."""
-    order = np.argsort(p_values, kind="stable")
-    factors = np.arange(len(p_values), 0, -1)
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p_values[order] * factors))
-    return adjusted
 
 
 def _numeric(evaluation: Evaluation) -> list[Numeric]:

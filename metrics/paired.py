@@ -102,16 +102,3 @@ def t_test(first: npt.ArrayLike, second: npt.ArrayLike) -> float | None:
     if len(differences) < 2 or not np.ptp(differences) > 0:
         return None
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
-
-
-def holm(p_values: npt.ArrayLike) -> Array:
-    """Adjusted p-values that keep the chance of any false finding (Holm 1979).
-
-    The k-th smallest of m is multiplied by m + 1 - k, made monotone and capped at 1.
-    """
-    values = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(values, kind="stable")
-    steps = values[order] * np.arange(len(values), 0, -1)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return adjusted

@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from bench.core.multiple_testing import holm
 from bench.leaderboard import rank_tests
 from bench.leaderboard.blocks import Blocks, blocks_of, largest_set
 from bench.leaderboard.load import load_results
 from bench.leaderboard.rank import place_blocks, ranking_table
 from bench.leaderboard.significance import compare, compare_blocks
-from bench.metrics import paired
 
 # Demsar (2006), table 6: AUC of C4.5, C4.5+m, C4.5+cf, C4.5+m+cf on 14 datasets.
 DEMSAR = np.array(
@@ -159,8 +159,11 @@ def test_no_block_can_give_less_than_the_smallest_p() -> None:
 
 def test_holm_as_in_the_metrics() -> None:
     values = np.random.default_rng(2).random(20) ** 3
-    np.testing.assert_allclose(rank_tests.holm(values), paired.holm(values))
-    np.testing.assert_allclose(rank_tests.holm([0.01, 0.04, 0.03]), [0.03, 0.06, 0.06])
+    # By its definition: the largest of (m + 1 - j) times the j-th smallest, up to each one's place.
+    m, places = len(values), np.argsort(np.argsort(values))
+    steps = [min(1.0, (m - j) * p) for j, p in enumerate(sorted(values))]
+    np.testing.assert_allclose(holm(values), [max(steps[: k + 1]) for k in places])
+    np.testing.assert_allclose(holm([0.01, 0.04, 0.03]), [0.03, 0.06, 0.06])
 
 
 def test_shared_places_and_cliques() -> None:

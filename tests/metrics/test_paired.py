@@ -9,7 +9,8 @@ from scipy import stats
 from scipy.stats import false_discovery_control
 
 from bench.core.errors import NotComputable
-from bench.metrics.paired import compare, holm, t_test
+from bench.core.multiple_testing import holm
+from bench.metrics.paired import compare, t_test
 
 RNG = np.random.default_rng(1)
 LABELS = RNG.integers(0, 2, 400)
