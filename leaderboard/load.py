@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -44,6 +44,10 @@ class Results:
     """Older results of a cell that was run again, left out."""
     unclaimed: int = 0
     """Scores of no cell, left out."""
+    directories: tuple[Path, ...] = ()
+    """The run directories, in the order of `runs`."""
+    homes: Mapping[str, Path] = field(default_factory=dict)
+    """The run directory of each cell, by key."""
 
 
 def load_results(directories: Sequence[Path]) -> Results:
@@ -52,7 +56,8 @@ def load_results(directories: Sequence[Path]) -> Results:
     if not unique:
         raise StoreError(f"no run directory was given; {_HINT}")
     cells, scores = [], []
-    for number, directory in enumerate(unique.values()):
+    directories_in_order = tuple(unique.values())
+    for number, directory in enumerate(directories_in_order):
         cells.append(_read(directory, "cells.parquet", CellRow).assign(run=number))
         scores.append(_read(directory, "scores.parquet", ScoreRow).assign(run=number))
         _check_values(directory, cells[-1], scores[-1])
@@ -68,6 +73,11 @@ def load_results(directories: Sequence[Path]) -> Results:
         runs=tuple(directory.name for directory in unique),
         replaced=len(all_cells) - len(kept),
         unclaimed=len(all_scores) - len(owned),
+        directories=directories_in_order,
+        homes={
+            key: directories_in_order[number]
+            for key, number in zip(kept["key"], kept["run"], strict=True)
+        },
     )
 
 
@@ -115,15 +125,15 @@ def _completed(
 def _check_columns(path: Path, table: pa.Table, schema: pa.Schema) -> None:
     """Columns that are not known stay unread: a later version may write more."""
     problems = []
-    for field in schema:
-        positions = table.schema.get_all_field_indices(field.name)
+    for column in schema:
+        positions = table.schema.get_all_field_indices(column.name)
         if len(positions) != 1:
-            problems.append(f"column {field.name} is {'doubled' if positions else 'missing'}")
+            problems.append(f"column {column.name} is {'doubled' if positions else 'missing'}")
             continue
         found = table.schema.field(positions[0]).type
-        text = pa.types.is_string(field.type) and pa.types.is_large_string(found)
-        if found != field.type and not text:
-            problems.append(f"column {field.name} is {found}, expected {field.type}")
+        text = pa.types.is_string(column.type) and pa.types.is_large_string(found)
+        if found != column.type and not text:
+            problems.append(f"column {column.name} is {found}, expected {column.type}")
     if problems:
         raise StoreError(f"{path}: {'; '.join(problems)} (written by another version?); {_HINT}")
 

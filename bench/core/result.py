@@ -101,6 +101,68 @@ class ScoreRow:
     """On the leaderboard's page; the others are in its tables."""
 
 
+@final
+@dataclass(frozen=True)
+class AuditRow:
+    """One row of `audits.parquet`: one audit of one method with its parameters.
+
+    A bound is a lower bound on epsilon at 95%, from trials that chose nothing: canary, scorer and
+    threshold come from the first half of the trials. p-values are of the null hypothesis that the
+    claimed (proven) guarantee holds; 1 where there is none, or nothing spoke against it. Whether
+    that refutes is decided over all methods audited together (`bench.core.auditing.refutation`).
+    """
+
+    key: str
+    """Of the audit: what was attacked, how and how often."""
+    kind: str
+    """`two-world` or `one-run`."""
+    method: str
+    label: str
+    parameters: str
+    source_hash: str
+    """A refutation holds for this code and these parameters, everywhere."""
+    dataset: str
+    dataset_parameters: str
+    task: str
+    ipc: int | None
+    full_size: bool
+    eps_target: float | None
+    eps_claimed: float | None
+    eps_proven: float | None
+    delta: float
+    trials: int
+    """Refits in both worlds together that the bound is based on; canaries of a one-run audit."""
+    refits: int
+    """All fits of the method, those that chose and the replication included."""
+    canary: str
+    scorer: str
+    threshold: float | None
+    false_positives: float | None
+    """Share of trials without the canary that were called `in`."""
+    false_negatives: float | None
+    eps_audited: float | None
+    """The bound that is valid whatever the method does; None where the audit did not finish."""
+    eps_gaussian: float | None
+    """The tighter bound for a ledger of full-batch Gaussians; None where it would not be valid."""
+    ceiling: float | None
+    """The largest bound that so many trials could have shown."""
+    p_claim: float
+    p_proof: float
+    replicated_eps: float | None
+    """The same test with fresh seeds, where the first spoke against a number; else None."""
+    replicated_p_claim: float
+    replicated_p_proof: float
+    planted: float | None
+    """Share of planted bugs (a method that copies the canary now and then) that were found."""
+    planted_bug: str
+    seed: int
+    status: str
+    reason: str
+    seconds: float | None
+    versions: str
+    finished_at: str
+
+
 def required(item: Field[Any]) -> bool:
     """True for a column that every version has written."""
     return item.default is MISSING
@@ -114,7 +176,10 @@ _ARROW = {
 }
 
 
-def arrow_schema(record: type[CellRow] | type[ScoreRow]) -> pa.Schema:
+Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
+
+
+def arrow_schema(record: Record) -> pa.Schema:
     """Columns of a result table."""
     return pa.schema(
         [
@@ -124,6 +189,8 @@ def arrow_schema(record: type[CellRow] | type[ScoreRow]) -> pa.Schema:
     )
 
 
-def to_table(rows: Iterable[CellRow] | Iterable[ScoreRow], record: type[Any]) -> pa.Table:
+def to_table(
+    rows: Iterable[CellRow] | Iterable[ScoreRow] | Iterable[AuditRow], record: type[Any]
+) -> pa.Table:
     """Rows as an Arrow table with the fixed schema, also when there are none."""
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=arrow_schema(record))

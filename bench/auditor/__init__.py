@@ -1,0 +1,1 @@
+"""Attacks methods on pairs of neighbouring tables: `bench audit`."""

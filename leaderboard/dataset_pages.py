@@ -1,0 +1,13 @@
+"""One page a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.leaderboard.board import Board
+from bench.leaderboard.shell import Page
+
+
+def pages(board: Board) -> Iterator[Page]:
+    """One page a dataset."""
+    yield from ()

@@ -1,0 +1,92 @@
+"""What all pages share: the templates, the frame around them, and how they are written."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import jinja2
+from markupsafe import Markup
+
+from bench.core.errors import StoreError
+from bench.leaderboard import links, show
+
+
+@final
+@dataclass(frozen=True)
+class Page:
+    """One file of the site."""
+
+    path: str
+    """Relative to the site's folder, with forward slashes."""
+    content: bytes
+
+
+def page(path: str, template: str, *, script: str = "", **values: Any) -> Page:
+    """A page from a template that extends `layout.html`.
+
+    `script` names the one template file that may run; the page's policy forbids every other. Links
+    in a template are written `{{ up }}{{ path }}`: `up` leads back to the site's folder.
+    """
+    environment = _environment()
+    code = asset(script) if script else ""
+    content = environment.get_template(template).render(
+        up="../" * path.count("/"),
+        style=Markup(asset("page.css")),
+        script=Markup(code),
+        script_digest=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+        **values,
+    )
+    return Page(path, content.encode())
+
+
+def asset(name: str) -> str:
+    """The text of a file beside the templates."""
+    loader = _environment().loader
+    if loader is None:
+        raise TypeError("the template environment has no loader")
+    return loader.get_source(_environment(), name)[0]
+
+
+def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
+    """Each file under another name first: a reader sees the old or the new one, nothing between."""
+    try:
+        waiting = []
+        for item in pages:
+            path = output / item.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.part")
+            temporary.write_bytes(item.content)
+            waiting.append((temporary, path))
+        for temporary, path in waiting:
+            os.replace(temporary, path)
+    except OSError as problem:
+        raise StoreError(
+            f"{output}: the leaderboard cannot be written there ({problem}); give another folder"
+        ) from None
+    return tuple(path for _, path in waiting)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("bench.leaderboard", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("number", "whole", "seconds", "epsilon", "epsilon_span", "whole_span"):
+        environment.filters[name] = getattr(show, name)
+    for name in ("interval", "spread", "size", "sizes", "arrow", "better", "seeds"):
+        environment.filters[name] = getattr(show, name)
+    environment.globals["place"] = show.place
+    environment.globals["absent"] = show.ABSENT
+    environment.globals["links"] = links
+    return environment
