@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from bench import __version__
+from bench.audit_command import audit
+from bench.check_command import check
 from bench.data_commands import data
 from bench.dossier_command import dossier
 from bench.env_commands import env
+from bench.new_command import new
 from bench.run_commands import COMMANDS
 
 if TYPE_CHECKING:
@@ -224,6 +227,15 @@ def compare(directory: str, metric: str | None, methods: tuple[str, ...], as_jso
         click.echo(f"not compared: {notice}")
 
 
+def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
+    """A number; `all` is more than any run has."""
+    if value in ("all", "none"):
+        return sys.maxsize if value == "all" else 0
+    if not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is not a number, `all` or `none`")
+    return min(int(value), sys.maxsize)
+
+
 @main.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="Folder of the site.")
@@ -240,7 +252,27 @@ def compare(directory: str, metric: str | None, methods: tuple[str, ...], as_jso
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Level of all tests.",
 )
-def leaderboard(runs: tuple[str, ...], output: str | None, check: str | None, alpha: float) -> None:
+@click.option(
+    "--public",
+    is_flag=True,
+    help="Leave out what was computed from private rows, and say what was left out.",
+)
+@click.option(
+    "--cells",
+    default="200",
+    show_default=True,
+    metavar="N|all|none",
+    callback=_count_or_all,
+    help="How many cells get a page of their own.",
+)
+def leaderboard(
+    runs: tuple[str, ...],
+    output: str | None,
+    check: str | None,
+    alpha: float,
+    public: bool,
+    cells: int,
+) -> None:
     """Compile run directories into a static site and tables, or compare them with an older run.
 
     A check fails if a headline score got significantly worse, a verdict is another one, or a cell
@@ -250,10 +282,12 @@ def leaderboard(runs: tuple[str, ...], output: str | None, check: str | None, al
 
     if output is None and check is None:
         raise click.UsageError("give -o SITE, --check OLD or both")
+    if output is None and public:
+        raise click.UsageError("--public is about the site: give -o SITE too")
     if output is not None:
         from bench.leaderboard.site import write_site
 
-        write_site([Path(run) for run in runs], Path(output), alpha)
+        write_site([Path(run) for run in runs], Path(output), alpha, public=public, cells=cells)
         click.echo(f"wrote {Path(output) / 'index.html'}")
     if check is not None:
         from bench.leaderboard.changes import find_changes
@@ -286,9 +320,12 @@ def ui(directory: str, port: int) -> None:
         sys.exit(130)
 
 
+main.add_command(audit)
 main.add_command(data)
 main.add_command(env)
 main.add_command(dossier)
+main.add_command(check)
+main.add_command(new)
 for command in COMMANDS:
     main.add_command(command)
 

@@ -26,12 +26,13 @@ def open_private(
     delta: float = 1e-5,
     private_counts: bool = False,
     check_rows: bool = False,
+    blind: bool = False,
     public_entropy: int = 0,
     unit: str = "",
 ) -> tuple[PrivateData, Ledger]:
     """Training and validation rows behind one ledger. Control and test rows are left out."""
     ledger = Ledger(budget=budget, delta=delta, unit=unit or dataset.declaration.unit)
-    vault = Vault(ledger, noise, check_rows, public_entropy)
+    vault = Vault(ledger, noise, check_rows, blind, public_entropy)
     if dataset.schema.inferred:
         ledger.add(Entry((), non_private(), reason="bounds and categories were read off the rows"))
     validation = PrivateData(

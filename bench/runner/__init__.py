@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
+from bench.about import write_cards
 from bench.cell import Outcome, failed_row
 from bench.config import RunOptions
 from bench.core import registry
@@ -89,6 +90,7 @@ def run_grid(
     metrics = registry.select_metrics(grid.metrics)
     with RunStore(options.out) as store:
         store.write_manifest(manifest(grid, metrics))
+        write_cards(store.directory, grid)
         datasets = {
             entry: load_dataset(entry, grid.split, grid.split_seed) for entry in grid.datasets
         }

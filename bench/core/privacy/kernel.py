@@ -214,9 +214,12 @@ class PrivateData:
     def _noisy_sum(
         self, function: RowFunction, rows: EncodedRows, clip: float, noise_multiplier: float
     ) -> Vector:
-        vectors = evaluate(function, rows, self._vault.check_rows)
-        total: Vector = clipped_sum(vectors, clip)
+        total: Vector = clipped_sum(self._evaluate(function, rows), clip)
         return total + (noise_multiplier * clip) * self._vault.noise.normal(len(total))
+
+    def _evaluate(self, function: RowFunction, rows: EncodedRows) -> Vector:
+        vectors = evaluate(function, rows, self._vault.check_rows)
+        return vectors[:0] if self._vault.blind else vectors
 
     def histograms(
         self,
@@ -236,7 +239,7 @@ class PrivateData:
         event = gaussian if mechanism == "gaussian" else laplace
         self._vault.refuse_for_clients()
         self._charge(event(noise_multiplier))
-        table = evaluate(codes, self._rows, self._vault.check_rows).astype(np.int64)
+        table = self._evaluate(codes, self._rows).astype(np.int64)
         if table.shape[1] != binnings:
             raise PrivacyContractError(
                 f"the bin function gave {table.shape[1]} columns for {binnings} binnings"
@@ -370,7 +373,8 @@ class PrivateData:
             self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
         vectors = [np.asarray(value, dtype=np.float64) for value in models._ask(answer)]
-        return vectors[0].shape, np.stack([vector.reshape(-1) for vector in vectors])
+        flat = np.stack([vector.reshape(-1) for vector in vectors])
+        return vectors[0].shape, np.zeros_like(flat) if self._vault.blind else flat
 
     # Other ways in ------------------------------------------------------------------------------
 

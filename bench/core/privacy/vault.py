@@ -29,6 +29,9 @@ class Vault:
     ledger: Ledger
     noise: NoiseSource
     check_rows: bool = False
+    blind: bool = False
+    """For a check of methods: noisy calls see the rows and answer as if there were none. What still
+    changes with the rows came by another way."""
     public_entropy: int = 0
     """Seed of public randomness inside the kernel."""
     started: bool = False

@@ -1,0 +1,115 @@
+"""Audits of many methods on one dataset, each with as many trials as its speed allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.auditor.audit_store import write_audit
+from bench.auditor.engine import audit, blank_row, ended
+from bench.auditor.laboratory import Say
+from bench.auditor.request import (
+    FEWEST_TRIALS,
+    Prepared,
+    Request,
+    check_applicable,
+    load,
+    make_request,
+    prepare,
+)
+from bench.auditor.trials import OUT, Stage, TrialId, run_trials
+from bench.core import registry
+from bench.core.dataset import Dataset
+from bench.core.errors import NotApplicable
+from bench.core.result import AuditRow, Status
+from bench.runner.audits import BatchError, Crew
+
+MINUTES = 2.0
+"""Of all CPUs together, for one method."""
+_MOST_TRIALS = 4000
+_FEWEST_TRIALS = 200
+"""With fewer refits, two worlds show less than many canaries in one."""
+_ONE_RUN_FITS = 6
+_CANARIES = 200
+
+
+def audit_many(
+    names: Sequence[str],
+    dataset_name: str,
+    epsilon: float,
+    directory: Path,
+    crew: Crew,
+    *,
+    minutes: float = MINUTES,
+    cpus: int = 1,
+    quick: bool = False,
+    options: Mapping[str, Any] | None = None,
+    say: Say = lambda text: None,
+) -> Iterator[AuditRow]:
+    """One row a method, also for those that do not fit the dataset or are too slow.
+
+    `quick` audits methods with the hyperparameters that make them quick: what is found then holds
+    for those.
+    """
+    dataset: Dataset | None = None
+    for name in names:
+        given = dict(registry.method_class(name).quick) if quick else {}
+        request = make_request(
+            name, dataset_name, epsilon, FEWEST_TRIALS, parameters=given, **(options or {})
+        )
+        dataset = dataset or load(request)
+        prepared = prepare(request, dataset)
+        try:
+            check_applicable(prepared.method)
+            seconds = _seconds_of_a_fit(prepared, crew)
+        except (BatchError, NotApplicable) as problem:
+            failed = isinstance(problem, BatchError) and not problem.skipped
+            status = Status.ERROR if failed else Status.SKIPPED
+            row = replace(blank_row(prepared), status=status.value, reason=str(problem))
+            yield _kept(row, directory)
+            continue
+        sized = _sized(request, seconds, 60.0 * minutes * cpus)
+        if sized is None:
+            reason = (
+                f"one fit takes {seconds:.0f} s: an audit would take more than the {minutes:g} "
+                "minutes it was given (--minutes)"
+            )
+            row = replace(blank_row(prepared), status=Status.SKIPPED.value, reason=reason)
+            yield _kept(row, directory)
+            continue
+        say(f"{name}: {seconds:.2g} s a fit, {sized.kind} audit with {sized.trials}")
+        yield audit(prepare(sized, dataset), directory, crew, say)
+
+
+def _seconds_of_a_fit(prepared: Prepared, crew: Crew) -> float:
+    """Of the quicker of two: the first one imports and calibrates."""
+    method = prepared.method
+    wanted = [TrialId(Stage.CHOOSE, OUT, number) for number in range(2)]
+    batches = crew.run(
+        run_trials,
+        prepared.subject,
+        wanted,
+        cpus=method.resources.cpus,
+        environment=method.environment,
+    )
+    return min(trial.seconds for batch in batches for trial in batch)
+
+
+def _sized(request: Request, seconds: float, allowed: float) -> Request | None:
+    """As many trials as fit into the time; few but many canaries where refits are slow."""
+    # Half of the time at most: where a bound speaks against a number, it is replicated.
+    trials = int(allowed / max(seconds, 1e-4) / 1.5)
+    if trials >= _FEWEST_TRIALS:
+        trials = max(size for size in (200, 400, 1000, 2000, _MOST_TRIALS) if size <= trials)
+        return replace(request, trials=trials)
+    if trials >= _ONE_RUN_FITS:
+        return replace(request, kind="one-run", trials=_CANARIES)
+    return None
+
+
+def _kept(row: AuditRow, directory: Path) -> AuditRow:
+    row = ended(row)
+    write_audit(directory, row)
+    return row

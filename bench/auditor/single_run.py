@@ -1,0 +1,159 @@
+"""The one-run audit: many canaries, each in or out by a fair coin (Steinke et al. 2023).
+
+For methods that are slow to refit. A few fits choose: they say which scorer and which share of
+guesses do best, and what each canary scores when it is out, which is taken off. The bound comes
+from one fit more, with coins of its own. Guesses follow from its release alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench import keys
+from bench.auditor.choosing import CONFIDENCE
+from bench.auditor.evidence import ALPHA, Promise
+from bench.auditor.finding import Finding
+from bench.auditor.laboratory import Laboratory
+from bench.auditor.request import FEWEST_CANARIES
+from bench.auditor.scorers import scorer_names
+from bench.auditor.trials import OUT, Stage, Trial, TrialId
+from bench.core.auditing.one_run import (
+    Guesses,
+    guesses,
+    one_run_bound,
+    one_run_ceiling,
+    one_run_p_value,
+)
+from bench.core.errors import NotApplicable
+
+Array = npt.NDArray[np.float64]
+Coins = npt.NDArray[np.bool_]
+
+_REFERENCES = 4
+"""Fits that choose."""
+_SHARES = (0.1, 0.25, 0.5, 1.0)
+"""Of canaries that are guessed."""
+
+
+@final
+@dataclass(frozen=True)
+class _Plan:
+    """What the fits that choose have decided."""
+
+    scorer: int
+    sign: float
+    share: float
+
+
+def one_run_audit(laboratory: Laboratory) -> Finding:
+    """Run it, or what is missing of it."""
+    subject = laboratory.subject
+    count = len(subject.canaries)
+    if count < FEWEST_CANARIES:
+        raise NotApplicable(
+            f"the schema allows {count} different canaries only; a one-run audit needs at least "
+            f"{FEWEST_CANARIES}"
+        )
+    wanted = [TrialId(Stage.CHOOSE, OUT, number) for number in range(_REFERENCES)]
+    references = laboratory.trials(wanted, "to choose")
+    coins = [subject.coins(trial.id) for trial in references]
+    plan = _chosen(references, coins, subject.delta, subject.seed_key)
+    base = _baseline(references, coins)
+
+    def guessed(stage: Stage) -> Guesses:
+        (trial,) = laboratory.trials([TrialId(stage, OUT, 0)], stage.value)
+        scores = plan.sign * (trial.scores - base)[:, plan.scorer]
+        rng = keys.generator(subject.seed_key, f"{stage.value}/ties")
+        return guesses(scores, subject.coins(trial.id), plan.share, rng)
+
+    counted = guessed(Stage.BOUND)
+    # All canaries together lie in many parts: only the epsilon of the whole holds for all.
+    promise = Promise(laboratory.claimed(), laboratory.proven(), subject.delta)
+    p_claim, p_proof = _p_values(counted, promise)
+    names = scorer_names(references[0].scores.shape[1])
+    finding = Finding(
+        eps_claimed=promise.claimed,
+        eps_proven=promise.proven,
+        trials=count,
+        refits=len(laboratory.kept),
+        canary=f"{count} corners of the schema",
+        scorer=f"{names[plan.scorer]}{'' if plan.sign > 0 else ', low'}; {counted.right} of "
+        f"{counted.made} guesses right",
+        threshold=None,
+        false_positives=None,
+        false_negatives=None,
+        eps_audited=one_run_bound(counted, subject.delta, CONFIDENCE),
+        eps_gaussian=None,
+        ceiling=one_run_ceiling(count, counted.made, subject.delta, CONFIDENCE),
+        p_claim=p_claim,
+        p_proof=p_proof,
+        planted_bug="none is planted in a one-run audit",
+    )
+    if min(p_claim, p_proof) >= ALPHA:
+        return finding
+    again = guessed(Stage.REPLICATE)
+    p_claim, p_proof = _p_values(again, promise)
+    return replace(
+        finding,
+        refits=len(laboratory.kept),
+        replicated_eps=one_run_bound(again, subject.delta, CONFIDENCE),
+        replicated_p_claim=p_claim,
+        replicated_p_proof=p_proof,
+    )
+
+
+def _p_values(counted: Guesses, promise: Promise) -> tuple[float, float]:
+    claimed = float("inf") if promise.claimed is None else promise.claimed
+    return (
+        one_run_p_value(counted, claimed, promise.delta),
+        one_run_p_value(counted, promise.proven, promise.delta),
+    )
+
+
+def _baseline(references: Sequence[Trial], coins: Sequence[Coins]) -> Array:
+    """(canaries, scorers): the mean score of each canary when it was out.
+
+    Where a canary is far from all rows, it scores low in or out: only the difference tells.
+    """
+    scores = np.stack([trial.scores for trial in references])
+    outside = ~np.stack(coins)
+    weights = np.where(outside.any(axis=0), outside, 1.0)  # never out: the mean of all
+    return np.asarray(np.einsum("rk,rks->ks", weights, scores) / weights.sum(axis=0)[:, None])
+
+
+def _chosen(
+    references: Sequence[Trial], coins: Sequence[Coins], delta: float, seed_key: str
+) -> _Plan:
+    """The plan with the best pooled guesses, each fit judged with the baseline of the others."""
+    relative = []
+    for number, trial in enumerate(references):
+        others = [at for at in range(len(references)) if at != number]
+        base = _baseline([references[at] for at in others], [coins[at] for at in others])
+        relative.append(trial.scores - base)
+    best: tuple[float, float, _Plan] | None = None
+    for scorer in range(relative[0].shape[1]):
+        for sign in (1.0, -1.0):
+            for share in _SHARES:
+                rng = keys.generator(seed_key, "choose/ties")
+                pooled = [
+                    guesses(sign * scores[:, scorer], own, share, rng)
+                    for scores, own in zip(relative, coins, strict=True)
+                ]
+                together = Guesses(
+                    sum(one.canaries for one in pooled),
+                    sum(one.made for one in pooled),
+                    sum(one.right for one in pooled),
+                )
+                merit = (
+                    one_run_bound(together, delta, CONFIDENCE),
+                    -one_run_p_value(together, 0.0, 0.0),
+                )
+                if best is None or merit > best[:2]:
+                    best = (*merit, _Plan(scorer, sign, share))
+    assert best is not None
+    return best[2]

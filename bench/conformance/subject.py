@@ -1,0 +1,148 @@
+"""The method under check, run on small tables behind the privacy kernel."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.conformance.tables import (
+    ToyClasses,
+    ToyConstant,
+    ToyImages,
+    ToyOneFeature,
+    ToySurvival,
+    ToyTable,
+)
+from bench.core.dataset import Dataset, DatasetSource, build_dataset
+from bench.core.errors import NotApplicable
+from bench.core.method import Method, Spec
+from bench.core.opening import open_private
+from bench.core.privacy import Budget, Ledger
+from bench.core.privacy.noise import NoiseSource, SeededNoise
+from bench.core.release import Release
+
+DELTA = 1e-5
+
+TASKS: Mapping[str, DatasetSource] = {
+    "table": ToyTable(),
+    "three classes": ToyClasses(),
+    "survival": ToySurvival(),
+    "images": ToyImages(),
+}
+"""One table of each kind: a method need not fit all of them."""
+
+AWKWARD: Mapping[str, DatasetSource] = {
+    "tiny classes": ToyTable(negatives=20, positives=5),
+    "constant columns": ToyConstant(),
+    "one feature": ToyOneFeature(),
+}
+
+_SOURCES = {**TASKS, **AWKWARD}
+
+
+@functools.cache
+def table(name: str) -> Dataset:
+    """One of the small tables, split."""
+    return build_dataset(_SOURCES[name])
+
+
+@final
+class SplitStreams(NoiseSource):
+    """Sampling and noise from two generators: how many rows there are does not move the noise."""
+
+    reproducible = True
+
+    def __init__(self, seed: int) -> None:
+        self._noise = SeededNoise(np.random.default_rng([seed, 0]))
+        self._sampling = SeededNoise(np.random.default_rng([seed, 1]))
+
+    def normal(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        return self._noise.normal(size)
+
+    def laplace(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        return self._noise.laplace(size)
+
+    def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
+        return self._sampling.poisson_sample(rows, rate)
+
+    def generator(self) -> np.random.Generator:
+        return self._noise.generator()
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """One release of the method, with what the kernel wrote down."""
+
+    release: Release
+    ledger: Ledger
+    budget: Budget | None
+    dataset: Dataset
+
+
+@final
+class Subject:
+    """A method with its hyperparameters."""
+
+    def __init__(self, kind: type[Method], parameters: Mapping[str, Any] | None = None) -> None:
+        self.name = kind.name
+        self.kind = kind
+        self.method = kind(**{**kind.quick, **(parameters or {})})
+
+    @functools.cached_property
+    def tasks(self) -> Mapping[str, str]:
+        """Every kind of table, with the reason why the method does not fit it, or nothing."""
+        reasons = {}
+        for name in TASKS:
+            try:
+                self.run(name)
+                reasons[name] = ""
+            except NotApplicable as reason:
+                reasons[name] = str(reason) or "(no reason)"
+        return reasons
+
+    @property
+    def fitting(self) -> tuple[str, ...]:
+        """Kinds of tables that it fits."""
+        return tuple(name for name, reason in self.tasks.items() if not reason)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019 (a subject lives as long as the command)
+    def run(self, name: str, epsilon: float = 1.0, ipc: int | None = 12, seed: int = 0) -> Run:
+        """A release for one of the tables; row functions are checked row by row."""
+        return self.again(name, epsilon, ipc, seed)
+
+    def again(self, name: str, epsilon: float = 1.0, ipc: int | None = 12, seed: int = 0) -> Run:
+        """The same, made anew."""
+        noise = SeededNoise(np.random.default_rng([seed, 0]))
+        return self.open(table(name), noise, epsilon, ipc, seed)
+
+    def open(
+        self,
+        dataset: Dataset,
+        noise: NoiseSource,
+        epsilon: float = 1.0,
+        ipc: int | None = 12,
+        seed: int = 0,
+        *,
+        blind: bool = False,
+    ) -> Run:
+        """A release for any table; `blind` answers every noisy call as if there were no rows."""
+        budget = Budget(epsilon, DELTA) if self.method.uses_budget else None
+        private, ledger = open_private(
+            dataset,
+            budget,
+            noise,
+            delta=DELTA,
+            check_rows=not blind,
+            blind=blind,
+            public_entropy=seed,
+            unit=self.method.unit,
+        )
+        rng = np.random.default_rng([seed, 1])
+        release = self.method.synthesize(private, Spec(dataset.task, ipc, budget), rng)
+        return Run(release, ledger, budget, dataset)
