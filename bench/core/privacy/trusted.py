@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.core.encode import EncodedRows, Encoder
 from bench.core.errors import PrivacyContractError, UnknownNameError
-from bench.core.privacy import trusted_mwem, trusted_smartnoise
+from bench.core.privacy import trusted_ebm, trusted_mwem, trusted_smartnoise
 from bench.core.privacy.events import DpEvent
 
 
@@ -98,6 +98,13 @@ TABLE: Mapping[str, TrustedMechanism] = {
             trusted_mwem.choices_and_counts,
             trusted_mwem.run_mwem,
             below=(_NOISE,),
+        ),
+        TrustedMechanism(
+            "interpret-dp-ebm",
+            "interpret-core",
+            ("0.7.8",),
+            trusted_ebm.gaussians,
+            trusted_ebm.run_ebm,
         ),
     )
 }

@@ -1,0 +1,245 @@
+"""Bins, counts, the additive teacher, students and pools: known answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bench.core.dataset import Dataset, build_dataset
+from bench.core.encode import Block
+from bench.core.opening import open_private
+from bench.core.privacy import Budget, PrivateData
+from bench.core.privacy.accountant import canonical
+from bench.core.privacy.noise import SeededNoise
+from bench.core.schema import Numeric
+from bench.methods._condense import broken, draw_pool, drawn, offers
+from bench.methods._condense_students import STUDENTS, Judges, expected_area
+from bench.methods._teacher_additive import Boosting, fit_additive, groups_of, plans
+from bench.methods._teacher_bins import (
+    ClassCounts,
+    ColumnBins,
+    Grid,
+    Merged,
+    count_classes,
+    merged_bins,
+)
+from bench.methods._teacher_kinds import NaiveBayes, declared_shares, probabilities
+from tests.support.tables import ToyClasses, ToyTable
+
+TABLE = build_dataset(ToyTable(negatives=3000, positives=2000))
+
+
+def opened(data: Dataset = TABLE, epsilon: float = 1e4, seed: int = 0) -> PrivateData:
+    noise = SeededNoise(np.random.default_rng(seed))
+    return open_private(data, Budget(epsilon, 1e-5), noise, check_rows=True)[0]
+
+
+def area(scores: np.ndarray, labels: np.ndarray) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(labels, scores))
+
+
+class TestBins:
+    def test_integers_have_a_bin_each_and_bounds_their_own(self) -> None:
+        whole = ColumnBins.of(Block(Numeric(name="x", low=1, high=4, integer=True), 0, 1))
+        assert whole.count == 4
+        encoded = np.array([[-1.0], [-1 / 3], [1 / 3], [1.0]])
+        assert whole.codes(encoded).tolist() == [0, 1, 2, 3]
+        wide = ColumnBins.of(Block(Numeric(name="x", low=0, high=99999, integer=True), 0, 1))
+        nothing, one, most = 0.0, 1.0, 99999.0
+        codes = wide.codes(2 * np.array([[nothing], [one], [most - 1], [most]]) / 99999 - 1)
+        assert codes[0] == 0 and codes[1] > 0
+        assert codes[3] == wide.count - 1 and codes[2] < codes[3]
+
+    def test_a_value_drawn_for_a_bin_lies_in_it(self) -> None:
+        grid, rng = Grid.of(TABLE.encoder), np.random.default_rng(0)
+        codes = np.column_stack([rng.integers(0, size, 500) for size in grid.sizes])
+        values = grid.values(codes, rng)
+        assert (grid.codes(values) == codes).all()
+        assert (grid.codes(values.astype(np.float32)) == codes).all()
+        ages = TABLE.encoder.decode(values, np.zeros(500, dtype=int))["age"]
+        assert (ages == ages.round()).all() and ages.between(0, 100).all()
+
+    def test_counts_without_noise_are_the_counts(self) -> None:
+        counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
+        rows = TABLE.train.rows
+        smokers = [int((rows.values[rows.labels == label, 2] > 0).sum()) for label in (0, 1)]
+        assert counts.counts[2][:, 1] == pytest.approx(smokers, abs=1e-3)
+        assert sum(map(np.sum, counts.counts)) == pytest.approx(4 * len(rows), abs=0.1)
+        assert counts.shares(2)[:, 1] == pytest.approx(
+            np.array(smokers) / np.bincount(rows.labels), abs=1e-6
+        )
+
+    def test_noise_on_counts_is_sqrt_features_times_the_multiplier(self) -> None:
+        empty = build_dataset(ToyTable(negatives=20, positives=5))
+        counts = count_classes(opened(empty), Grid.of(empty.encoder), 1000.0)
+        assert counts.deviation == 2000.0
+        noise = np.concatenate([part.ravel() for part in counts.counts])
+        assert np.std(noise) == pytest.approx(2000.0, rel=0.2)
+
+    def test_neighbours_are_joined_and_rare_categories_are_one(self) -> None:
+        counts = np.array([5.0, 1.0, -2.0, 4.0, 9.0, 1.0])
+        assert merged_bins(counts, True, 5.0).tolist() == [0, 1, 1, 1, 2, 2]
+        assert merged_bins(counts, False, 5.0).tolist() == [0, 2, 2, 2, 1, 2]
+        assert merged_bins(np.zeros(3), True, 5.0).tolist() == [0, 0, 0]
+        assert merged_bins(np.zeros(3), False, 5.0).tolist() == [0, 0, 0]
+
+
+class TestTeachers:
+    def test_rounds_and_groups_cost_one_gaussian_mechanism(self) -> None:
+        private = opened()
+        for rounds, group, features in ((1, 1, 4), (8, 16, 4), (5, 3, 7)):
+            planned = plans(private, features, 2.0, Boosting(rounds=rounds, group=group))
+            world = canonical((plan.event, plan.count) for plan in planned)
+            precision = sum(count / event.noise_multiplier**2 for event, count in world)
+            assert precision == pytest.approx(1 / 4.0)
+        assert groups_of(7, 3) == ((0, 1, 2), (3, 4), (5, 6))
+
+    def test_one_feature_without_noise_gives_the_log_odds_of_its_bins(self) -> None:
+        """The saturated model: s(bin) = log(positives / negatives), known without a library."""
+        data = build_dataset(ToyTable(negatives=3000, positives=2000))
+        private, grid = opened(data), Grid.of(data.encoder)
+        smoker = Grid(data.encoder, grid.columns[2:3])
+        counts = count_classes(private, smoker, 1e-4)
+        setting = Boosting(rounds=60, clip=1.0, prior=100.0, evidence=1.0)
+        model = fit_additive(private, counts, 1e-4, setting)
+        rows = data.train.rows
+        scores = model.scores(rows.values)
+        odds = scores[:, 1] - scores[:, 0]
+        for smoking in (False, True):
+            own = (rows.values[:, 2] > 0) == smoking
+            positives = int(rows.labels[own].sum())
+            expected = math.log(positives / (int(own.sum()) - positives))
+            assert odds[own] == pytest.approx(expected, abs=0.01)
+
+    def test_the_noise_of_a_sum_is_clip_times_multiplier_whatever_the_group(self) -> None:
+        """A model fitted on noise alone: theta has the deviation that the docstring says."""
+        empty = build_dataset(ToyTable(negatives=20, positives=5))
+        setting = Boosting(rounds=1, step=1.0, momentum=0.0, prior=1e9, evidence=1e-9, group=2)
+        private, grid = opened(empty), Grid.of(empty.encoder)
+        fine = tuple(np.full((2, size), 1e6) for size in grid.sizes)
+        counts = ClassCounts(grid, fine, 1.0)
+        model = fit_additive(private, counts, 1e5, setting)
+        shares = declared_shares(private.counts)
+        curvature = 2e6 * shares[0] * shares[1]
+        deviation = 1e5 * math.sqrt(4) * setting.clip
+        assert len(model.effects) == sum(grid.sizes)
+        assert np.std(model.effects) == pytest.approx(deviation / curvature, rel=0.15)
+
+    def test_the_teacher_ranks_as_well_as_a_logistic_regression_without_noise(self) -> None:
+        from sklearn.linear_model import LogisticRegression
+
+        private = opened()
+        counts = count_classes(private, Grid.of(TABLE.encoder), 1e-3)
+        model = fit_additive(private, counts, 1e-3, Boosting(rounds=30))
+        train, test = TABLE.train.rows, TABLE.test.rows
+        scores = model.scores(test.values)
+        plain = LogisticRegression().fit(train.values, train.labels)
+        best = area(plain.decision_function(test.values), test.labels)
+        assert area(scores[:, 1] - scores[:, 0], test.labels) > best - 0.01
+
+    def test_a_larger_budget_gives_a_better_teacher(self) -> None:
+        data = build_dataset(ToyTable(negatives=600, positives=400))
+        found = []
+        for noise in (200.0, 20.0, 2.0):
+            areas = []
+            for seed in range(4):
+                private = opened(data, seed=seed)
+                counts = count_classes(private, Grid.of(data.encoder), noise)
+                scores = fit_additive(private, counts, noise, Boosting()).scores(
+                    TABLE.test.rows.values
+                )
+                areas.append(area(scores[:, 1] - scores[:, 0], TABLE.test.rows.labels))
+            found.append(np.mean(areas))
+        assert found[0] < found[1] < found[2] and found[2] > 0.9
+
+    def test_several_classes(self) -> None:
+        data = build_dataset(ToyClasses())
+        private = opened(data)
+        counts = count_classes(private, Grid.of(data.encoder), 1e-2)
+        for model in (
+            fit_additive(private, counts, 1e-2, Boosting()),
+            NaiveBayes(counts, declared_shares(private.counts)),
+        ):
+            scores = model.scores(data.test.rows.values)
+            assert scores.shape == (len(data.test.rows), 3)
+            assert (scores.argmax(axis=1) == data.test.rows.labels).mean() > 0.75
+
+    def test_bayes_rule_on_four_rows(self) -> None:
+        """One binary feature, counts 3:1 and 1:3, equal priors: odds of 3 to 1."""
+        grid = Grid(TABLE.encoder, Grid.of(TABLE.encoder).columns[2:3])
+        counts = ClassCounts(grid, (np.array([[3.0, 1.0], [1.0, 3.0]]),), 1e-9)
+        values = np.zeros((2, TABLE.encoder.width))
+        values[:, 2] = (-1.0, 1.0)
+        chances = probabilities(NaiveBayes(counts, np.array([0.5, 0.5])).scores(values))
+        assert chances == pytest.approx(np.array([[0.75, 0.25], [0.25, 0.75]]))
+
+
+class TestStudents:
+    def test_the_expected_area_of_certain_labels_is_the_area(self) -> None:
+        from sklearn.metrics import roc_auc_score
+
+        rng = np.random.default_rng(0)
+        labels, scores = rng.integers(0, 2, 200), rng.integers(0, 12, 200).astype(float)
+        assert expected_area(scores, labels.astype(float)) == pytest.approx(
+            roc_auc_score(labels, scores)
+        )
+
+    def test_two_rows_by_hand(self) -> None:
+        """p = (0.2, 0.8), ranked right: (0.2 * 0.8 / 2 + 0.8 * (0.8 + 0.2 / 2)) / 1 = 0.8."""
+        chances = np.array([0.2, 0.8])
+        assert expected_area(np.array([0.0, 1.0]), chances) == pytest.approx(0.8)
+        assert expected_area(np.array([1.0, 0.0]), chances) == pytest.approx(0.2)
+        assert expected_area(np.zeros(2), chances) == pytest.approx(0.5)
+
+    @pytest.mark.parametrize("classes", [2, 3])
+    def test_every_student_learns_what_is_plain(self, classes: int) -> None:
+        rng = np.random.default_rng(0)
+        labels = np.arange(60 * classes) % classes
+        values = rng.normal(0, 0.3, (len(labels), 4)).astype(np.float32)
+        values[np.arange(len(labels)), labels] += 2.0
+        judges = Judges.of(values, np.eye(classes)[labels])
+        for student in STUDENTS:
+            assert judges.agreement(student(values, labels, classes, judges, 0)) > 0.97, student
+
+
+class TestPool:
+    def test_rows_keep_the_schemas_rules_and_the_counts(self) -> None:
+        counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
+        pool = draw_pool(counts, np.array([0.5, 0.5]), 4000, np.random.default_rng(0))
+        assert len(pool) >= 4000 and not broken(counts, pool).any()
+        rows = TABLE.train.rows
+        means = [rows.values[rows.labels == label].mean(axis=0) for label in (0, 1)]
+        assert pool.mean(axis=0) == pytest.approx(np.mean(means, axis=0), abs=0.05)
+        young = pool[:2].copy()
+        young[0, 0] = -1.0
+        assert broken(counts, young).tolist() == [True, False]
+
+    def test_offers_have_the_shares_asked_for_and_sharpen(self) -> None:
+        scores = np.column_stack([np.zeros(1001), np.linspace(-4, 4, 1001)])
+        shares = np.array([0.75, 0.25])
+        for sharpness in (1.0, 4.0, 16.0):
+            chances = offers(scores, shares, sharpness)
+            assert chances.mean(axis=0) == pytest.approx(shares, abs=1e-3)
+        assert chances[0, 0] > 0.999 and chances[-1, 1] > 0.999
+        # A quarter of the rows is above 2.
+        assert chances[:, 1] == pytest.approx((scores[:, 1] > 2.0).astype(float), abs=0.51)
+
+    def test_rows_are_drawn_without_repeats_while_there_are_enough(self) -> None:
+        chances = np.full((50, 2), 0.5)
+        chosen = drawn(chances, (50, 60), np.random.default_rng(0))
+        assert sorted(chosen[:50]) == list(range(50)) and len(chosen) == 110
+        certain = np.column_stack([np.arange(50) < 25, np.arange(50) >= 25]).astype(float)
+        chosen = drawn(certain, (10, 10), np.random.default_rng(0))
+        assert (chosen[:10] < 25).all() and (chosen[10:] >= 25).all()
+
+
+def test_merged_sums_follow_the_maps() -> None:
+    grid = Grid(TABLE.encoder, Grid.of(TABLE.encoder).columns[2:])
+    counts = ClassCounts(grid, (np.array([[5.0, 5.0]]), np.array([[9.0, 1.0, 2.0]])), 0.0)
+    merged = Merged.of(counts, 4.0)
+    assert merged.sizes == (2, 2) and merged.offsets.tolist() == [0, 2, 4]
+    assert merged.sums([np.array([5.0, 5.0]), np.array([9.0, 1.0, 2.0])]).tolist() == [5, 5, 9, 3]
