@@ -26,11 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import keys
+from bench.about import dataset_identity, join_cards
 from bench.agreement import close, score_differences
 from bench.cell import Outcome
 from bench.core.errors import StoreError
 from bench.core.result import Status
 from bench.journal import Finished, Journal
+from bench.leaderboard.about import Identity
 from bench.planning import stored_cell
 from bench.reading import charged_keys, check_run, finished_of, held, is_plain_name, open_journal
 from bench.store import RunStore
@@ -226,6 +228,7 @@ def _umask() -> int:
 
 
 def _fill(merge: Merge, directory: Path) -> None:
+    about: dict[Path, set[Identity]] = {source.directory: set() for source in merge.sources}
     with RunStore(directory) as store:
         store.write_manifest(_joined_manifest(merge))
         for key in sorted(set[str]().union(*(source.charged for source in merge.sources))):
@@ -237,6 +240,10 @@ def _fill(merge: Merge, directory: Path) -> None:
                 _copy(other.place("details", choice.key), directory / "details" / choice.key)
             row, scores = _joined(choice)
             store.record(Outcome(row, scores), None)
+            about[choice.source.directory].add(
+                dataset_identity(row.dataset_name, row.dataset, row.dataset_parameters)
+            )
+        join_cards(directory, about)
         try:
             store.compact()
         except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
-import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from bench.core.metric import Direction, Family
+from bench.core.reproduce import repeat, table
 from bench.core.result import CellRow, ScoreRow, Status
-from bench.grid import Grid
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
+__all__ = ["cell_report", "cell_title", "epsilons_in_words", "repeat", "table"]
+
 _GOOD = (Status.OK.value, Status.SKIPPED.value)
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 _WORSE = {
     Direction.HIGHER.value: lambda value, limit: value < limit,
@@ -125,16 +123,6 @@ Data files that you obtained are found with <code>--data-dir</code>.</p>
 </body>
 </html>
 """
-
-
-@final
-@dataclass(frozen=True)
-class Repeat:
-    """How to make a cell again."""
-
-    command: str
-    grid: str
-    """Content of `cell.toml`; empty where the command says everything."""
 
 
 @final
@@ -274,91 +262,6 @@ def _facts(row: CellRow) -> list[tuple[str, str]]:
 def _parameters(document: str) -> str:
     given = table(document)
     return f"({_joined(f'{name} = {value}' for name, value in given.items())})" if given else ""
-
-
-# How to repeat ------------------------------------------------------------------------------------
-
-
-def repeat(row: CellRow) -> Repeat:
-    """The command that makes the cell again, with a grid file where options cannot say it."""
-    usual = Grid.__dataclass_fields__
-    plain = (
-        row.label == row.method
-        and row.dataset == row.dataset_name
-        and not table(row.parameters)
-        and not table(row.dataset_parameters)
-        and row.delta == usual["delta"].default
-        and row.split == usual["split"].default
-        and row.split_seed == usual["split_seed"].default
-    )
-    options = ["--out", "runs/again"]
-    if not row.study_only:
-        options.append("--secure-noise")
-    if row.private_counts:
-        options.append("--private-counts")
-    if not plain:
-        return Repeat(shlex.join(["bench", "run", "--grid", "cell.toml", *options]), _grid(row))
-    # The smoke grid has no variants of a method that its name would bring along.
-    axes = ["--grid", "smoke", "--methods", row.method, "--datasets", row.dataset]
-    if row.ipc is not None or row.full_size:
-        axes += ["--ipc", "full" if row.ipc is None else str(row.ipc)]
-    if row.eps_target is not None:
-        axes += ["--eps", repr(row.eps_target)]
-    axes += ["--seeds", str(row.seed)]
-    if metrics := list(table(row.metrics)):
-        axes += ["--metrics", ",".join(metrics)]
-    return Repeat(shlex.join(["bench", "run", *axes, *options]), "")
-
-
-def _grid(row: CellRow) -> str:
-    lines: dict[str, Any] = {
-        "datasets": [_entry(row.dataset_name or row.dataset, row.dataset, row.dataset_parameters)],
-        "methods": [_entry(row.method, row.label, row.parameters)],
-    }
-    if row.ipc is not None or row.full_size:
-        lines["ipc"] = ["full" if row.ipc is None else row.ipc]
-    if row.eps_target is not None:
-        lines["epsilon"] = [row.eps_target]
-    lines |= {"delta": row.delta, "seeds": [row.seed]}
-    lines |= {"split": row.split, "split_seed": row.split_seed}
-    if metrics := list(table(row.metrics)):
-        lines["metrics"] = metrics
-    return "".join(f"{name} = {_toml(value)}\n" for name, value in lines.items())
-
-
-def _entry(name: str, label: str, parameters: str) -> dict[str, Any]:
-    given = table(parameters)
-    return {"name": name, "label": label, **({"parameters": given} if given else {})}
-
-
-def _toml(value: Any) -> str:
-    """A value in TOML, on one line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(value)  # inf and nan are spelled like that in TOML as well
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, Mapping):
-        items = (f"{_toml_key(str(key))} = {_toml(item)}" for key, item in value.items())
-        return f"{{{', '.join(items)}}}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(_toml(item) for item in value)}]"
-    # TOML escapes as JSON does, but for one character and pairs of surrogates.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _toml_key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _toml(key)
-
-
-def table(document: str) -> dict[str, Any]:
-    """A JSON object of a result row; empty where it is none."""
-    try:
-        found = json.loads(document or "{}")
-    except ValueError:
-        return {"unreadable": document}
-    return found if isinstance(found, dict) else {"value": found}
 
 
 def _joined(items: Iterable[str]) -> str:

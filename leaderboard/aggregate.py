@@ -6,17 +6,16 @@ Seeds are averaged; nothing else is. What did not finish stays in the row as wha
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import pandas as pd
 
-from bench.core.metric import Direction
 from bench.core.result import Status
 from bench.core.verdict import Verdict
 from bench.leaderboard.load import SETTING, Results, records
+from bench.leaderboard.measures import Measure, Span, measures_by_row
 from bench.leaderboard.rank import (
     REFERENCES,
     group_identity,
@@ -24,6 +23,8 @@ from bench.leaderboard.rank import (
     placements,
     ranking_table,
 )
+
+__all__ = ["Epsilons", "Measure", "Place", "Problem", "Row", "Span", "aggregate", "severity", "size_order"]
 
 _SEVERITY = [
     Verdict.SOUND,
@@ -43,15 +44,6 @@ _CODE = {
 
 @final
 @dataclass(frozen=True)
-class Span:
-    """Smallest and largest value over seeds."""
-
-    low: float
-    high: float
-
-
-@final
-@dataclass(frozen=True)
 class Epsilons:
     """The four numbers of the design page; None where there is none."""
 
@@ -59,41 +51,6 @@ class Epsilons:
     claimed: Span | None
     proven: Span | None
     audited: Span | None
-
-
-@final
-@dataclass(frozen=True)
-class Measure:
-    """One metric over the seeds of a row."""
-
-    metric: str
-    direction: str
-    family: str
-    value: float | None
-    """Mean over seeds."""
-    low: float | None
-    """Mean over seeds of the lower end of the test-set interval; None unless all have one."""
-    high: float | None
-    seeds: Span | None
-    """Smallest and largest over seeds; None for fewer than two."""
-    deviation: float | None
-    """Standard deviation over seeds (n - 1); None for fewer than two."""
-    count: int
-    reasons: tuple[str, ...]
-    """Why some seeds have no value."""
-    limit: float | None = None
-    """The paper's acceptance threshold, where it has one."""
-    remark: str = ""
-    shown: bool = True
-
-    @property
-    def accepted(self) -> bool | None:
-        """Whether the value keeps the limit; None without one of them."""
-        if self.value is None or self.limit is None:
-            return None
-        if self.direction == Direction.HIGHER.value:
-            return self.value >= self.limit
-        return self.value < self.limit
 
 
 @final
@@ -158,6 +115,8 @@ class Row:
     peak_memory_mb: float | None
     """The largest over seeds."""
     seeds: tuple[int, ...]
+    keys: tuple[str, ...]
+    """Of the cells, in the order of `seeds`."""
     finished: int
     failed: int
     skipped: int
@@ -179,6 +138,9 @@ class Row:
         return found
 
 
+_LEFT_OUT = Place(None, 0, "scores on this dataset are left out of the public site")
+
+
 def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
     """The rows in reading order, and the placements they were ranked by."""
     cells, scores = results.cells, results.scores
@@ -193,21 +155,20 @@ def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
     }
     headlines = headline_metrics(cells, scores)
     variants = _variants(cells)
-    own_scores: dict[str, list[dict[str, Any]]] = {}
-    for score in records(scores):
-        own_scores.setdefault(score["key"], []).append(score)
-    rows = []
     grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in records(cells.sort_values(["seed", "split_seed"])):
         grouped.setdefault((cell["entrant"], group_identity(cell)), []).append(cell)
-    for identity, own in grouped.items():
-        measures = _measures([own_scores.get(cell["key"], []) for cell in own])
+    keys = [cell["key"] for own in grouped.values() for cell in own]
+    numbers = [number for number, own in enumerate(grouped.values()) for _ in own]
+    measured = measures_by_row(scores, keys, numbers)
+    rows = []
+    for (identity, own), measures in zip(grouped.items(), measured, strict=True):
         rows.append(
             _row(
                 own,
                 measures,
                 measures.get(headlines.get(own[0]["cohort"], "")),
-                place_of[identity],
+                place_of.get(identity, _LEFT_OUT),
                 _variant(own[0], variants),
             )
         )
@@ -225,7 +186,7 @@ def _row(
     statuses = [cell["status"] for cell in cells]
     finished = statuses.count(Status.OK.value)
     skipped = statuses.count(Status.SKIPPED.value)
-    verdict = max((cell["verdict"] for cell in cells), key=_severity)
+    verdict = max((cell["verdict"] for cell in cells), key=severity)
     memory = _span(cell["peak_memory_mb"] for cell in cells)
     return Row(
         entrant=first["entrant"],
@@ -261,44 +222,12 @@ def _row(
         score_seconds=_mean(cell["score_seconds"] for cell in cells),
         peak_memory_mb=None if memory is None else memory.high,
         seeds=tuple(int(cell["seed"]) for cell in cells),
+        keys=tuple(cell["key"] for cell in cells),
         finished=finished,
         failed=len(cells) - finished - skipped,
         skipped=skipped,
         problems=_problems(cells),
         warnings=(*_distinct(cell["warnings"] for cell in cells), *_mixed(cells)),
-    )
-
-
-def _measures(scores_of_cells: Iterable[Sequence[dict[str, Any]]]) -> dict[str, Measure]:
-    by_metric: dict[str, list[dict[str, Any]]] = {}
-    for scores in scores_of_cells:
-        for score in scores:
-            by_metric.setdefault(score["metric"], []).append(score)
-    return {metric: _measure(scores) for metric, scores in sorted(by_metric.items())}
-
-
-def _measure(scores: Sequence[dict[str, Any]]) -> Measure:
-    present = [score for score in scores if _number(score["value"]) is not None]
-    values = [float(score["value"]) for score in present]
-    bounded = all(_number(score["low"]) is not None for score in present) and all(
-        _number(score["high"]) is not None for score in present
-    )
-    several = len(values) > 1
-    finite = all(math.isfinite(value) for value in values)
-    return Measure(
-        metric=scores[0]["metric"],
-        direction=scores[0]["direction"],
-        family=scores[0]["family"],
-        value=_mean(values),
-        low=_mean(score["low"] for score in present) if bounded else None,
-        high=_mean(score["high"] for score in present) if bounded else None,
-        seeds=_span(values) if several else None,
-        deviation=statistics.stdev(values) if several and finite else None,
-        count=len(values),
-        reasons=_distinct(score["reason"] for score in scores if _number(score["value"]) is None),
-        limit=_number(scores[-1]["limit"]),
-        remark="; ".join(_distinct(score["remark"] for score in scores)),
-        shown=any(score["shown"] for score in scores),
     )
 
 
@@ -355,7 +284,8 @@ def _verdict_kind(verdict: str) -> str:
     return verdict if verdict in {*Verdict, ""} else "unknown"
 
 
-def _severity(verdict: str) -> int:
+def severity(verdict: str) -> int:
+    """Place from harmless to refuted; what did not finish comes first, what is not known last."""
     kind = _verdict_kind(verdict)
     if not kind:
         return -1
@@ -367,7 +297,7 @@ def _verdict_reasons(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     found = [(cell["verdict"], cell["verdict_reason"]) for cell in cells]
     found = [pair for pair in found if pair[0]]
     several = len({verdict for verdict, _ in found}) > 1
-    found.sort(key=lambda pair: -_severity(pair[0]))
+    found.sort(key=lambda pair: -severity(pair[0]))
     return _distinct(f"{verdict}: {reason}" if several else reason for verdict, reason in found)
 
 

@@ -9,27 +9,17 @@ from typing import final
 
 from bench.core.errors import BenchError
 from bench.core.privacy.accountant import Budget, Proof
-from bench.core.privacy.ledger import Entry, Ledger, Path
+from bench.core.privacy.ledger import Ledger
 from bench.core.release import Claim
 from bench.core.result import CellRow
 from bench.core.verdict import Verdict, judge
 from bench.leaderboard import dossier_words as words
+from bench.leaderboard.ledger_words import Step, steps
 
 _AGREES = 1e-6
 """Relative difference that another machine's arithmetic may make."""
 
 _REFUTED = (Verdict.CLAIM_REFUTED, Verdict.PROOF_REFUTED)
-
-
-@final
-@dataclass(frozen=True)
-class Step:
-    """One kind of step of the ledger, with all parts that it was done in equally often."""
-
-    mechanism: str
-    times: str
-    where: str
-    note: str
 
 
 @final
@@ -52,7 +42,7 @@ def replay(row: CellRow, text: str | None) -> Replay:
         proof = ledger.proof()
     except (BenchError, RecursionError, ArithmeticError) as problem:
         return Replay(None, (), (f"The ledger of this release cannot be replayed: {problem}.",))
-    return Replay(proof, _steps(ledger), tuple(_contradictions(row, ledger, proof)))
+    return Replay(proof, steps(ledger), tuple(_contradictions(row, ledger, proof)))
 
 
 def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]:
@@ -101,33 +91,6 @@ def _exact(value: float | None) -> str:
     if value is None:
         return "none"
     return "infinite" if math.isinf(value) else f"{value:.6g}"
-
-
-def _steps(ledger: Ledger) -> tuple[Step, ...]:
-    """Entries in their order; equal ones in different parts become one line."""
-    unit = words.unit_of(ledger.unit)
-    alike: dict[tuple[Entry, int], list[Path]] = {}
-    for entry, count in ledger.entries.items():
-        anywhere = Entry((), entry.event, entry.adaptive, entry.reason, entry.trust)
-        alike.setdefault((anywhere, count), []).append(entry.path)
-    return tuple(
-        Step(
-            mechanism=words.mechanism(entry.event, unit),
-            times=words.times(count) + (" in each part" if len(paths) > 1 else ""),
-            where=words.places(paths),
-            note="; ".join(_notes(entry)),
-        )
-        for (entry, count), paths in alike.items()
-    )
-
-
-def _notes(entry: Entry) -> Iterable[str]:
-    if entry.reason:
-        yield f"reason given: {entry.reason}"
-    if entry.trust:
-        yield f"done inside {entry.trust}, which is trusted"
-    if entry.adaptive:
-        yield "its parameters may depend on earlier results"
 
 
 # The verdict ------------------------------------------------------------------------------------

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Iterator
 
-from bench.leaderboard import export, links, plots, shell
-from bench.leaderboard.aggregate import Row, size_order
+from bench.leaderboard import links, shell
+from bench.leaderboard.aggregate import severity, size_order
 from bench.leaderboard.board import Board
 from bench.leaderboard.critical_difference import diagram
+from bench.leaderboard.front_columns import columns, groups
+from bench.leaderboard.front_data import document
+from bench.leaderboard.front_models import models, ratio_metrics
 from bench.leaderboard.rank import REFERENCES
 from bench.leaderboard.shell import Page
 
-
-@final
-@dataclass(frozen=True)
-class Column:
-    """A metric beside the headline."""
-
-    metric: str
-    direction: str
-    family: str
+INCIDENTS = 300
+"""Kinds of failure that the page lists; the tables hold all of them."""
 
 
 def pages(board: Board) -> Iterator[Page]:
     """The front page."""
     rows, results = board.rows, board.results
     finished = [text for text in results.cells["finished_at"] if text]
+    choices = models(rows)
+    ratios = frozenset(
+        name for metric in choices.headlines.values() for name in ratio_metrics(metric, True)
+    )
+    shown = columns(rows, ratios)
     yield shell.page(
         links.FRONT,
         "index.html",
@@ -35,26 +34,25 @@ def pages(board: Board) -> Iterator[Page]:
         runs=results.runs,
         counts=board.counts,
         notes=board.notes,
+        public=board.public,
+        alpha=board.alpha,
         last_finished=max(finished, default=""),
-        rows=rows,
-        columns=_metric_columns(rows),
-        standings=board.standings,
+        document=document(board, shown, choices),
+        any_rows=bool(rows),
+        columns=shown,
+        groups=groups(shown),
         comparisons=[(result, diagram(result, board.styles)) for result in board.found.comparisons],
         absent_entrants=board.found.absent,
         datasets=sorted({row.cohort for row in rows}),
-        methods=sorted({row.entrant for row in rows}),
+        methods=sorted({(row.entrant, row.reference) for row in rows}),
+        tasks=sorted({row.task for row in rows}),
+        models=tuple(choices.metrics),
         sizes=sorted({row.size for row in rows}, key=size_order),
         targets=sorted({row.epsilons.target for row in rows if row.epsilons.target is not None}),
-        verdicts=sorted({row.verdict_kind for row in rows}),
+        budgetless=any(row.epsilons.target is None for row in rows),
+        verdicts=sorted({row.verdict_kind for row in rows}, key=severity),
         unranked=board.unranked,
-        incidents=board.incidents,
-        figures=plots.figures(rows, board.styles),
-        legend=plots.legend(rows, board.styles),
+        incidents=board.incidents[:INCIDENTS],
+        more_incidents=max(0, len(board.incidents) - INCIDENTS),
         references=REFERENCES,
     )
-
-
-def _metric_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
-    known = {m.metric: m for row in rows for m in row.measures.values()}
-    names = export.metric_names(rows, beside_headlines=True)
-    return tuple(Column(name, known[name].direction, known[name].family) for name in names)

@@ -59,20 +59,23 @@ def load_results(directories: Sequence[Path]) -> Results:
     directories_in_order = tuple(unique.values())
     for number, directory in enumerate(directories_in_order):
         cells.append(_read(directory, "cells.parquet", CellRow).assign(run=number))
-        scores.append(_read(directory, "scores.parquet", ScoreRow).assign(run=number))
+        scores.append(_read(directory, "scores.parquet", ScoreRow))
         _check_values(directory, cells[-1], scores[-1])
     all_cells = _named(pd.concat(cells, ignore_index=True))
     kept = _latest(_latest(all_cells, ["key"]), ["entrant", *GROUP, "repetition"])
-    all_scores = pd.concat(scores, ignore_index=True)
-    _check_directions(all_scores)
-    owned = all_scores.merge(all_cells[["run", "key"]].drop_duplicates(), on=["run", "key"])
-    kept_scores = all_scores.merge(kept[["run", "key"]], on=["run", "key"])
+    _check_directions(scores)
+    unclaimed = 0
+    for number, own in enumerate(scores):
+        unclaimed += int((~own["key"].isin(cells[number]["key"])).sum())
+        wanted = own["key"].isin(kept.loc[kept["run"] == number, "key"]).to_numpy()
+        # There can be millions: they are copied only where some are left out.
+        scores[number] = own if wanted.all() else own[wanted].reset_index(drop=True)
     return Results(
         cells=kept.drop(columns="run").reset_index(drop=True),
-        scores=kept_scores.drop(columns="run").reset_index(drop=True),
+        scores=scores[0] if len(scores) == 1 else pd.concat(scores, ignore_index=True),
         runs=tuple(directory.name for directory in unique),
         replaced=len(all_cells) - len(kept),
-        unclaimed=len(all_scores) - len(owned),
+        unclaimed=unclaimed,
         directories=directories_in_order,
         homes={
             key: directories_in_order[number]
@@ -164,9 +167,12 @@ def _check_values(directory: Path, cells: pd.DataFrame, scores: pd.DataFrame) ->
         )
 
 
-def _check_directions(scores: pd.DataFrame) -> None:
-    ways = scores.groupby("metric")["direction"].nunique()
-    for metric in ways.index[ways > 1]:
+def _check_directions(runs: Sequence[pd.DataFrame]) -> None:
+    ways: dict[str, set[str]] = {}
+    for scores in runs:
+        for metric, direction in scores[["metric", "direction"]].drop_duplicates().to_numpy():
+            ways.setdefault(metric, set()).add(direction)
+    for metric in sorted(name for name, found in ways.items() if len(found) > 1):
         raise StoreError(
             f"metric {metric!r} is better higher in some results and not in others: they are not "
             "comparable; score the older run again with `bench run`, or leave it out"

@@ -6,8 +6,9 @@ Every text goes through `Markup.format`, which escapes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from statistics import fmean
 from typing import final
 
 from markupsafe import Markup
@@ -15,16 +16,23 @@ from markupsafe import Markup
 from bench.leaderboard import show
 from bench.leaderboard.aggregate import Measure, Row, size_order
 from bench.leaderboard.rank import CEILING, is_sound
+from bench.leaderboard.svg import MARKERS, SHAPES, ticks
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; without black (the colour of
 # the axes, which turns white on dark pages) and yellow (too faint on white).
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("circle", "square", "triangle", "diamond", "down", "cross")
+DASHES = 4
+"""Kinds of dashes; the style sheet says what they look like."""
+
+LEADING = 6
+"""Methods in the foreground, where there are more than fit."""
+FIT = 8
+"""With up to so many methods beside the references all stand in the foreground."""
 
 _WIDTH, _HEIGHT = 320, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 26, 36
-_DODGE = 6.0
-"""Points at one epsilon are moved apart by this much, so that whiskers stay readable."""
+_DODGE, _DODGE_SPAN = 6.0, 48.0
+"""Points at one epsilon are moved apart by this much, or all together by the other."""
 
 
 @final
@@ -34,6 +42,7 @@ class Style:
 
     colour: str
     marker: str
+    dashes: int = 0
 
 
 @final
@@ -55,18 +64,48 @@ class Legend:
 
 
 def styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """A colour and a marker for each entrant but the ceilings; 36 pairs before one comes again."""
-    names = sorted({row.entrant for row in rows if row.reference != CEILING})
+    """A colour, a marker and dashes for each entrant but the ceilings.
+
+    Those that plots show in the foreground come first and so get the most different ones; 36 pairs
+    of colour and marker before one comes again.
+    """
+    others = order(rows)
+    fore = foreground(others)
+    references = sorted({row.entrant for row in rows if row.reference not in ("", CEILING)})
     turns = len(PALETTE)
     return {
-        name: Style(PALETTE[place % turns], MARKERS[(place + place // turns) % len(MARKERS)])
-        for place, name in enumerate(names)
+        name: Style(
+            PALETTE[place % turns], MARKERS[(place + place // turns) % len(MARKERS)], place % DASHES
+        )
+        for place, name in enumerate((*fore, *references, *others[len(fore) :]))
     }
+
+
+def foreground(others: Sequence[str]) -> Sequence[str]:
+    """All methods, or the first of them where there are more than fit."""
+    return others if len(others) <= FIT else others[:LEADING]
+
+
+def order(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Entrants but the references: by mean rank as in the ranking, then those without, by name."""
+    ranks: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if not row.reference:
+            own = ranks.setdefault(row.entrant, {})
+            if row.place.rank is not None:
+                own.setdefault(row.cohort, []).append(row.place.rank)
+    # Datasets have equal weight, however many sizes and budgets were run on them.
+    means = {
+        name: fmean(fmean(found) for found in own.values()) if own else math.inf
+        for name, own in ranks.items()
+    }
+    return tuple(sorted(ranks, key=lambda name: (means[name], name)))
 
 
 def legend(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Legend, ...]:
     """What the signs stand for; hollow for an entrant that is sound nowhere."""
     sound = {row.entrant for row in rows if is_sound(row.verdict)}
+    shown = _standing_out(rows)
     template = Markup('<svg class="sign" viewBox="0 0 26 14" aria-hidden="true">{}{}</svg>')
     line = Markup('<line x1="1" y1="7" x2="25" y2="7" stroke="{}" stroke-width="1.5"/>')
     return tuple(
@@ -74,32 +113,35 @@ def legend(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Legend, ...]
             name, template.format(line.format(style.colour), _marker(style, 13, 7, name in sound))
         )
         for name, style in used.items()
+        if name in shown
     )
 
 
+def _standing_out(rows: Sequence[Row]) -> Set[str]:
+    references = {row.entrant for row in rows if row.reference}
+    return references | set(foreground(order(rows)))
+
+
 def figures(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Figure, ...]:
-    """Utility against target epsilon: a figure a size, a panel a dataset, largest size first."""
+    """Utility against target epsilon: a figure a size, a panel a dataset, largest size first.
+
+    Where methods are too many for their signs, those with the worse mean ranks are faint lines.
+    """
+    shown = _standing_out(rows)
     ceilings = [row for row in rows if row.reference == CEILING]
     drawn = [row for row in rows if row.reference != CEILING]
     found = []
     for size in sorted({row.size for row in drawn}, key=size_order, reverse=True):
         own = [row for row in drawn if row.size == size]
         budgeted = sorted({(r.cohort, r.variant) for r in own if r.epsilons.target is not None})
-        panels = [_panel(cohort, variant, own, ceilings, used) for cohort, variant in budgeted]
+        panels = [
+            _panel(cohort, variant, own, ceilings, used, shown) for cohort, variant in budgeted
+        ]
         present = tuple(panel for panel in panels if panel is not None)
         if present:
             found.append(Figure(size, present))
     # Methods with a size of their own come after those that can be compared at equal size.
     return tuple(sorted(found, key=lambda figure: figure.size == "own"))
-
-
-def ticks(low: float, high: float, wanted: int = 4) -> tuple[float, ...]:
-    """Round numbers within [low, high], about as many as wanted."""
-    step = 10.0 ** math.floor(math.log10((high - low) / wanted))
-    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= wanted + 1)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return tuple(round(place * step, 12) for place in range(first, last + 1))
 
 
 def _panel(
@@ -108,6 +150,7 @@ def _panel(
     rows: Sequence[Row],
     references: Sequence[Row],
     used: Mapping[str, Style],
+    shown: Set[str],
 ) -> Markup | None:
     budgeted = [
         row
@@ -143,15 +186,17 @@ def _panel(
         _axes(vertical, y_ticks, horizontal, targets),
     ]
     parts += [_ceiling(row, vertical) for row in ceilings]
-    parts += [_flat(row, used[row.entrant], vertical) for row in flat]
-    names = sorted({row.entrant for row in budgeted})
+    by_name: dict[str, list[Row]] = {}
+    for row in sorted(budgeted, key=lambda row: row.epsilons.target or 0.0):
+        by_name.setdefault(row.entrant, []).append(row)
+    parts += [
+        _faint(name, by_name[name], horizontal, vertical) for name in sorted(set(by_name) - shown)
+    ]
+    parts += [_flat(row, used[row.entrant], vertical) for row in flat if row.entrant in shown]
+    names = sorted(set(by_name) & shown)
     for place, entrant in enumerate(names):
-        shift = (place - (len(names) - 1) / 2) * _DODGE
-        own = sorted(
-            (row for row in budgeted if row.entrant == entrant),
-            key=lambda row: row.epsilons.target or 0.0,
-        )
-        parts.append(_series(own, used[entrant], horizontal, vertical, shift))
+        shift = (place - (len(names) - 1) / 2) * min(_DODGE, _DODGE_SPAN / len(names))
+        parts.append(_series(by_name[entrant], used[entrant], horizontal, vertical, shift))
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 
@@ -215,6 +260,23 @@ def _axes(
         )
     )
     return Markup("").join(parts)
+
+
+def _faint(
+    name: str,
+    rows: Sequence[Row],
+    horizontal: Callable[[float], float],
+    vertical: Callable[[float], float],
+) -> Markup:
+    """A method of the background: a grey line with its name, without points and whiskers."""
+    points = [
+        f"{horizontal(row.epsilons.target or 1.0):.1f},{vertical(measure.value):.1f}"
+        for row, measure in ((row, _drawable(row.headline)) for row in rows)
+        if measure is not None and measure.value is not None
+    ]
+    return Markup(
+        '<g opacity="0.4"><title>{}</title><polyline class="axis" points="{}" fill="none"/></g>'
+    ).format(name, " ".join(points))
 
 
 def _series(
@@ -300,20 +362,12 @@ def _drawable(measure: Measure | None) -> Measure | None:
 
 def _marker(style: Style, x: float, y: float, filled: bool) -> Markup:
     """Filled for a sound release, hollow for every other."""
-    shapes = {
-        "square": "M-3.4 -3.4h6.8v6.8h-6.8z",
-        "triangle": "M0 -4.4L4.2 3.4H-4.2z",
-        "diamond": "M0 -4.8L4.2 0L0 4.8L-4.2 0z",
-        "down": "M0 4.4L4.2 -3.4H-4.2z",
-        "cross": "M-1.5 -4.2h3v2.7h2.7v3h-2.7v2.7h-3v-2.7h-2.7v-3h2.7z",
-        "circle": "M-3.8 0a3.8 3.8 0 1 0 7.6 0a3.8 3.8 0 1 0 -7.6 0z",
-    }
     return Markup(
         '<path class="{}" d="{}" transform="translate({:.1f} {:.1f})" fill="{}" stroke="{}" '
         'stroke-width="1.4"/>'
     ).format(
         "filled" if filled else "hollow",
-        shapes[style.marker],
+        SHAPES[style.marker],
         x,
         y,
         style.colour,

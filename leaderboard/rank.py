@@ -24,8 +24,17 @@ from bench.leaderboard.load import GROUP, records
 
 CEILING = "ceiling"
 FLOOR = "floor"
-REFERENCES: Mapping[str, str] = {"real": CEILING, "marginals": FLOOR}
-"""Methods that say what can be reached at best, and what must be beaten."""
+SAMPLE = "real sample"
+REFERENCES: Mapping[str, str] = {"real": CEILING, "subset": SAMPLE, "marginals": FLOOR}
+"""Methods that say what can be reached at best, what so few rows can do, what must be beaten."""
+
+WITHHELD = "withheld"
+"""A public site's column of cells whose scores it leaves out: neither ranked nor failing."""
+
+ALONE = "no other sound method to compare with here"
+NO_COMMON_SEED = "no seed in common with the other sound methods"
+DEPENDS_ON_OTHERS = ("", ALONE, NO_COMMON_SEED)
+"""Reasons for no rank that may not hold among other entrants."""
 
 
 def is_sound(verdict: str) -> bool:
@@ -38,28 +47,37 @@ def headline_metrics(cells: pd.DataFrame, scores: pd.DataFrame) -> dict[str, str
 
     That of the task; where no cell has it, the first utility metric by name that has a value.
     """
-    known = scores.merge(cells[["key", "cohort", "task"]], on="key")
-    known = known[known["value"].notna()]
-    utility = (known["family"] == Family.UTILITY.value) & (
-        known["direction"] != Direction.NEUTRAL.value
+    cell = pd.Index(cells["key"]).get_indexer(scores["key"])
+    known = (cell >= 0) & scores["value"].notna().to_numpy()
+    cohort, cohorts = pd.factorize(cells["cohort"], sort=True)
+    metric, metrics = pd.factorize(scores["metric"], sort=True)
+    utility = (scores["family"].to_numpy() == Family.UTILITY.value) & (
+        scores["direction"].to_numpy() != Direction.NEUTRAL.value
     )
-    headlines: dict[str, str] = {}
-    for cohort, own in known.groupby("cohort"):
-        present = set(own["metric"])
-        preferred = HEADLINES.get(own["task"].iloc[0], "")
-        choices = [preferred] if preferred in present else []
-        choices += sorted(set(own.loc[utility[own.index], "metric"]))
-        if choices:
-            headlines[str(cohort)] = choices[0]
-    return headlines
+    # Millions of scores have a few hundred pairs of cohort and metric.
+    pairs = np.unique((cohort[cell] * len(metrics) + metric)[known])
+    useful = set(np.unique((cohort[cell] * len(metrics) + metric)[known & utility]).tolist())
+    tasks = cells.groupby("cohort")["task"].first()
+    choices: dict[str, list[str]] = {}
+    for pair in pairs.tolist():
+        own, name = str(cohorts[pair // len(metrics)]), str(metrics[pair % len(metrics)])
+        found = choices.setdefault(own, [])
+        if name == HEADLINES.get(tasks[own], ""):
+            found.insert(0, name)
+        elif pair in useful:
+            found.append(name)
+    return {own: found[0] for own, found in choices.items() if found}
 
 
 def ranking_table(cells: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     """One row a cell with its headline utility, turned so that higher is better."""
+    if WITHHELD in cells.columns:
+        cells = cells[~cells[WITHHELD].astype(bool)]
     headlines = headline_metrics(cells, scores)
     table = cells[["key", "entrant", *GROUP, "repetition", "status", "verdict", "eps_proven"]]
     table = table.assign(metric=table["cohort"].map(headlines).astype(object))
-    own = scores[["key", "metric", "value", "direction"]]
+    ranking = scores["metric"].isin(set(headlines.values()))
+    own = scores.loc[ranking, ["key", "metric", "value", "direction"]]
     table = table.merge(own, on=["key", "metric"], how="left")
     sign = np.where(table["direction"] == Direction.LOWER.value, -1.0, 1.0)
     return table.assign(utility=table["value"].astype(float) * sign).drop(
@@ -158,9 +176,9 @@ def _place_group(
     seeds = sorted(set.intersection(*map(set, utilities.values()))) if able else []
     common = ""
     if len(able) < 2:
-        common = "no other sound method to compare with here"
+        common = ALONE
     elif not seeds:
-        common = "no seed in common with the other sound methods"
+        common = NO_COMMON_SEED
     placed: list[dict[str, Any]] = [
         {"entrant": entrant, "reason": reason or common} for entrant, reason in reasons.items()
     ]

@@ -10,7 +10,7 @@ import pandas as pd
 from bench.core.encode import Integers
 from bench.core.errors import NotComputable
 from bench.core.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
-from bench.core.schema import Categorical, Column, Numeric
+from bench.core.schema import Categorical, Column, Numeric, Task
 from bench.metrics._bootstrap import Array, Estimate
 from bench.metrics._groups import GROUPED_INTERVAL, Side, Sides, sides
 from bench.metrics._pooled import (
@@ -26,6 +26,12 @@ SMOOTHING = 0.5
 
 BINS = 20
 """Of equal width over the public range of a numeric column."""
+
+DRAWN_BINS = 24
+"""Of the histograms that are drawn."""
+
+DRAWN_TAIL = 0.01
+"""Beyond the range of a drawn histogram at each end, at most, of each of the two tables."""
 
 
 @final
@@ -125,7 +131,9 @@ class Moments(Metric):
         "Population statistics (fidelity paper, section 3.3, tables 1a and 1b): the details hold "
         "mean and standard deviation of each numeric column and the share of each category, of "
         "training rows and of released rows weighted as for ks; the scores sum up table 1a over "
-        "columns that vary among the training rows."
+        "columns that vary among the training rows. A histogram of each numeric column of a table "
+        "is there to be drawn: equal bins from the first to the last percentile of both tables, "
+        "what lies beyond in the outer ones."
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:
@@ -136,6 +144,8 @@ class Moments(Metric):
         if not numeric:
             reason = "the schema declares no numeric feature column"
             return Scores(self.all_absent(reason).scores, details)
+        if evaluation.dataset.schema.task is not Task.IMAGE:  # nobody reads hundreds of pixels
+            details["histograms"] = _histograms(rows, both, numeric)
         numbers = np.column_stack([rows.numbers(column.name) for column in numeric])
         # In units and from an origin that keep digits.
         origin = numbers[: rows.real].mean(axis=0)
@@ -240,6 +250,43 @@ def _shares(rows: Pooled, both: Sides, columns: list[Column]) -> pd.DataFrame:
         if isinstance(column, Categorical)
     ]
     return pd.concat(tables, ignore_index=True)
+
+
+def _histograms(rows: Pooled, both: Sides, columns: list[Numeric]) -> pd.DataFrame:
+    """Shares of both tables by bins, for the eye: long tails do not squeeze all into one bin."""
+    tables = []
+    for column in columns:
+        numbers = rows.numbers(column.name)
+        edges = drawn_edges(numbers[: rows.real], numbers[rows.real :], column.integer)
+        codes = (np.searchsorted(edges, numbers, side="right") - 1).clip(0, len(edges) - 2)
+        tables.append(
+            pd.DataFrame(
+                {
+                    "column": column.name,
+                    "low": edges[:-1],
+                    "high": edges[1:],
+                    "real": both.real.shares(codes, len(edges) - 1)[0],
+                    "released": both.released.shares(codes, len(edges) - 1)[0],
+                }
+            )
+        )
+    return pd.concat(tables, ignore_index=True)
+
+
+def drawn_edges(real: Array, released: Array, integer: bool) -> Array:
+    """Edges of equal bins over what both tables have but for their tails; one a value if few."""
+    ends = [np.quantile(numbers, [DRAWN_TAIL, 1 - DRAWN_TAIL]) for numbers in (real, released)]
+    low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+    if integer:
+        low, high = np.floor(low) - 0.5, np.ceil(high) + 0.5
+        # A whole number of values a bin: otherwise some bins hold more values than others.
+        width = np.ceil((high - low) / DRAWN_BINS)
+        edges: Array = low + width * np.arange(int(np.ceil((high - low) / width)) + 1)
+        return edges
+    if high <= low:
+        half = max(0.5, 0.05 * abs(low))
+        low, high = low - half, high + half
+    return np.linspace(low, high, DRAWN_BINS + 1)
 
 
 def _named(columns: list[Column] | list[Numeric] | list[Categorical]) -> pd.DataFrame:

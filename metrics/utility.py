@@ -69,7 +69,10 @@ class Auroc(Metric):
         estimates = _assessment.trees(evaluation)
         scores = tuple(_as_score(self, output.name, estimates) for output in self.outputs)
         answers = _assessment.released(evaluation, "xgboost")
-        return Scores(scores, {"predictions": _predictions(evaluation, answers)})
+        details = {"predictions": _predictions(evaluation, answers)}
+        if not isinstance(estimates["auroc/ratio"], NotComputable) and answers.test.shape[1] == 2:
+            details["roc-real"] = _real_curve(evaluation)
+        return Scores(scores, details)
 
 
 def _rate(name: str, what: str) -> Output:
@@ -209,6 +212,20 @@ def _predictions(evaluation: Evaluation, answers: Answers) -> pd.DataFrame:
         return pd.DataFrame({"label": labels, "score": scores[:, 1]})
     columns = {f"score-{code}": column for code, column in enumerate(scores.T)}
     return pd.DataFrame({"label": labels, **columns})
+
+
+def _real_curve(evaluation: Evaluation, points: int = 101) -> pd.DataFrame:
+    """ROC curve of the model trained on the real rows, at equal false-positive rates."""
+    labels = np.asarray(evaluation.dataset.test.rows.labels)
+    scores = _assessment.real(evaluation, "xgboost").test[:, 1]
+    order = np.argsort(-scores, kind="stable")
+    # Rows of one score enter together: the curve is straight there.
+    last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    found = np.cumsum(labels[order] == 1)[last]
+    alarms = 1 + last - found
+    rates = np.linspace(0.0, 1.0, points)
+    tpr = np.interp(rates, np.append(0, alarms) / alarms[-1], np.append(0, found) / found[-1])
+    return pd.DataFrame({"fpr": rates, "tpr": tpr})
 
 
 def _score_table(

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.leaderboard import plots
+from bench.leaderboard import plots, svg
 from bench.leaderboard.aggregate import aggregate
 from bench.leaderboard.load import load_results
 
@@ -85,6 +85,19 @@ def test_values_that_no_axis_can_show(run: Any, draw: Any) -> None:
     assert any("a, target ε 1: no value" in title for title in _titles(panel))
 
 
+def test_many_methods_are_faint_lines(run: Any, draw: Any, tmp_path: Path) -> None:
+    for number in range(12):
+        run.add(f"m{number:02}", 0.5 + 0.01 * number)
+    run.add("marginals", 0.4)
+    (panel,) = draw(run)["50"]
+    faint = panel.findall(".//polyline[@class='axis']")
+    assert len(faint) == 6
+    assert len(panel.findall(".//path[@class='filled']")) == 7
+    rows, _ = aggregate(load_results([run.write(tmp_path)]))
+    named = [item.name for item in plots.legend(rows, plots.styles(rows))]
+    assert named == ["m11", "m10", "m09", "m08", "m07", "m06", "marginals"]
+
+
 def test_colours_and_markers_are_distinct(run: Any, tmp_path: Path) -> None:
     for number in range(30):
         run.add(f"method {number}", 0.5)
@@ -102,4 +115,4 @@ def test_colours_and_markers_are_distinct(run: Any, tmp_path: Path) -> None:
     ],
 )
 def test_ticks(low: float, high: float, expected: tuple[float, ...]) -> None:
-    assert plots.ticks(low, high) == pytest.approx(expected)
+    assert svg.ticks(low, high) == pytest.approx(expected)

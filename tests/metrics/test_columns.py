@@ -236,3 +236,38 @@ def test_same_seed_same_scores(table):
     for metric in (*ALL, KolmogorovSmirnov()):
         first, again = (metric.compute(evaluate(table, table.control, 3)).scores for _ in range(2))
         assert first == again
+
+
+def test_edges_of_a_drawn_histogram():
+    """The percentiles of 0..100 are 1 and 99; whole numbers get whole numbers of values a bin."""
+    whole = np.arange(101.0)
+    edges = columns.drawn_edges(whole, whole + 20, integer=False)
+    assert (edges[0], edges[-1], len(edges)) == pytest.approx((1, 119, 25))
+    edges = columns.drawn_edges(whole, whole, integer=True)
+    assert edges[0] == 0.5
+    assert set(np.diff(edges)) == {5.0}
+    assert edges[-1] >= 99.5
+    assert columns.drawn_edges(np.array([1.0, 2.0]), np.array([3.0]), integer=True).tolist() == [
+        0.5,
+        1.5,
+        2.5,
+        3.5,
+    ]
+    same = columns.drawn_edges(np.full(3, 7.0), np.full(2, 7.0), integer=False)
+    assert same[0] < 7 < same[-1]
+
+
+def test_histograms_are_those_of_numpy(table):
+    evaluation = evaluate(table, balanced(table, 100))
+    found = Moments().compute(evaluation).details["histograms"]
+    assert list(found["column"].unique()) == ["age", "marker"]
+    for name, own in found.groupby("column"):
+        assert own[["real", "released"]].sum().tolist() == pytest.approx([1, 1])
+        edges = np.append(own["low"], own["high"].iloc[-1])
+        numbers = pooled(evaluation).numbers(str(name)).clip(edges[0], edges[-1])
+        counts, _ = np.histogram(numbers[:300], edges)
+        assert own["real"].to_numpy() == pytest.approx(counts / 300)
+        # Classes of 60% and 40% of the population, 100 rows each.
+        weights = np.repeat([0.006, 0.004], 100)
+        weighted, _ = np.histogram(numbers[300:], edges, weights=weights)
+        assert own["released"].to_numpy() == pytest.approx(weighted)

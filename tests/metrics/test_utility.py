@@ -12,6 +12,7 @@ from sklearn.metrics import (
     confusion_matrix,
     f1_score,
     roc_auc_score,
+    roc_curve,
 )
 
 from bench.core.dataset import build_dataset
@@ -47,6 +48,16 @@ def test_auroc_of_the_training_rows_is_high_and_its_table_reproduces_it(table):
     predictions = scores.details["predictions"]
     assert list(predictions["label"]) == list(table.test.rows.labels)
     assert score.value == pytest.approx(roc_auc_score(predictions["label"], predictions["score"]))
+
+
+def test_the_curve_of_the_real_rows_is_that_of_scikit_learn(table):
+    evaluation = evaluate(table, table.test)
+    details = Auroc().compute(evaluation).details
+    scores = _assessment.real(evaluation, "xgboost").test[:, 1]
+    alarms, found, _ = roc_curve(table.test.rows.labels, scores)
+    expected = np.interp(np.linspace(0, 1, 101), alarms, found)
+    assert details["roc-real"]["fpr"].to_numpy() == pytest.approx(np.linspace(0, 1, 101))
+    assert details["roc-real"]["tpr"].to_numpy() == pytest.approx(expected)
 
 
 def test_auroc_of_shuffled_labels_is_chance(table):

@@ -1,0 +1,253 @@
+"""A leaderboard for 20,000 cells: seconds to build it, and seconds until its front page answers.
+
+40 methods with a budget on 10 datasets, 5 sizes, 5 target epsilons and 2 seeds, beside real rows
+and random subsets; 100 metrics a cell, so 2 million scores. Some cells fail, some are skipped, some
+methods are not sound. The front page is opened in Chromium where Playwright and Chromium are there:
+the clock runs from the navigation to the first filtered and sorted table after a click.
+
+    OMP_NUM_THREADS=1 python benchmarks/leaderboard.py [folder to keep the site in]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.core.result import CellRow, ScoreRow, arrow_schema
+from bench.leaderboard import board, site
+
+METHODS, DATASETS, SEEDS = 40, 10, 2
+SIZES = (1, 10, 50, 100, 500)
+TARGETS = (0.5, 1.0, 3.0, 5.0, 10.0)
+METRICS = 100
+"""Scores of each cell; a fifth of them are shown on the page."""
+BUILD_AT_MOST, ANSWER_AT_MOST = 60.0, 2.0
+"""Seconds."""
+
+_TASKS = ("classification",) * 6 + ("survival",) * 2 + ("image",) * 2
+_UTILITY = {
+    "classification": (
+        "auroc",
+        "auroc/ratio",
+        "auroc/forest",
+        "auroc/logistic",
+        "auroc/mlp",
+        "auroc/svm",
+    ),
+    "survival": ("c-index/cox", "c-index/cox-ratio", "c-index/aft"),
+    "image": ("accuracy/convnet", "accuracy/ratio"),
+}
+_SHOWN = ("auroc", "auroc/ratio", "c-index/cox", "c-index/cox-ratio", "accuracy/convnet")
+_FAMILIES = ("fidelity", "privacy", "cost")
+
+
+def write_run(directory: Path) -> int:
+    """The tables of the run; returns how many cells they hold."""
+    rng = np.random.default_rng(0)
+    cells = _cells(rng)
+    scores = _scores(cells, rng)
+    directory.mkdir(parents=True, exist_ok=True)
+    for frame, record, name in (
+        (cells, CellRow, "cells.parquet"),
+        (scores, ScoreRow, "scores.parquet"),
+    ):
+        schema = arrow_schema(record)
+        table = pa.Table.from_pandas(frame[schema.names], schema=schema, preserve_index=False)
+        pq.write_table(table, directory / name)
+    return len(cells)
+
+
+def _cells(rng: np.random.Generator) -> pd.DataFrame:
+    names = ["marginals", *(f"method-{number:02}" for number in range(1, METHODS))]
+    grid = pd.MultiIndex.from_product(
+        [names, range(DATASETS), SIZES, TARGETS, range(SEEDS)],
+        names=["method", "number", "ipc", "eps_target", "seed"],
+    ).to_frame(index=False)
+    subset = pd.MultiIndex.from_product(
+        [["subset"], range(DATASETS), SIZES, [None], range(SEEDS)], names=grid.columns
+    ).to_frame(index=False)
+    real = pd.MultiIndex.from_product(
+        [["real"], range(DATASETS), [None], [None], range(SEEDS)], names=grid.columns
+    ).to_frame(index=False)
+    cells = pd.concat([grid, subset, real], ignore_index=True)
+    cells["eps_target"] = cells["eps_target"].astype(float)
+    private = cells["eps_target"].notna().to_numpy()
+    unproven = cells["method"].isin(["method-07", "method-11"]).to_numpy()
+    failed = (rng.random(len(cells)) < 0.03) & private
+    skipped = (cells["method"] == "method-13").to_numpy() & (cells["number"] >= 8).to_numpy()
+    done = ~(failed | skipped)
+    proven = np.where(private & ~unproven, cells["eps_target"] * 0.999, np.inf)
+    verdict = np.select([~private, unproven], ["non-private", "unproven"], "sound")
+    reason = [f"epsilon {value:.4g} at delta 1e-05 by PLD" for value in proven]
+    status = np.select([skipped, failed], ["skipped", "timeout"], "ok")
+    words = {"ok": "", "skipped": "takes tables only", "timeout": "over 600 s"}
+    return cells.assign(
+        key=[f"{number:020x}" for number in range(len(cells))],
+        label=cells["method"],
+        parameters='{"steps": 1000}',
+        dataset=[f"dataset-{number:02}" for number in cells["number"]],
+        dataset_name=[f"dataset-{number:02}" for number in cells["number"]],
+        dataset_parameters="{}",
+        task=[_TASKS[number] for number in cells["number"]],
+        full_size=False,
+        eps_claimed=np.where(done & private, cells["eps_target"], np.nan),
+        eps_proven=np.where(done, proven, np.nan),
+        eps_audited=np.where(done & private, cells["eps_target"] * 0.1, np.nan),
+        delta=1e-5,
+        verdict=np.where(done, verdict, ""),
+        verdict_reason=np.where(done, reason, ""),
+        claim_source=np.where(done & private, "theorem 1", ""),
+        accountant=np.where(done & private, "PLD", ""),
+        adjacency="add-remove",
+        unit="row",
+        study_only=True,
+        private_counts=False,
+        warnings="",
+        split="default",
+        split_seed=0,
+        status=status,
+        reason=[words[text] for text in status],
+        log_tail="",
+        rows_released=pd.Series(np.where(done, 100, np.nan)),
+        notes="{}",
+        fit_seconds=np.where(done, rng.lognormal(1, 1, len(cells)), np.nan),
+        score_seconds=np.where(done, rng.lognormal(1, 1, len(cells)), np.nan),
+        peak_memory_mb=rng.lognormal(6, 0.5, len(cells)),
+        fingerprint="f",
+        source_hash="s",
+        metrics_hash="m",
+        versions="{}",
+        metrics="{}",
+        finished_at="2026-01-01T00:00:00.000+00:00",
+    )
+
+
+def _scores(cells: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    done = cells[cells["status"] == "ok"]
+    skill = done["method"].map({name: rng.uniform(0.55, 0.85) for name in set(done["method"])})
+    level = np.where(done["method"] == "real", 0.95, skill)
+    level = level + 0.03 * np.log10(done["eps_target"].fillna(10.0))
+    parts = []
+    for task, own in done.groupby("task"):
+        names = list(_UTILITY[str(task)])
+        names += [f"score-{number:02}/{task[:1]}" for number in range(METRICS - len(names))]
+        families = ["utility"] * len(_UTILITY[str(task)])
+        families += [_FAMILIES[place % 3] for place in range(METRICS - len(families))]
+        count = len(own)
+        value = np.repeat(level[own.index].to_numpy(), METRICS)
+        value = np.clip(value + rng.normal(0, 0.02, count * METRICS), 0, 1)
+        first = len(_UTILITY[str(task)])
+        shown = [name in _SHOWN or first <= place < first + 16 for place, name in enumerate(names)]
+        higher = [family == "utility" for family in families]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "key": np.repeat(own["key"].to_numpy(), METRICS),
+                    "metric": np.tile(names, count),
+                    "value": value,
+                    "low": value - 0.02,
+                    "high": value + 0.02,
+                    "direction": np.tile(np.where(higher, "higher", "lower"), count),
+                    "family": np.tile(families, count),
+                    "reason": "",
+                    "limit": np.nan,
+                    "remark": "",
+                    "shown": np.tile(shown, count),
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+class Clock:
+    """Seconds by part of the build."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time that a block takes, added to its part."""
+        started = time.perf_counter()
+        yield
+        taken = time.perf_counter() - started
+        self.seconds[name] = self.seconds.get(name, 0.0) + taken
+
+    def watch(self, module: Any, name: str, part: str = "") -> None:
+        """Time the calls of a function of a module; an iterator is read to its end."""
+        function = getattr(module, name)
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            with self.part(part or name):
+                result = function(*arguments, **options)
+                return list(result) if isinstance(result, Iterator) else result
+
+        setattr(module, name, timed)
+
+
+def answer_seconds(front: Path) -> float | None:
+    """From the navigation to a table that was sorted by a click; None without a browser."""
+    chromium = shutil.which("chromium")
+    if chromium is None or importlib.util.find_spec("playwright") is None:
+        return None
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        started = time.perf_counter()
+        page.goto(front.resolve().as_uri(), wait_until="commit")
+        page.wait_for_selector("#results tbody tr")
+        page.click('#results th[data-column="proven"] button')
+        page.wait_for_selector('#results th[data-column="proven"][aria-sort]')
+        taken = time.perf_counter() - started
+        browser.close()
+    return taken
+
+
+def main() -> None:
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Path(scratch) / "run"
+        output = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(scratch) / "site"
+        count = write_run(run)
+        for name in ("load_results", "aggregate", "mean_ranks", "compare", "ranking_table"):
+            clock.watch(board, name)
+        for module in (site.front, site.plots_page, site.method_pages, site.dataset_pages):
+            clock.watch(module, "pages", module.__name__.rpartition(".")[2])
+        clock.watch(site.cell_pages, "pages", "cell_pages")
+        for name in ("to_csv", "to_parquet", "to_markdown"):
+            clock.watch(site.export, name)
+        clock.watch(site.latex, "to_latex")
+        started = time.perf_counter()
+        summary = site.write_site([run], output)
+        total = time.perf_counter() - started
+        front = output / "index.html"
+        print(f"{count} cells, {summary.methods} methods, {len(summary.paths)} files")
+        for name, seconds in clock.seconds.items():
+            print(f"  {name:16} {seconds:6.1f} s")
+        print(f"  {'all':16} {total:6.1f} s; at most {BUILD_AT_MOST:.0f}")
+        print(f"  front page {front.stat().st_size / 1e6:.1f} MB")
+        answered = answer_seconds(front)
+    if answered is None:
+        print("  no Chromium or no Playwright here: the page was not opened")
+    else:
+        print(f"  answers after {answered:.2f} s; at most {ANSWER_AT_MOST:.0f}")
+    if total > BUILD_AT_MOST or (answered or 0.0) > ANSWER_AT_MOST:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
