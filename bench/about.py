@@ -135,9 +135,11 @@ def method_card(kind: type[Method]) -> MethodCard:
 
 def _parameters(kind: type[Method]) -> tuple[Parameter, ...]:
     said = _said_of_fields(kind)
+    # A method need not be a dataclass, so its type does not say that it may be.
+    plugin: Any = kind
     return tuple(
         Parameter(_short(item.name), _default(item), _short(said.get(item.name, "")))
-        for item in (dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ())
+        for item in (dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ())
     )
 
 

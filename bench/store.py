@@ -245,7 +245,9 @@ class RunStore:
         directory.mkdir(parents=True, exist_ok=True)
         for name, frame in details.items():
             temporary = directory / f".{name}.part"
-            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary)
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            # A reader can then tell overwritten numbers from what was measured.
+            pq.write_table(table, temporary, write_page_checksum=True)
             temporary.replace(directory / f"{name}.parquet")
 
 

@@ -24,7 +24,17 @@ from bench.leaderboard.rank import (
     ranking_table,
 )
 
-__all__ = ["Epsilons", "Measure", "Place", "Problem", "Row", "Span", "aggregate", "severity", "size_order"]
+__all__ = [
+    "Epsilons",
+    "Measure",
+    "Place",
+    "Problem",
+    "Row",
+    "Span",
+    "aggregate",
+    "severity",
+    "size_order",
+]
 
 _SEVERITY = [
     Verdict.SOUND,

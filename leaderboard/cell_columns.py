@@ -191,8 +191,9 @@ def _heat(label: str, values: Array, names: Sequence[str]) -> Markup:
         for sign, style in ((1, "up"), (-1, "down")):
             rows, columns = np.nonzero(levels == sign * level)
             if len(rows):
-                fields = (left + columns * side, top + rows * side, side)
-                parts.append(svg.squares(f"heat {style} l{level}", *fields))
+                x = np.asarray(left + columns * side, dtype=np.float64)
+                y = np.asarray(top + rows * side, dtype=np.float64)
+                parts.append(svg.squares(f"heat {style} l{level}", x, y, side))
     every = max(1, math.ceil(10 / side))
     parts += [
         svg.text(left - 4, top + (k + 0.5) * side + 3.5, shortened(names[k], 13), "tick", "end")

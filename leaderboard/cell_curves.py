@@ -175,8 +175,9 @@ def confusion(files: Files) -> Drawn:
     for level in range(1, 11):
         rows, columns = np.nonzero(levels == level)
         if len(rows):
-            places = (svg.LEFT + columns * side, 4 + rows * side, side)
-            parts.append(svg.squares(f"heat up l{level}", *places))
+            x = np.asarray(svg.LEFT + columns * side, dtype=np.float64)
+            y = np.asarray(4 + rows * side, dtype=np.float64)
+            parts.append(svg.squares(f"heat up l{level}", x, y, side))
     for mark in range(0, classes, 1 if classes <= 12 else 10):
         at = (mark + 0.5) * side
         parts.append(svg.text(svg.LEFT - 4, 7.5 + at, str(mark), "tick", "end"))
@@ -185,8 +186,8 @@ def confusion(files: Files) -> Drawn:
     parts.append(svg.text(middle, _SQUARE + 31, "class that was answered", "tick", "middle"))
     if classes <= 12:
         for i, j in zip(*np.nonzero(counts), strict=True):
-            at = (svg.LEFT + (j + 0.5) * side, 7.5 + (i + 0.5) * side)
-            parts.append(svg.text(*at, f"{counts[i, j]:.0f}", "tick on", "middle"))
+            right, below = svg.LEFT + (j + 0.5) * side, 7.5 + (i + 0.5) * side
+            parts.append(svg.text(right, below, f"{counts[i, j]:.0f}", "tick on", "middle"))
     text = (
         "The ConvNet trained on the released images, asked about the real test images: a row for "
         "each true class, a column for each answer. Darker: a larger share of the row."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -119,7 +118,8 @@ def attributes(files: Files) -> Drawn:
         found.setdefault(attribute, {})[number] = k
     train = Series(RELEASED.style, "with the released rows")
     control = Series(CONTROL.style, "with control rows")
-    panels, lines = [], []
+    panels: list[Panel] = []
+    lines: list[str] = []
     taken: set[str] = set()
     for number, title, axis, lowest in (
         ("accuracy", "Categories", "share guessed right", 0.0),
@@ -182,5 +182,5 @@ def _row_mark(series: Series, table: Columns, row: int) -> Mark:
     return Mark(series, value, low, high)
 
 
-def _more(rows: int, shown: int) -> Sequence[str]:
+def _more(rows: int, shown: int) -> tuple[str, ...]:
     return (f"The first {shown} of {rows}.",) if shown < rows else ()

@@ -144,7 +144,7 @@ _KINDS: Mapping[str, Callable[[Any], Any]] = {"str": str, "int": int, "float": f
 
 def _row(cell: Mapping[str, Any]) -> CellRow:
     """The record of the table; what is absent there is None."""
-    values = {}
+    values: dict[str, Any] = {}
     for item in fields(CellRow):
         kind = str(item.type)
         absent = kind.endswith("| None") and pd.isna(cell[item.name])

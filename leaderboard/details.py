@@ -122,12 +122,28 @@ def open_parquet(path: Path, texts: Sequence[str] = ()) -> pq.ParquetFile:
     """A file of few enough rows; text columns stay coded, so that a small file stays small."""
     try:
         # As a file, not as a dataset: folders named `a=b` above it must not become columns.
-        file = pq.ParquetFile(path, read_dictionary=list(texts), memory_map=False)
+        file = pq.ParquetFile(
+            path,
+            read_dictionary=list(texts),
+            memory_map=False,
+            # Overwritten numbers are numbers still: only a checksum, where there is one, tells.
+            page_checksum_verification=True,
+        )
         if file.metadata.num_rows > MOST_ROWS:
             raise Unavailable(f"{path.name} has more than {MOST_ROWS:,} rows")
+    except KeyError as problem:
+        raise Unavailable(
+            f"{path.name} is not what it should be: column {_decoded(problem)} is missing"
+        ) from None
     except (OSError, pa.ArrowException) as problem:
         raise Unavailable(f"{path.name} is no Parquet file ({type(problem).__name__})") from None
     return file
+
+
+def _decoded(problem: KeyError) -> str:
+    """Arrow names the column that it did not find in bytes."""
+    name = problem.args[0]
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
 
 
 def _read(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> pa.Table:

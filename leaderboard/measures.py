@@ -74,7 +74,7 @@ class _Runs:
 
     def numbers(self, column: pd.Series[float]) -> Numbers:
         """A column of the scores, run by run."""
-        return column.to_numpy(dtype=np.float64)[self.order]
+        return np.asarray(column, dtype=np.float64)[self.order]
 
     def first(self, column: pd.Series[str]) -> list[str]:
         """Of each run the first text."""
@@ -106,7 +106,7 @@ def measures_by_row(
     numbers of the rows they belong to.
     """
     found: list[dict[str, Measure]] = [{} for _ in range(max(rows, default=-1) + 1)]
-    cell = pd.Index(keys).get_indexer(scores["key"])
+    cell = pd.Index(keys).get_indexer(pd.Index(scores["key"]))
     known = np.flatnonzero(cell >= 0)
     if not len(known):
         return found
@@ -116,7 +116,8 @@ def measures_by_row(
     runs = _Runs(order, run[order])
     texts = names.tolist()
     with _no_collection():
-        for place, *values in zip(run[order][runs.starts].tolist(), *_columns(scores, runs)):
+        starts = run[order][runs.starts].tolist()
+        for place, *values in zip(starts, *_columns(scores, runs), strict=True):
             name = texts[place % len(texts)]
             found[place // len(texts)][name] = Measure(name, *values)
     return found

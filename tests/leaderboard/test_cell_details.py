@@ -86,16 +86,28 @@ def test_no_parquet(files, content):
 
 
 def test_a_torn_file(files):
-    path = write(files, "t", a=np.random.default_rng(0).random(20_000))
+    path = write(files, "t")
+    pq.write_table(
+        pa.table({"a": np.random.default_rng(0).random(20_000)}), path, write_page_checksum=True
+    )
     content = bytearray(path.read_bytes())
     content[200:4000] = b"\xff" * 3800
     path.write_bytes(bytes(content))
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="cannot be read"):
+        files.table("t", ("a",))
+    path.write_bytes(bytes(content[:4000]))
+    with pytest.raises(Unavailable, match="no Parquet file"):
         files.table("t", ("a",))
 
 
+def test_a_text_column_that_is_not_there(files):
+    write(files, "t", a=[1.0])
+    with pytest.raises(Unavailable, match="column rows is missing"):
+        files.table("t", ("a",), ("rows",))
+
+
 def test_an_absent_file_and_a_key_that_is_no_folder(files, tmp_path):
-    with pytest.raises(NoSuchFile, match="holds no km.parquet"):
+    with pytest.raises(NoSuchFile, match=r"holds no km\.parquet"):
         files.table("km", ("time",))
     for key in ("../k1", "", "a/b", ".", "x" * 200, "k1\n"):
         with pytest.raises(NoSuchFile, match="key"):

@@ -157,7 +157,7 @@ def test_a_closed_dataset_in_public(mixed_run: Any, tmp_path: Path) -> None:
     page = page_of(directory, card=replace(CARD, open=False), public=True)
     assert "Scores and ranks are left out" in page.sections["results"]
     assert "0.800" not in page.source and "rank 1" not in page.source
-    assert page.row("results", "ldpdc")[1:] == ["– sound", "– sound"]
+    assert page.row("results", "ldpdc")[1:] == ["– sound", "– sound"]  # noqa: RUF001
     # What is declared is public, whoever may have the rows.
     assert page.row("schema", "age")[2] == "18 to 90"
 

@@ -22,7 +22,10 @@ CARD = MethodCard(
     title="Linear condensation",
     paper="Zheng and Li, Algorithm 1",
     summary="Noisy sums.",
-    text="Sums of samples.\n\n    s = (noise + sum) / L\n\nDeviations:\n- one noise for\n  all\n- none",
+    text=(
+        "Sums of samples.\n\n    s = (noise + sum) / L\n\n"
+        "Deviations:\n- one noise for\n  all\n- none"
+    ),
     environment="smartnoise",
     requirements=("snsynth==1.0",),
     parameters=(Parameter("steps", "3", "how often"), Parameter("rate", "0.5")),

@@ -1,4 +1,4 @@
-"""The page of plots in a browser: choosing, links that remember, wide and narrow, light and dark."""
+"""The page of plots in a browser: choosing, links that remember, wide, narrow, light, dark."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def test_a_point_in_the_background_answers_to_the_mouse(chromium: Any, page: Pat
               const matrix = group.getScreenCTM();
               const point = new DOMPoint(+x, +y).matrixTransform(matrix);
               const hit = document.elementsFromPoint(point.x, point.y);
-              return [group.querySelector("title").textContent, hit.includes(group.querySelector(".p"))];
+              const title = group.querySelector("title").textContent;
+              return [title, hit.includes(group.querySelector(".p"))];
             }"""
         )
         assert found[0].startswith("m0")
