@@ -60,9 +60,7 @@ def _parameter(text: str) -> tuple[str, Any]:
 @click.option(
     "--out", type=_PATH, default=_DEFAULT, show_default=True, help="Run directory of the results."
 )
-@click.option(
-    "--methods", help="Audit these, comma-separated; `bench audit all`: every one."
-)
+@click.option("--methods", help="Audit these, comma-separated; `bench audit all`: every one.")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),

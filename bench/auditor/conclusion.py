@@ -37,7 +37,7 @@ def conclude(row: AuditRow, refutation: Refutation | None, directory: Path) -> C
     judgement = judge(target, claim, _proof(row, directory), audited)
     if refutation is not None and (refutation.claim or refutation.proof):
         sentence = (
-            f"Refuted, in {row.trials} trials and again in {row.trials} with fresh seeds (p "
+            f"Refuted, with {row.trials} {_counted(row)} and again with fresh seeds (p "
             f"{min(refutation.p_claim, refutation.p_proof):.2g} after correction for "
             f"{_methods(refutation.methods)}). It holds for this code and these parameters, on "
             "every dataset."
@@ -60,6 +60,10 @@ def _passed(row: AuditRow) -> str:
             f"enough after correction for all methods audited: not refuted. {proves}"
         )
     return f"The attack found nothing against what is claimed or proven. {proves}"
+
+
+def _counted(row: AuditRow) -> str:
+    return "canaries" if row.kind == "one-run" else "trials"
 
 
 def _methods(count: int) -> str:

@@ -71,7 +71,11 @@ def _p(row: AuditRow, what: str) -> str:
 
 
 def markdown_table(rows: Sequence[AuditRow], directory: Path, alpha: float = 0.05) -> str:
-    """Claimed, proven, audited, power and verdict of every audit, in Markdown."""
+    """Claimed, proven, audited, power and verdict of every method and dataset, in Markdown.
+
+    Of several audits of one setting (other code, other trials) the newest is shown; the correction
+    is over all of them.
+    """
     found = refutations(rows, alpha)
     heads = (
         "method",
@@ -87,13 +91,24 @@ def markdown_table(rows: Sequence[AuditRow], directory: Path, alpha: float = 0.0
     )
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     notes: list[str] = []
-    for row in rows:
+    for row in _newest(rows):
         conclusion = conclude(row, found.get(row.key), directory)
         lines.append(f"| {' | '.join(map(_cell, _cells(row, conclusion)))} |")
         if row.status != Status.OK.value:
             notes.append(f"- {_cell(row.label)} on {_cell(row.dataset)}: {_cell(row.reason)}")
     text = "\n".join(lines)
     return f"{text}\n\n" + "\n".join(notes) + "\n" if notes else f"{text}\n"
+
+
+def _newest(rows: Sequence[AuditRow]) -> list[AuditRow]:
+    newest: dict[tuple[object, ...], AuditRow] = {}
+    for row in rows:
+        where = (row.dataset, row.dataset_parameters, row.eps_target, row.delta)
+        setting = (row.label, *where, row.ipc, row.full_size)
+        known = newest.get(setting)
+        if known is None or row.finished_at > known.finished_at:
+            newest[setting] = row
+    return list(newest.values())
 
 
 def _cells(row: AuditRow, conclusion: Conclusion) -> Sequence[str]:

@@ -218,4 +218,4 @@ def _short(summary: Array) -> Array:
     if len(summary) <= _FEATURES:
         return summary
     signs = np.random.default_rng(len(summary)).choice([-1.0, 1.0], (len(summary), _FEATURES))
-    return np.asarray(summary @ signs) / np.sqrt(len(summary))
+    return np.asarray(summary @ signs / np.sqrt(len(summary)), dtype=np.float64)

@@ -97,9 +97,12 @@ def one_run_audit(laboratory: Laboratory) -> Finding:
     if min(p_claim, p_proof) >= ALPHA:
         return finding
     again = guessed(Stage.REPLICATE)
+    promise = Promise(laboratory.claimed(), laboratory.proven(), subject.delta)
     p_claim, p_proof = _p_values(again, promise)
     return replace(
         finding,
+        eps_claimed=promise.claimed,
+        eps_proven=promise.proven,
         refits=len(laboratory.kept),
         replicated_eps=one_run_bound(again, subject.delta, CONFIDENCE),
         replicated_p_claim=p_claim,
@@ -118,12 +121,17 @@ def _p_values(counted: Guesses, promise: Promise) -> tuple[float, float]:
 def _baseline(references: Sequence[Trial], coins: Sequence[Coins]) -> Array:
     """(canaries, scorers): the mean score of each canary when it was out.
 
-    Where a canary is far from all rows, it scores low in or out: only the difference tells.
+    Where a canary is far from all rows, it scores low in or out: only the difference tells. One
+    that was never out has its mean less what being in has added for the others.
     """
     scores = np.stack([trial.scores for trial in references])
-    outside = ~np.stack(coins)
-    weights = np.where(outside.any(axis=0), outside, 1.0)  # never out: the mean of all
-    return np.asarray(np.einsum("rk,rks->ks", weights, scores) / weights.sum(axis=0)[:, None])
+    inside = np.stack(coins).astype(np.float64)
+    times_in, times_out = inside.sum(axis=0)[:, None], (1.0 - inside).sum(axis=0)[:, None]
+    mean_in = np.einsum("rk,rks->ks", inside, scores) / np.maximum(times_in, 1.0)
+    mean_out = np.einsum("rk,rks->ks", 1.0 - inside, scores) / np.maximum(times_out, 1.0)
+    both = (times_in > 0.0) & (times_out > 0.0)
+    added = ((mean_in - mean_out) * both).sum(axis=0) / max(1, int(both.sum()))
+    return np.asarray(np.where(times_out > 0.0, mean_out, mean_in - added))
 
 
 def _chosen(

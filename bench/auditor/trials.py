@@ -25,12 +25,13 @@ from bench.auditor.canaries import Canary, with_canaries
 from bench.auditor.scorers import Attacker
 from bench.cell_log import threads_capped
 from bench.core.dataset import Dataset
+from bench.core.errors import InputError
 from bench.core.method import Method, Spec
 from bench.core.opening import open_private
 from bench.core.privacy.accountant import Budget
 from bench.core.privacy.ledger import Entry, Ledger
 from bench.core.privacy.noise import SeededNoise
-from bench.core.release import Release, check_release
+from bench.core.release import Claim, Release, check_release
 
 OUT = -1
 """The world without a canary."""
@@ -187,12 +188,24 @@ def _run(subject: Subject, trial: TrialId) -> Trial:
         attacker.scores(release, trial.canary if inside else None),
         attacker.planted(release, subject.canaries[trial.canary]) if inside else np.empty(0),
         attacker.features(release),
-        math.nan if release.claim is None else release.claim.epsilon,
+        _claimed(release.claim, subject.delta),
         subject.proven(ledger, digest),
         digest,
         seconds,
         ledger.to_json() if trial == FIRST else "",
     )
+
+
+def _claimed(claim: Claim | None, delta: float) -> float:
+    """The claimed epsilon at the audit's delta: a claim at a smaller one says it there too."""
+    if claim is None:
+        return math.nan
+    if claim.delta > delta * (1 + 1e-9):
+        raise InputError(
+            f"it claims epsilon {claim.epsilon:g} at delta {claim.delta:g}, which says nothing at "
+            f"the smaller delta {delta:g} of this audit; audit it with --delta {claim.delta:g}"
+        )
+    return claim.epsilon
 
 
 def ledger_digest(ledger: Ledger) -> str:

@@ -63,9 +63,13 @@ def two_world_audit(laboratory: Laboratory, trials: int) -> Finding:
     if not evidence.speaks_against:
         return finding
     fresh = _both_worlds(laboratory, Stage.REPLICATE, canary, quarter, "with fresh seeds")
+    # Where ledgers differ from trial to trial, the fresh ones may prove less.
+    promise = Promise.of(laboratory, subject.canaries[canary])
     again = weigh(chosen, *fresh, promise)
     return replace(
         finding,
+        eps_claimed=promise.claimed,
+        eps_proven=promise.proven,
         refits=len(laboratory.kept),
         replicated_eps=again.bound,
         replicated_p_claim=again.p_claim,

@@ -29,7 +29,7 @@ from bench.core.encode import Floats
 from bench.core.errors import InputError, NotApplicable
 from bench.core.method import Method, Spec
 from bench.core.privacy import PrivateData
-from bench.core.release import Release, ReleasedModel, Rows
+from bench.core.release import Claim, Release, ReleasedModel, Rows
 from bench.core.result import AuditRow
 from bench.grid import Entry
 from bench.methods._known_answers import ExactGaussian, RowCopier
@@ -261,12 +261,43 @@ def test_failures_are_said_and_not_kept(tmp_path: Path) -> None:
     broken = run(prepared(Breaking()), tmp_path)
     assert broken.status == "error" and "something broke" in broken.reason
     assert run(prepared(Breaking()), tmp_path).finished_at != broken.finished_at
+    assert "audit failed" in markdown_table(read_audits(tmp_path), tmp_path)
     skipped = run(prepared(Breaking(fits=False)), tmp_path)
     assert (skipped.status, skipped.reason) == ("skipped", "only for images")
     clients = run(prepared(OfClients()), tmp_path)
     assert clients.status == "skipped" and "unit of privacy is the client" in clients.reason
     table = markdown_table(read_audits(tmp_path), tmp_path)
-    assert "audit failed" in table and "not audited" in table and "only for images" in table
+    assert "not audited" in table and "only for images" in table
+
+
+@final
+@dataclass(frozen=True)
+class Elsewhere(Method):
+    """Claims an epsilon at a delta of its own."""
+
+    name: ClassVar[str] = "elsewhere"
+    title: ClassVar[str] = "Claims at another delta"
+    uses_ipc: ClassVar[bool] = False
+    delta: float = 0.1
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        rows = Rows(np.zeros((1, private.width)), np.zeros(1, dtype=np.int64))
+        return Release(rows, claim=Claim(1.0, self.delta, "its paper"))
+
+
+def test_a_claim_at_a_larger_delta_is_not_held_against_the_smaller_one(tmp_path: Path) -> None:
+    row = run(prepared(Elsewhere()), tmp_path)
+    assert row.status == "error" and "--delta 0.1" in row.reason
+    assert run(prepared(Elsewhere(), delta=0.1), tmp_path).eps_claimed == 1.0
+    assert run(prepared(Elsewhere(delta=1e-9)), tmp_path).eps_claimed == 1.0
+
+
+def test_the_table_shows_the_newest_audit_of_a_setting(tmp_path: Path) -> None:
+    old = run(prepared(ExactGaussian(), trials=40), tmp_path)
+    new = run(prepared(ExactGaussian(), trials=44), tmp_path)
+    assert old.key != new.key and len(read_audits(tmp_path)) == 2
+    lines = markdown_table(read_audits(tmp_path), tmp_path).splitlines()
+    assert len(lines) == 3 and f"| {new.trials} |" in lines[2] and new.trials != old.trials
 
 
 @pytest.mark.parametrize(

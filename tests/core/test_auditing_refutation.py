@@ -23,6 +23,7 @@ def _row(key: str, method: str = "", **values: object) -> AuditRow:
         for item in fields(AuditRow)
     }
     given = {"key": key, "method": method or key, "eps_claimed": 1.0, "eps_proven": 1.0}
+    given["status"] = "ok"
     return AuditRow(**{**blank, **given, **values})  # type: ignore[arg-type]
 
 
@@ -60,6 +61,16 @@ def test_holm_over_all_methods_replicated_or_not() -> None:
         assert found.p_claim == pytest.approx(0.01 * (others + 1))
         assert found.methods == others + 1
         assert found.claim is refuted
+
+
+def test_audits_that_did_not_finish_are_not_counted() -> None:
+    rows = [
+        _against_claim("a", 0.001, 0.04),
+        _row("b", status="skipped"),
+        _row("c", status="error"),
+    ]
+    found = refutations(rows)
+    assert list(found) == ["a"] and found["a"].claim and found["a"].methods == 1
 
 
 def test_holm_steps_down() -> None:

@@ -211,4 +211,5 @@ def _masses(counts: npt.NDArray[np.int64], trials: int, rates: Floats) -> Floats
     with np.errstate(divide="ignore"):
         # A finite floor: a rate of exactly 0 or 1 then gives masses 0 and 1, not 0 times infinity.
         yes, no = np.maximum(np.log(rates), -1e6), np.maximum(np.log1p(-rates), -1e6)
-    return np.exp(ways + np.outer(yes, counts) + np.outer(no, trials - counts))
+    masses = np.exp(ways + np.outer(yes, counts) + np.outer(no, trials - counts))
+    return np.asarray(masses, dtype=np.float64)

@@ -17,7 +17,7 @@ holds for proofs, separately. Of a method that is not innocent the correction sa
 is wrong; which of them, its audits say at level alpha for this method alone.
 
 Not covered: picking which audits to show after looking (`audits` must hold all that were run), and
-trials that are not independent.
+trials that are not independent. An audit that did not finish says nothing and is not counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import final
 
 from bench.core.errors import InputError
 from bench.core.multiple_testing import holm
-from bench.core.result import AuditRow
+from bench.core.result import AuditRow, Status
 
 _Method = tuple[str, str, str]
 
@@ -53,10 +53,10 @@ class Refutation:
 
 
 def refutations(audits: Sequence[AuditRow], alpha: float = 0.05) -> Mapping[str, Refutation]:
-    """What all audits together refute, by audit key. The module's text says what is controlled."""
+    """What all finished audits together refute, by audit key; see the module's text."""
     if not 0.0 < alpha < 1.0:
         raise InputError(f"alpha {alpha} is not between 0 and 1; 0.05 is usual")
-    distinct = _distinct(audits)
+    distinct = _distinct([row for row in audits if row.status == Status.OK.value])
     claims = _corrected(distinct, alpha, lambda row: (row.p_claim, row.replicated_p_claim))
     proofs = _corrected(distinct, alpha, lambda row: (row.p_proof, row.replicated_p_proof))
     methods = len({_method(row) for row in distinct})

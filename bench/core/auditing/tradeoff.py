@@ -65,7 +65,8 @@ class Curve:
         power = np.exp(np.minimum(np.asarray(self.epsilons), 500.0))[:, None]
         delta = np.asarray(self.deltas)[:, None]
         allowed = np.minimum(power * false + delta, 1.0 - (1.0 - delta - false) / power)
-        return np.clip(allowed.min(axis=0), 0.0, 1.0).reshape(shape)
+        highest: Floats = np.clip(allowed.min(axis=0), 0.0, 1.0)
+        return highest.reshape(shape)
 
     def smallest_false_negatives(self, false: npt.ArrayLike) -> Floats:
         """f: the smallest false negative rate that the proof leaves to any attack."""

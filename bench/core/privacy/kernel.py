@@ -34,6 +34,7 @@ from bench.core.privacy.parts import (
     PartKey,
     PartModels,
     check_part_by_row,
+    part_label,
     part_names,
     row_parts,
     same_parts,
@@ -120,9 +121,7 @@ class PrivateData:
         """
         budget = self.budget
         if budget is None:
-            raise PrivacyContractError(
-                "calibrate needs a budget; this cell was asked for without epsilon"
-            )
+            raise PrivacyContractError("calibrate needs a budget; this cell has no epsilon")
 
         def spent(noise: float, tight: bool) -> float:
             return self._would(plans(noise)).spent(tight)[0]
@@ -268,16 +267,11 @@ class PrivateData:
 
         `key` is "class", "site", a name with `parts=k` for k random parts fixed by the Dataset
         ("teacher", ...), `Clients` with label skew, or a row-wise function with a `name` and its
-        `public_keys`.
-        The parts follow the public keys, not the rows: an absent class is an empty part, whose
-        answers are noise. Valid for add/remove adjacency.
+        `public_keys`. Parts follow the public keys, not the rows: an absent class is an empty part,
+        whose answers are noise. Valid for add/remove adjacency.
         """
         names = part_names(self.schema, key, public_keys, parts)
-        label = name or (key if isinstance(key, str) else getattr(key, "label", ""))
-        if not label:
-            raise PrivacyContractError("a partition by a function needs a name for the ledger")
-        if parts is not None:
-            label = f"{label}/{parts}"
+        label = part_label(key, name, parts)
         known = self._partitions.get(label)
         if known is None:
             classes = self.schema.classes
@@ -299,8 +293,7 @@ class PrivateData:
             }
             known = self._partitions[label] = (key, names, pieces)
         elif known[:2] != (key, names):
-            # Parts of one partition are accounted in parallel. Two partitions under one name would
-            # let a row lie in a part of each and pay for one only.
+            # Under one name a row could lie in a part of each and pay for one only.
             raise PrivacyContractError(
                 f"another partition is already called {label!r}; give this one its own name"
             )

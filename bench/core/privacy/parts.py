@@ -16,6 +16,8 @@ from bench.core.schema import Schema
 
 PartKey = str | Clients | Callable[[EncodedRows], Sequence[str]]
 
+_MEANINGFUL = ("class", "site", "split")
+
 
 def part_names(
     schema: Schema, key: PartKey, public_keys: Sequence[str] | None, parts: int | None
@@ -41,6 +43,21 @@ def part_names(
     if not public_keys:
         raise PrivacyContractError("a partition by a function needs its public keys")
     return tuple(public_keys)
+
+
+def part_label(key: PartKey, name: str, parts: int | None) -> str:
+    """What the ledger calls a partition."""
+    label = name or (key if isinstance(key, str) else getattr(key, "label", ""))
+    if not label:
+        raise PrivacyContractError("a partition by a function needs a name for the ledger")
+    if parts is not None:
+        return f"{label}/{parts}"
+    if label in _MEANINGFUL and label != key:
+        # An audit reads in the ledger which class and site its canary pays in.
+        raise PrivacyContractError(
+            f"a partition called {label!r} must be the one by {label}; give this one another name"
+        )
+    return label
 
 
 def row_parts(
