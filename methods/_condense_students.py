@@ -147,15 +147,14 @@ def kernel(values: Floats, labels: Integers, classes: int, judges: Judges, seed:
 
 def _gaussian_kernel(left: Floats, right: Floats, width: float) -> Array:
     squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2.0 * left @ right.T
-    return np.exp(-width * np.maximum(squares, 0.0))
+    closeness: Array = np.exp(-width * np.maximum(squares, 0.0))
+    return closeness
 
 
 STUDENTS: tuple[Student, ...] = (trees, forest, logistic, kernel)
 
 
-def agreement(
-    values: Floats, labels: Integers, classes: int, judges: Judges, seed: int
-) -> float:
+def agreement(values: Floats, labels: Integers, classes: int, judges: Judges, seed: int) -> float:
     """Mean over the students of their agreement with the teacher; 0.5 where one class is left."""
     if len(np.unique(labels)) < 2:
         return 0.5

@@ -7,6 +7,7 @@ equal mass by a noisy histogram, which is an output already.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -122,7 +123,7 @@ class Bins:
     def slices(self) -> tuple[slice, ...]:
         """Each feature's columns in the design."""
         ends = np.concatenate([[0], np.cumsum(self.sizes)])
-        return tuple(slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends))
 
     @property
     def reach(self) -> float:

@@ -7,14 +7,14 @@ the pool. By the teacher, who has the event at t is
 
     p(x | event at t) ~ p(x) r(x) exp(-H(t) r(x)),    p(x | censored at t) ~ p(x) exp(-H(t) r(x)),
 
-r the risk and H the baseline. Independent draws would be a cohort of that size, with all its chance.
-Several candidates are drawn for each place instead: a large cohort, to which Cox's model is fitted
-with the coefficients b. Of each place one candidate is kept so that the score residuals u_i at b,
-which sum to the derivative of the partial likelihood (Lin and Wei, 1989), have the same mean in
-the release as in the large cohort. The derivative of the release is then zero where that of the
-large cohort is, and so Cox's model fitted to the few rows has its coefficients. The same is asked
-at once of rows weighted to the declared shares, and, with less weight, of the bins of every feature
-within both statuses, which is what trees see.
+r the risk and H the baseline. Independent draws would be a cohort of that size, with all its
+chance. Several candidates are drawn for each place instead: a large cohort, to which Cox's model
+is fitted with the coefficients b. Of each place one candidate is kept so that the score residuals
+u_i at b, which sum to the derivative of the partial likelihood (Lin and Wei, 1989), have the same
+mean in the release as in the large cohort. The derivative of the release is then zero where that
+of the large cohort is, and so Cox's model fitted to the few rows has its coefficients. The same is
+asked at once of rows weighted to the declared shares, and, with less weight, of the bins of every
+feature within both statuses, which is what trees see.
 """
 
 from __future__ import annotations

@@ -132,8 +132,7 @@ def positive_correlations(matrix: Array) -> Array:
 
 
 def _root(correlations: Array) -> Array:
-    root: Array = np.linalg.cholesky(correlations).T
-    return root
+    return np.asarray(np.linalg.cholesky(correlations).T, dtype=np.float64)
 
 
 # Rules ------------------------------------------------------------------------------------------
@@ -179,7 +178,7 @@ def _repair(
     """Replace only the columns that rules read, which fits sooner than a whole new row."""
     encoder = cells.encoder
     ruled = {name for rule in rules for name in _columns(encoder, rule)}
-    own = [number for number, block in enumerate(cells.blocks) if block.column.name in ruled]
+    own = np.flatnonzero([block.column.name in ruled for block in cells.blocks])
     columns = np.concatenate([np.arange(cells.blocks[n].start, cells.blocks[n].stop) for n in own])
     for _ in range(_REPAIRS):
         holes = np.flatnonzero(broken)

@@ -7,9 +7,10 @@ At log risk 0 the score of Cox's model is the sum of martingale residuals times 
 so that each patient adds one bounded vector that knows the time as well as the event (Therneau and
 Grambsch, Modeling Survival Data, section 4.1). H comes from noisy counts, M is clipped to [-1, 1],
 and x is the centred one-hot code of all features' bins. With D events and C the covariance of x,
-U = D C b + sampling error of covariance D C + noise of known variance, b the log hazard ratios. For
-a Gaussian prior of b the posterior mean is then a matrix product: shrinkage that is as strong as the
-noise demands, with the one free scale chosen by the evidence of U itself. C is that of the pool.
+U = D C b + sampling error of covariance D C + noise of known variance, b the log hazard ratios.
+For a Gaussian prior of b the posterior mean is then a matrix product: shrinkage that is as strong
+as the noise demands, with the one free scale chosen by the evidence of U itself. C is that of the
+pool.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Risk:
             expected = hazard.middle[times] * np.exp(self.at(codes))
             residuals = np.clip((np.asarray(rows.labels) == 1) - expected, -1.0, 1.0)
             design = self.bins.design(codes)
-            return residuals[:, None] * np.hstack([design, np.ones((len(design), 1))])
+            whole: Array = residuals[:, None] * np.hstack([design, np.ones((len(design), 1))])
+            return whole
 
         return vectors
 

@@ -122,26 +122,30 @@ def synthesize_survival(
     spec: Spec,
     rng: np.random.Generator,
     setting: SurvivalSetting | None = None,
+    condensed: bool = True,
 ) -> Release:
-    """IPC rows with the event and IPC censored ones, condensed from a private teacher."""
+    """IPC rows with the event and IPC censored ones, condensed from a private teacher.
+
+    Where not `condensed`, each place gets the first patient that the teacher's law draws for it.
+    """
     setting = setting or SurvivalSetting()
     if private.schema.time is None:
         raise NotApplicable("the survival teacher needs a time column")
     teacher = fit_teacher(private, setting, rng)
     sizes = spec.rows_per_class(private.counts)
     places = Places.of(sizes, (teacher.censored, teacher.events))
-    offered = candidates(
-        places, teacher.pool, teacher.log_risks, teacher.hazard, setting.sharpness, rng
-    )
+    sharpness = setting.sharpness if condensed else 1.0
+    offered = candidates(places, teacher.pool, teacher.log_risks, teacher.hazard, sharpness, rng)
     chosen = condense(
         places, teacher.pool, teacher.risk.bins, offered, private.counts.by_class, _PENALTY
     )
-    features = teacher.pool.features[chosen.rows]
+    features = teacher.pool.features[chosen.rows if condensed else offered[:, 0]]
     values = np.zeros((len(places.labels), private.width), dtype=np.float32)
     values[:, : private.encoder.feature_width] = features
     values[:, -1] = places.times
     own = cox_coefficients(features, places.times + 1.0, places.labels, _PENALTY)
     notes: dict[str, float | str] = {
+        "teacher": "cox-score",
         "noise_multiplier": teacher.noise,
         "pool_rows": float(len(teacher.pool.weights)),
         "pool_rows_breaking_rules": float(teacher.pool.broken),

@@ -104,9 +104,7 @@ def groups_of(features: int, size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(feature) for feature in part) for part in parts)
 
 
-def plans(
-    private: PrivateData, features: int, noise: float, boosting: Boosting
-) -> Sequence[Plan]:
+def plans(private: PrivateData, features: int, noise: float, boosting: Boosting) -> Sequence[Plan]:
     """All sums of a fit that together cost one Gaussian mechanism of multiplier `noise`."""
     return [
         private.plan(gaussian(_multiplier(noise, features, len(group), boosting)), boosting.rounds)

@@ -72,14 +72,18 @@ class ColumnBins:
         return max(2, self.block.stop - self.block.start)
 
     def codes(self, values: Floats) -> Codes:
-        """The bin of each row; rows are as the encoder makes them, one category each."""
+        """The bin of each row; rows are as the encoder makes them, one category each.
+
+        Any other row gets some bin as well: an error would say that it is there.
+        """
         own = values[:, self.block.slice]
         if self.ordered:
             return np.searchsorted(self.edges, own[:, 0]).astype(np.int64)
         if own.shape[1] == 1:
             return (own[:, 0] >= 0).astype(np.int64)
         # Many times faster than the largest entry of each row.
-        return np.rint(own @ np.arange(own.shape[1], dtype=own.dtype)).astype(np.int64)
+        number = own @ np.arange(own.shape[1], dtype=own.dtype)
+        return np.rint(np.clip(number, 0, own.shape[1] - 1)).astype(np.int64)
 
     def fill(self, values: Array, codes: Codes, rng: np.random.Generator) -> None:
         """Write a value of its bin into each row; even within the bin, whole where declared so."""

@@ -54,6 +54,9 @@ class PrivateTeacherDc(Method):
 
     name: ClassVar[str] = "private-teacher-dc"
     title: ClassVar[str] = "Condensed private teacher"
+    paper: ClassVar[str] = (
+        "its own, after zero-order condensation and private boosting (Nori et al., ICML 2021)"
+    )
     quick: ClassVar[Mapping[str, Any]] = {"steps": 3, "pool": 1000, "judges": 200, "rounds": 3}
 
     teacher: Literal["additive", "ebm", "naive-bayes"] = "additive"
@@ -87,9 +90,7 @@ class PrivateTeacherDc(Method):
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         if spec.task is Task.SURVIVAL:
-            from bench.methods._survival_teacher import synthesize_survival
-
-            return synthesize_survival(private, spec, rng)
+            return self._survival(private, spec, rng)
         if spec.task is Task.IMAGE:
             raise NotApplicable(
                 "teachers here are sums of functions of single columns, which see no shapes in "
@@ -120,6 +121,16 @@ class PrivateTeacherDc(Method):
         rows = Rows(values.astype(np.float32), labels, soft_labels=soft)
         claim = Claim.of(spec.budget, "Gaussian mechanisms of counts and teacher")
         return Release(rows, claim=claim, notes=notes)
+
+    def _survival(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        from bench.methods._survival_teacher import synthesize_survival
+
+        if self.teacher != "additive" or self.soft_labels:
+            raise NotApplicable(
+                "cohorts have one teacher, additive in Cox's log risk, and no soft labels: the "
+                "other teachers tell classes apart and know no times"
+            )
+        return synthesize_survival(private, spec, rng, condensed=self.condense)
 
     def _ask(self, private: PrivateData) -> tuple[float, ClassCounts, ScoreTeacher]:
         """Noise multiplier of all calls together, counts and teacher: all that rows are asked."""

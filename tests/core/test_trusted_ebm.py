@@ -1,4 +1,4 @@
-"""interpret-core's private machine: what is charged is what was used, and what is read is public."""
+"""interpret-core's private machine: charged is what was used, and what is read is public."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def fitted(rows: EncodedRows = DATASET.train.rows, seed: int = 0, **changes: flo
 
 
 def test_the_event_is_one_gaussian_a_feature_and_one_a_round_and_feature() -> None:
-    world = {event.noise_multiplier: count for event, count in canonical([(gaussians(parameters()), 1)])}
+    world = {
+        event.noise_multiplier: count for event, count in canonical([(gaussians(parameters()), 1)])
+    }
     assert world == {20.0: 4, 50.0: 20}
 
 
@@ -76,7 +78,7 @@ def test_other_noise_than_charged_is_refused() -> None:
 
 
 def test_one_step_moves_by_the_learning_rate_times_the_mean_residual() -> None:
-    """One round, little noise beside 8,000 rows: regions of the binary column have mean residuals known by hand.
+    """One round, 8,000 rows, little noise: mean residuals of a binary column known by hand.
 
     The update of a region is learning_rate x sum of (y - 1/2) / rows: the scale that one row's
     share of at most learning_rate, and so the multiplier, stands on.

@@ -10,7 +10,7 @@ import pytest
 from bench.core.dataset import Dataset, build_dataset
 from bench.core.encode import Block
 from bench.core.opening import open_private
-from bench.core.privacy import Budget, PrivateData
+from bench.core.privacy import PrivateData
 from bench.core.privacy.accountant import canonical
 from bench.core.privacy.noise import SeededNoise
 from bench.core.schema import Numeric
@@ -31,9 +31,10 @@ from tests.support.tables import ToyClasses, ToyTable
 TABLE = build_dataset(ToyTable(negatives=3000, positives=2000))
 
 
-def opened(data: Dataset = TABLE, epsilon: float = 1e4, seed: int = 0) -> PrivateData:
+def opened(data: Dataset = TABLE, seed: int = 0) -> PrivateData:
+    """Without a budget: next to no noise is to be had, which no budget would allow."""
     noise = SeededNoise(np.random.default_rng(seed))
-    return open_private(data, Budget(epsilon, 1e-5), noise, check_rows=True)[0]
+    return open_private(data, None, noise, check_rows=True)[0]
 
 
 def area(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -221,12 +222,20 @@ class TestPool:
     def test_offers_have_the_shares_asked_for_and_sharpen(self) -> None:
         scores = np.column_stack([np.zeros(1001), np.linspace(-4, 4, 1001)])
         shares = np.array([0.75, 0.25])
-        for sharpness in (1.0, 4.0, 16.0):
+        for sharpness in (1.0, 4.0, 16.0, 64.0):
             chances = offers(scores, shares, sharpness)
-            assert chances.mean(axis=0) == pytest.approx(shares, abs=1e-3)
+            assert chances.mean(axis=0) == pytest.approx(shares, abs=1e-4)
         assert chances[0, 0] > 0.999 and chances[-1, 1] > 0.999
         # A quarter of the rows is above 2.
         assert chances[:, 1] == pytest.approx((scores[:, 1] > 2.0).astype(float), abs=0.51)
+
+    def test_offers_of_several_classes_from_far_away_scores(self) -> None:
+        """A class that the scores call nearly impossible gets its share all the same."""
+        usual = np.array([0.0, -20.0, 5.0, 0.0])
+        scores = np.random.default_rng(0).normal(usual, 3.0, (500, 4))
+        shares = np.array([0.1, 0.2, 0.3, 0.4])
+        for sharpness in (1.0, 16.0):
+            assert offers(scores, shares, sharpness).mean(axis=0) == pytest.approx(shares, abs=1e-4)
 
     def test_rows_are_drawn_without_repeats_while_there_are_enough(self) -> None:
         chances = np.full((50, 2), 0.5)

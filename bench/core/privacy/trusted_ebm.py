@@ -161,7 +161,9 @@ def run_ebm(
     check_scale("binning", float(model.noise_scale_binning_), binning)
     check_scale("boosting", float(model.noise_scale_boosting_) / rate, boosting)
     # One term a feature; the first and the last score are for missing and unknown values.
-    terms = {own[0]: scores for own, scores in zip(model.term_features_, model.term_scores_)}
+    terms = {
+        own[0]: scores for own, scores in zip(model.term_features_, model.term_scores_, strict=True)
+    }
     return FittedEbm(
         tuple(np.asarray(levels[0], dtype=np.float64) for levels in model.bins_),
         tuple(np.asarray(terms[number], dtype=np.float64)[1:-1] for number in range(features)),
@@ -207,7 +209,7 @@ def _declared_length(declared: int) -> Iterator[None]:
     """Binning is told this number of rows, whatever there are."""
     from interpret.utils import _preprocessor
 
-    class Declared(np.ndarray):  # type: ignore[type-arg]
+    class Declared(np.ndarray):
         """Numbers that say there were as many as declared."""
 
         def __len__(self) -> int:
