@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.leaderboard import links, shell
+from markupsafe import Markup
+
+from bench.leaderboard import links, shell, show
 from bench.leaderboard.aggregate import severity, size_order
 from bench.leaderboard.board import Board
 from bench.leaderboard.critical_difference import diagram
@@ -16,6 +18,15 @@ from bench.leaderboard.shell import Page
 
 INCIDENTS = 300
 """Kinds of failure that the page lists; the tables hold all of them."""
+
+_SCRIPTS = (
+    "tables.js",
+    "front_state.js",
+    "front_rank.js",
+    "front_rows.js",
+    "front_lede.js",
+    "front_page.js",
+)
 
 
 def pages(board: Board) -> Iterator[Page]:
@@ -30,13 +41,14 @@ def pages(board: Board) -> Iterator[Page]:
     yield shell.page(
         links.FRONT,
         "index.html",
-        script="page.js",
+        front_style=Markup(shell.asset("front.css")),
+        scripts=_SCRIPTS if rows else _SCRIPTS[:1],
         runs=results.runs,
         counts=board.counts,
         notes=board.notes,
         public=board.public,
         alpha=board.alpha,
-        last_finished=max(finished, default=""),
+        last_finished=show.moment(max(finished, default="")),
         document=document(board, shown, choices),
         any_rows=bool(rows),
         columns=shown,

@@ -22,7 +22,7 @@ from bench.leaderboard.board import Board
 from bench.leaderboard.front_columns import Column
 from bench.leaderboard.front_models import Models, ceilings, ratio
 from bench.leaderboard.rank import DEPENDS_ON_OTHERS, FLOOR, SAMPLE
-from bench.leaderboard.significance import FEWEST_BLOCKS
+from bench.leaderboard.significance import FEWEST_BLOCKS, Comparison
 
 _MOST_UNITS = 200
 """Beyond so many units Student's interval is the normal one."""
@@ -81,6 +81,7 @@ def document(board: Board, columns: Sequence[Column], models: Models) -> Markup:
             for model, own in models.metrics.items()
         },
         "pages": _pages(board),
+        "tests": [_told(found, entrants) for found in board.found.comparisons],
         "tails": _tails(board.alpha),
         "level": f"{100 * (1 - board.alpha):g}%",
     }
@@ -264,6 +265,17 @@ def _pages(board: Board) -> dict[str, list[tuple[int, str]]]:
         for place, row in enumerate(board.rows)
     }
     return {place: own for place, own in found.items() if own}
+
+
+def _told(found: Comparison, entrants: Places) -> dict[str, dict[int, Any]]:
+    """What the paired tests say: the places left open to each entrant, and whom it beats."""
+    return {
+        "places": {entrants.of(own.entrant): own.place for own in found.standings},
+        "better": {
+            entrants.of(own.entrant): [entrants.of(other) for other in own.better_than]
+            for own in found.standings
+        },
+    }
 
 
 def _tails(alpha: float) -> list[float]:

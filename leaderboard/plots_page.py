@@ -112,7 +112,7 @@ def page(board: Board, ceilings: Mapping[Audited, float]) -> Page:
     return shell.page(
         links.PLOTS,
         "plots.html",
-        script="plots.js",
+        scripts=("plots.js",),
         css=Markup(shell.asset("plots.css")),
         definitions=svg.definitions(),
         notes=[note for note in board.notes if note.study_only],

@@ -6,7 +6,7 @@ import base64
 import functools
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -28,14 +28,15 @@ class Page:
     content: bytes
 
 
-def page(path: str, template: str, *, script: str = "", **values: Any) -> Page:
+def page(path: str, template: str, *, scripts: Sequence[str] = (), **values: Any) -> Page:
     """A page from a template that extends `layout.html`.
 
-    `script` names the one template file that may run; the page's policy forbids every other. Links
-    in a template are written `{{ up }}{{ path }}`: `up` leads back to the site's folder.
+    `scripts` names the template files that become the page's one script, in this order; its policy
+    forbids every other. Links in a template are written `{{ up }}{{ path }}`: `up` leads back to
+    the site's folder.
     """
     environment = _environment()
-    code = asset(script) if script else ""
+    code = _script(scripts)
     content = environment.get_template(template).render(
         up="../" * path.count("/"),
         style=Markup(asset("page.css")),
@@ -44,6 +45,13 @@ def page(path: str, template: str, *, script: str = "", **values: Any) -> Page:
         **values,
     )
     return Page(path, content.encode())
+
+
+def _script(names: Sequence[str]) -> str:
+    """One function around all files: they see each other's names, and the page sees none."""
+    if not names:
+        return ""
+    return "\n".join(['"use strict";', "(() => {", *map(asset, names), "})();", ""])
 
 
 def asset(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 
 from bench.core.metric import Direction
@@ -24,6 +25,19 @@ def number(value: float | None) -> str:
     if value == 0 or 0.001 <= abs(value) < 100:
         return f"{value:.3f}"
     return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def moment(text: str) -> str:
+    """A time stamp to the minute; what is none stays as it is."""
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if len(text) <= len("2026-01-01"):
+        return text  # a public site keeps the day alone
+    zone = "" if found.tzinfo is None else " UTC"
+    known = found if found.tzinfo is None else found.astimezone(datetime.UTC)
+    return f"{known:%Y-%m-%d %H:%M}{zone}"
 
 
 def whole(value: float | None) -> str:

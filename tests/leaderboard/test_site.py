@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,73 +15,28 @@ import pytest
 from bench.core.errors import StoreError
 from bench.core.result import ScoreRow
 from bench.leaderboard.site import write_site
+from tests.support.front_page import FrontPage
 
 SCRIPT = "<script>alert(1)</script>"
 
 
-class Page(HTMLParser):
-    """Collects what the tests ask about."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.source = text
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.rows: list[dict[str, str]] = []
-        """Of the results: text of each cell by its label."""
-        self.row_attributes: list[dict[str, str | None]] = []
-        self.text = ""
-        self._table = ""
-        self._label = ""
-        self._script = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        self.tags.append((tag, attributes))
-        self._script = tag == "script"
-        if tag == "table":
-            self._table = attributes.get("id") or ""
-        if self._table != "results":
-            return
-        if tag == "tr" and "data-cohort" in attributes:
-            self.rows.append({})
-            self.row_attributes.append(attributes)
-        if tag in ("th", "td") and self.rows:
-            self._label = attributes.get("data-label") or ("Method" if tag == "th" else "")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._script = False
-        if tag == "table":
-            self._table = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._script:
-            self.scripts.append(data)
-            return
-        self.text += data
-        if self._table == "results" and self.rows and self._label:
-            row = self.rows[-1]
-            row[self._label] = " ".join(f"{row.get(self._label, '')} {data}".split())
-
-    def row(self, method: str, dataset: str, target: str) -> dict[str, str]:
-        (found,) = [
-            row
-            for row in self.rows
-            if row["Method"].split()[0] == method
-            and row["Dataset"] == dataset
-            and row["ε target"] == target
-        ]
-        return found
+SHARED = [
+    "index.html",
+    "leaderboard.csv",
+    "leaderboard.md",
+    "leaderboard.parquet",
+    "leaderboard.tex",
+    "plots.html",
+]
 
 
 @pytest.fixture
-def render(tmp_path: Path) -> Callable[[Any], Page]:
-    """The page of a run, parsed."""
+def render(tmp_path: Path) -> Callable[[Any], FrontPage]:
+    """The front page of a run, parsed."""
 
-    def compute(run: Any) -> Page:
+    def compute(run: Any) -> FrontPage:
         write_site([run.write(tmp_path / "run")], tmp_path / "site")
-        return Page((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
+        return FrontPage((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
 
     return compute
 
@@ -89,14 +44,12 @@ def render(tmp_path: Path) -> Callable[[Any], Page]:
 def test_summary_and_files(mixed_run: Any, tmp_path: Path) -> None:
     output = tmp_path / "deep" / "site"
     summary = write_site([mixed_run.write(tmp_path / "run")], output)
-    assert sorted(path.name for path in output.iterdir()) == [
-        "index.html",
-        "leaderboard.csv",
-        "leaderboard.md",
-        "leaderboard.parquet",
-        "leaderboard.tex",
-    ]
-    assert set(summary.paths) == set(output.iterdir())
+    written = {path for path in output.rglob("*") if path.is_file()}
+    assert sorted(path.name for path in output.iterdir() if path.is_file()) == SHARED
+    assert len(list((output / "methods").glob("*.html"))) == 6
+    assert len(list((output / "datasets").glob("*.html"))) == 2
+    assert len(list((output / "cells").glob("*.html"))) == 40
+    assert set(summary.paths) == written
     assert (summary.cells, summary.methods, summary.datasets) == (40, 6, 2)
     assert (summary.failed, summary.skipped) == (1, 8)
 
@@ -112,51 +65,71 @@ def test_the_same_tables_give_the_same_bytes(mixed_run: Any, tmp_path: Path) -> 
 def test_the_four_epsilons(mixed_run: Any, render: Any) -> None:
     mixed_run.add("audited", 0.5, eps_claimed=0.95, eps_audited=0.125)
     page = render(mixed_run)
-    names = ["ε target", "ε claimed", "ε proven", "ε audited"]
-    real = page.row("real", "breast-cancer", "–")  # noqa: RUF001
-    assert [real[name] for name in names] == ["–", "–", "∞", "–"]  # noqa: RUF001
-    pate = page.row("pate", "breast-cancer", "10")
-    assert [pate[name] for name in names] == ["10", "10", "∞", "–"]  # noqa: RUF001
-    audited = page.row("audited", "breast-cancer", "1")
-    assert [audited[name] for name in names] == ["1", "0.95", "0.75", "0.125"]
+
+    def four(*name: Any) -> list[float | None]:
+        row = page.row(*name)
+        return [row.facts[name] for name in ("target", "claimed", "proven", "audited")]
+
+    assert four("real", "breast-cancer", None) == [None, None, math.inf, None]
+    assert four("pate", "breast-cancer", 10.0) == [10, 10, math.inf, None]
+    assert four("audited", "breast-cancer", 1.0) == [1, 0.95, 0.75, 0.125]
+    heads = {a["data-column"]: a["data-label"] for _, a in page.tags if "data-column" in a}
+    names = ["target", "claimed", "proven", "audited"]
+    assert [heads[name] for name in names] == ["ε target ·", *(f"ε {n} ↓" for n in names[1:])]
 
 
 def test_verdict_with_its_reason(mixed_run: Any, render: Any) -> None:
-    page = render(mixed_run)
+    row = render(mixed_run).row("pate", "curial-sim", 1.0)
     reason = "claims epsilon 1 (a paper), but rows were read without noise"
-    assert reason in page.row("pate", "curial-sim", "1")["Verdict"]
-    badges = [a for tag, a in page.tags if tag == "span" and "badge" in (a.get("class") or "")]
-    assert {"class": "badge unproven", "title": reason} in badges
+    assert (row.words["verdict"], row.words["kind"]) == ("unproven", "unproven")
+    assert row.words["why"] == row.detail["Why"] == reason
 
 
 def test_utility_interval_and_seeds(mixed_run: Any, render: Any) -> None:
-    page = render(mixed_run)
-    shown = page.row("real", "breast-cancer", "–")["auroc ↑"]  # noqa: RUF001
-    assert shown == "0.905 [0.885, 0.925] auroc ↑ 2 seeds: 0.900 to 0.910"
+    row = render(mixed_run).row("real", "breast-cancer", None)
+    shown = {name: row.utility[name] for name in ("value", "low", "high", "least", "largest")}
+    assert row.words["metric"] == "auroc"
+    assert shown == {"value": 0.905, "low": 0.885, "high": 0.925, "least": 0.9, "largest": 0.91}
+    assert row.utility["count"] == 2
     # Apart from the interval: |0.91 - 0.90| / sqrt(2).
-    assert page.row("real", "breast-cancer", "–")["Seeds sd ↓"] == "0.007"  # noqa: RUF001
+    assert row.utility["deviation"] == pytest.approx(0.01 / math.sqrt(2), abs=1e-7)
 
 
 def test_ranked_and_not_ranked(mixed_run: Any, render: Any) -> None:
+    """Ranks are taken by the page's script: here, what it takes them from."""
     page = render(mixed_run)
-    assert page.row("ldpdc", "breast-cancer", "1")["Rank ↓"] == "1 of 2"
-    assert page.row("ldpdc", "curial-sim", "1")["Rank ↓"] == "1.5 of 2"
-    assert page.row("pate", "breast-cancer", "1")["Rank ↓"] == "not ranked: unproven"
-    assert page.row("marginals", "breast-cancer", "1")["Method"] == "marginals floor"
+    ldpdc, floor = (page.row(name, "curial-sim", 1.0) for name in ("ldpdc", "marginals"))
+    assert ldpdc.facts["group"] == floor.facts["group"]
+    assert list(ldpdc.seeds.values()) == [pytest.approx(0.7), None]  # the second failed
+    assert list(floor.seeds.values()) == [pytest.approx(0.6), pytest.approx(0.6)]
+    assert floor.words["reference"] == "floor"
+    assert ldpdc.words["barred"] == ""
+    assert page.row("ldpdc", "curial-sim", 10.0).facts["group"] != ldpdc.facts["group"]
+    pate = page.row("pate", "breast-cancer", 1.0)
+    assert (pate.words["barred"], pate.seeds) == ("unproven", {})
 
 
 def test_failed_and_skipped_cells_are_visible(mixed_run: Any, render: Any) -> None:
     mixed_run.fail("broken", reason="ValueError: no such thing")
     page = render(mixed_run)
-    failed = page.row("ldpdc", "curial-sim", "1")["Cells"]
-    assert failed == "1 ok, 1 failed timeout, seed 1: over 60 s"
-    broken = page.row("broken", "breast-cancer", "1")
-    assert broken["Cells"] == "1 failed error, seed 0: ValueError: no such thing"
-    assert broken["Rank ↓"] == "3 of 3"
-    skipped = page.row("picky", "breast-cancer", "1")
-    assert skipped["Cells"] == "2 skipped skipped, seeds 0, 1: takes images only"
-    assert "2 failed" in page.text  # in the head of the page
-    assert "8 skipped" in page.text
+
+    def counts(row: Any) -> list[float | None]:
+        return [row.facts[name] for name in ("finished", "failed", "skipped")]
+
+    failed = page.row("ldpdc", "curial-sim", 1.0)
+    assert counts(failed) == [1, 1, 0]
+    assert failed.detail["timeout, seed 1"] == "over 60 s"
+    broken = page.row("broken", "breast-cancer", 1.0)
+    assert counts(broken) == [0, 1, 0]
+    assert broken.detail["error, seed 0"] == "ValueError: no such thing"
+    # Not barred: it takes part, without a score, and so in the last place.
+    assert (broken.words["barred"], list(broken.seeds.values())) == ("", [None])
+    skipped = page.row("picky", "breast-cancer", 1.0)
+    assert counts(skipped) == [0, 0, 2]
+    assert skipped.detail["skipped, seeds 0, 1"] == "takes images only"
+    assert skipped.words["barred"] == "skipped"
+    assert "2 failed, 8 skipped" in page.plain
+    assert "timeout 1 over 60 s" in page.plain  # among the incidents
 
 
 def test_direction_on_every_metric_column(mixed_run: Any, render: Any) -> None:
@@ -165,14 +138,19 @@ def test_direction_on_every_metric_column(mixed_run: Any, render: Any) -> None:
     mixed_run.score(key, "dcr", 0.5, direction="neutral", family="privacy")
     mixed_run.score(key, "recall", 0.5)
     page = render(mixed_run)
-    row = page.row("a", "breast-cancer", "1")
-    assert (row["ks ↓"], row["dcr ·"], row["recall ↑"]) == ("0.100", "0.500", "0.500")
+    row = page.row("a", "breast-cancer", 1.0)
+    values = {name: own["value"] for name, own in row.measures.items()}
+    assert values == {"ks": 0.1, "dcr": 0.5, "recall": 0.5}
+    labels = {a["data-label"] for _, a in page.tags if "data-column" in a}
+    assert {"ks ↓", "dcr ·", "recall ↑", "Utility ↑", "Failed ↓"} <= labels
+    assert all(label and label[-1] in "↑↓·" for label in labels)
     titles = {a["title"] for tag, a in page.tags if tag == "button" and a.get("title")}
     assert {
         "ks: lower is better",
         "dcr: neither way is better",
         "recall: higher is better",
     } <= titles
+    assert page.data["directions"] | {"auroc": "higher", "ks": "lower"} == page.data["directions"]
 
 
 def test_thresholds_remarks_and_what_is_not_shown(run: Any, tmp_path: Path) -> None:
@@ -186,12 +164,14 @@ def test_thresholds_remarks_and_what_is_not_shown(run: Any, tmp_path: Path) -> N
         ScoreRow(key, "lost", None, None, None, "lower", "privacy", "no rows", shown=False),
     ]
     write_site([run.write(tmp_path / "run")], tmp_path / "site")
-    html = (tmp_path / "site" / "index.html").read_text()
-    assert re.search(r'class="bad" title="[^"]*">beyond 0.200<', html)
-    assert re.search(r'<small title="[^"]*">within 0.800<', html)
-    assert '<small title="weak: misses 0.51">weak</small>' in html
-    assert "0.123" not in html
-    assert "No gone, lost" in html
+    page = FrontPage((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
+    (row,) = page.rows
+    limits = {name: own.get("limit") for name, own in row.measures.items()}
+    assert limits == {"risk": 0.2, "share": 0.8, "attack": None, "gone": None}
+    assert row.measures["attack"]["remark"] == "weak: misses 0.51"
+    assert "remark" not in row.measures["risk"]  # a column without any is not written
+    assert "0.123" not in page.source
+    assert row.detail["No gone, lost"] == "no rows"
     assert "hidden" in (tmp_path / "site" / "leaderboard.csv").read_text()
 
 
@@ -200,8 +180,8 @@ def test_study_only_is_stamped(run: Any, render: Any) -> None:
     run.add("b", 0.5)
     page = render(run)
     assert "Study only. 1 of 2 cells used seeded noise" in page.text
-    assert [row["Method"] for row in page.rows] == ["b", "a study only"]
-    assert page.rows[1]["Dataset"] == "breast-cancer seeded noise"
+    assert [(row.words["entrant"], row.facts["study"]) for row in page.rows] == [("b", 0), ("a", 1)]
+    assert page.rows[1].words["variant"] == "seeded noise"
 
 
 def test_no_stamp_without_seeded_noise(mixed_run: Any, render: Any) -> None:
@@ -232,19 +212,19 @@ def test_strange_names_are_harmless(run: Any, render: Any) -> None:
     run.add("real", 0.9, dataset=evil, split=evil, eps_target=None)
     page = render(run)
     tags = [tag for tag, _ in page.tags]
-    assert tags.count("script") == 1
-    assert tags.count("style") == 1
-    assert tags.count("title") > 1  # of the page, and inside the plots
+    assert tags.count("script") == 2  # the data, which cannot run, and our own
+    assert tags.count("style") == 2
     assert not [name for _, a in page.tags for name in a if name.startswith("on")]
-    assert page.rows[-1]["Method"] == " ".join(evil.split())
-    assert page.row_attributes[-1]["data-method"] == f"={evil}"
+    assert page.rows[-1].words["entrant"] == evil
+    assert evil in {a.get("value") for tag, a in page.tags if tag == "input"}
     assert SCRIPT not in page.source
+    assert "<" not in page.block
 
 
 def test_only_our_own_script_may_run(mixed_run: Any, render: Any) -> None:
     page = render(mixed_run)
     (policy,) = [a["content"] for tag, a in page.tags if a.get("http-equiv")]
-    digest = base64.b64encode(hashlib.sha256("".join(page.scripts).encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(page.script.encode()).digest()).decode()
     assert "default-src 'none'" in policy
     assert f"script-src 'sha256-{digest}'" in policy
 
@@ -252,18 +232,9 @@ def test_only_our_own_script_may_run(mixed_run: Any, render: Any) -> None:
 def test_nothing_is_fetched(mixed_run: Any, render: Any) -> None:
     page = render(mixed_run)
     links = {a.get("href") or "" for _, a in page.tags if "href" in a}
-    assert links == {
-        "#ranking",
-        "#better",
-        "#table",
-        "#plots",
-        "#incidents",
-        "#reading",
-        "leaderboard.csv",
-        "leaderboard.parquet",
-        "leaderboard.md",
-        "leaderboard.tex",
-    }
+    files = {link for link in links if not link.startswith("#")}
+    assert set(SHARED) - {"index.html"} <= files
+    assert not [link for link in files if ":" in link or link.startswith(("/", "."))]
     assert not [a for _, a in page.tags if "src" in a]
     assert not re.search(r"url\(|@import|https?://", page.source)
     anchors = {a["id"] for _, a in page.tags if "id" in a}
@@ -277,14 +248,20 @@ def test_the_machine_stays_out_of_the_page(mixed_run: Any, tmp_path: Path, rende
 def test_filters_offer_what_is_there(mixed_run: Any, render: Any) -> None:
     page = render(mixed_run)
     options = {a["value"] for tag, a in page.tags if tag == "option"}
-    for attributes in page.row_attributes:
-        for name in ("cohort", "method", "size", "target", "verdict"):
-            assert attributes[f"data-{name}"] in options
+    methods = {a["value"] for tag, a in page.tags if tag == "input"}
+    for row in page.rows:
+        target = row.facts["target"]
+        assert f"={'' if target is None else f'{target:g}'}" in options
+        for name in ("cohort", "task", "size", "kind"):
+            assert f"={row.words[name]}" in options
+        assert row.words["entrant"] in methods
+    assert "=xgboost" in options  # the model behind `auroc`
 
 
 def test_an_empty_run(run: Any, render: Any) -> None:
     page = render(run)
-    assert page.rows == []
+    assert page.rows == ()
+    assert page.data == {}
     assert "The runs hold no cells yet." in page.text
 
 
@@ -340,7 +317,7 @@ def test_too_few_blocks_are_said_to_be_too_few(mixed_run: Any, render: Any) -> N
 def test_strange_names_are_harmless_where_they_are_compared(run: Any, render: Any) -> None:
     _twelve_blocks(run, SCRIPT, f"{SCRIPT}\"'</svg></title>")
     page = render(run)
-    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert [tag for tag, _ in page.tags].count("script") == 2
     assert SCRIPT not in page.source
     assert f"{SCRIPT} is better than" in page.text
 

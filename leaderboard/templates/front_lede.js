@@ -1,0 +1,113 @@
+// The answer in a few lines: which sound method is best, by how much, how sure, where it falls short.
+const joined = (parts, between_ = ", ") => parts.flatMap((part, place) => (place ? [between_, part] : [part])).flat();
+const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
+// A group in words, as short as what was chosen leaves it.
+const where = (row) => {
+  const parts = [data.cohorts[cohortOf[row]]];
+  if (state.size === null && data.sizes.length > 1) parts.push(`${sizeText(data.sizes[sizeOf[row]])} a class`);
+  if (state.eps === null && epsilonText(row)) parts.push(`ε ${epsilonText(row)}`);
+  return parts.join(", ");
+};
+const listed = (texts, most = 3) =>
+  (texts.length > most ? [...texts.slice(0, most), `${texts.length - most} more`] : texts).join("; ");
+
+// Mean over datasets of the share of the real rows' utility, where the method finished.
+const ofReal = (places) => {
+  const known = places.filter(([row]) => utilityOf(row, "ratio") === utilityOf(row, "ratio"));
+  const pairs = known.map(([row]) => [cohortOf[row], utilityOf(row, "ratio")]);
+  return pairs.length ? meanRank(pairs, pairs.map(() => 1)) : NaN;
+};
+const placesOf = (entrant) =>
+  ranks.groups.flatMap((group) => group.places.filter((place) => entrantOf[place.row] === entrant).map((place) => [place.row, place, group]));
+
+const tile = (title, main, ...more) => {
+  const box = make("div", "", "tile"), big = make("p", "", "answer");
+  big.append(...[main].flat());
+  box.append(make("h3", title), big, ...more.filter((part) => part.length).map((part) => {
+    const line = make("p");
+    line.append(...[part].flat());
+    return line;
+  }));
+  return box;
+};
+const nameOf = (own) => named(own.entrant);
+
+const bestTile = (order, leaders, datasets) => {
+  const [best] = order, company = String(Number(best.company.toPrecision(3)));
+  const inside = best.low === best.low ? ` [${best.low.toFixed(2)}, ${best.high.toFixed(2)}]` : "";
+  const rank = `Mean rank ${best.mean.toFixed(2)}${inside} among ${company}, on ${best.datasets} of ${plural(datasets, "dataset")}.`;
+  const fewer = best.groups.length < ranks.groups.length ? `Ranked in ${best.groups.length} of ${plural(ranks.groups.length, "group")} only.` : "";
+  return tile(leaders.length > 1 ? "Best sound methods: a tie" : "Best sound method", joined(leaders.map(nameOf)), rank, fewer);
+};
+const marginTile = (order, leaders) => {
+  const own = ofReal(placesOf(order[0].entrant)), failing = order[0].failing ? " where it finished" : "";
+  const others = order.filter((other) => !leaders.includes(other)), shown_ = others.slice(0, 1);
+  const floor = others.find((other) => data.references[other.entrant] === "floor");
+  if (floor && !shown_.includes(floor)) shown_.push(floor);
+  const lines = shown_.map((other) => {
+    const share = ofReal(placesOf(other.entrant)), kind = other === floor ? "Floor" : "Next";
+    const said = share === share ? `${percent(share, 1)}${other.failing ? " where it finished" : ""}` : `mean rank ${other.mean.toFixed(2)}`;
+    return [`${kind}: `, ...nameOf(other).slice(0, 1), ` ${said}.`];
+  });
+  if (own !== own) return tile("By how much?", "unknown", "No utility of the real rows to compare with.", ...lines);
+  return tile("By how much?", `${percent(own, 1)} of real`, `Utility over that of the real rows, mean over datasets${failing}.`, ...lines);
+};
+const sureTile = (order, leaders, selected) => {
+  const [best] = order, next = order.find((other) => !leaders.includes(other)), test = data.tests.find((own) => own.places[best.entrant]);
+  let lead = [];
+  if (next) {
+    const theirs = new Map(placesOf(next.entrant).map(([row, place]) => [groupOf[row], place.rank]));
+    const met = placesOf(best.entrant).filter(([row]) => theirs.has(groupOf[row]));
+    const won = met.filter(([row, place]) => place.rank < theirs.get(groupOf[row])).length;
+    lead = [`Ahead of `, ...nameOf(next).slice(0, 1), ` in ${won} of ${plural(met.length, "group")}.`];
+  }
+  if (selected) return tile("How sure?", "not tested", lead, "The tests below are about all sound methods, not about this selection.");
+  if (!test) return tile("How sure?", "not tested", lead, "Too few groups with the same methods.");
+  const rivals = Object.keys(test.places).map(Number).filter((other) => other !== best.entrant);
+  const open = rivals.filter((other) => !test.better[best.entrant].includes(other));
+  const main = !open.length ? "beyond chance" : open.length === rivals.length ? "could be chance" : "in part";
+  const told = open.length ? [["Not told apart from ", ...joined(open.slice(0, 4).map((other) => named(other).slice(0, 1))), open.length > 4 ? ` and ${open.length - 4} more.` : "."]] : [];
+  return tile("How sure?", main, open.length ? "" : `Better than ${rivals.length > 1 ? `each of the ${rivals.length} others` : "the other"} by paired tests.`, ...told.flat(0), lead);
+};
+const shortTile = (order, leaders) => {
+  const [best] = order, own = placesOf(best.entrant);
+  const lost = own.filter(([, place, group]) => group.places.some((other) => other.rank < place.rank)).map(([row]) => where(row));
+  const behind = own.filter(([row]) => {
+    const floor = fact("floor")[row];
+    if (floor !== floor || entrantOf[floor] === best.entrant) return false;
+    const sign = data.directions[metricOf(row)] === "lower" ? -1 : 1;
+    return sign * (utilityOf(row, "value") - utilityOf(floor, "value")) < 0;
+  }).map(([row]) => where(row));
+  const weakest = own.filter(([row]) => utilityOf(row, "ratio") === utilityOf(row, "ratio"))
+    .sort((a, b) => utilityOf(a[0], "ratio") - utilityOf(b[0], "ratio"))[0];
+  const main = best.failing ? `${percent(best.failing, best.cells)} of cells fail` : lost.length ? `${lost.length} of ${plural(own.length, "group")} lost` : "nowhere here";
+  return tile(leaders.length > 1 ? `Where does ${data.entrants[best.entrant]} fall short?` : "Where does it fall short?", main,
+    lost.length ? `Another is better on ${listed(lost)}.` : `First in ${own.length === 1 ? "its group" : `all ${plural(own.length, "group")}`}.`,
+    behind.length ? `Below the floor on ${listed(behind)}.` : "",
+    weakest ? `Least on ${where(weakest[0])}: ${percent(utilityOf(weakest[0], "ratio"), 1)} of real.` : "");
+};
+
+// All methods shown by the worst verdict that each has.
+const drawVerdicts = () => {
+  const worst = new Map();
+  for (const row of shown) {
+    const kind = kindOf[row], before = worst.get(entrantOf[row]);
+    if (before === undefined || data.kinds[before] === "" || (data.kinds[kind] !== "" && kind > before)) worst.set(entrantOf[row], kind);
+  }
+  byId("verdicts").replaceChildren(...data.kinds.flatMap((name, kind) => {
+    const own = Array.from(worst.keys()).filter((entrant) => worst.get(entrant) === kind);
+    if (!own.length) return [];
+    const item = make("li");
+    item.append(badge(name, name || "none finished"), " ", ...joined(own.slice(0, 12).map(named)), own.length > 12 ? ` and ${own.length - 12} more` : "");
+    return [item];
+  }));
+};
+const drawLede = ({ order, datasets }, selected) => {
+  const leaders = order.filter((own) => own.mean === order[0].mean && own.groups.length === order[0].groups.length);
+  byId("lede").hidden = !order.length;
+  if (order.length) {
+    byId("tiles").replaceChildren(bestTile(order, leaders, datasets), marginTile(order, leaders),
+      sureTile(order, leaders, selected), shortTile(order, leaders));
+  }
+  drawVerdicts();
+};

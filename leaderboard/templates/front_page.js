@@ -1,0 +1,107 @@
+// Draws the page anew whenever its address changes.
+const drawMore = () => {
+  table.tBodies[0].append(...shown.slice(drawn, drawn + PAGE).map(line));
+  drawn = Math.min(shown.length, drawn + PAGE);
+  byId("more").hidden = drawn >= shown.length;
+  byId("more").textContent = `Show ${Math.min(PAGE, shown.length - drawn)} more of ${shown.length - drawn}`;
+  byId("shown").textContent = `${shown.length.toLocaleString("en")} of ${COUNT.toLocaleString("en")} rows`;
+};
+// A mean rank with its interval, on a line from the first to the last place.
+const rankScale = (own, last) => {
+  const bar = make("span", "", "scale"), place = (rank) => `${(100 * (rank - 1)) / Math.max(1, last - 1)}%`;
+  bar.setAttribute("aria-hidden", "true");
+  if (own.low === own.low) {
+    const range = make("i", "", "range");
+    range.style.left = place(own.low);
+    range.style.width = `calc(${place(own.high)} - ${place(own.low)})`;
+    bar.append(range);
+  }
+  const dot = make("i", "", "dot");
+  dot.style.left = place(own.mean);
+  bar.append(dot);
+  return bar;
+};
+const drawStandings = ({ order, datasets, unit }) => {
+  const body = byId("standings").tBodies[0], last = Math.max(2, ...ranks.groups.map((group) => group.places.length));
+  const value = (content, key, kind = "") => {
+    const cell = make("td", content, `num ${kind}`);
+    cell.dataset.value = key === key ? key : "";
+    return cell;
+  };
+  body.replaceChildren(...order.map((own) => {
+    const head = make("th", "", "pin"), row = make("tr", "", data.references[own.entrant] ? "reference" : "");
+    const fewer = own.groups.length < ranks.groups.length ? "bad" : "";
+    head.scope = "row";
+    head.dataset.value = data.entrants[own.entrant];
+    head.append(...named(own.entrant));
+    const share = ofReal(placesOf(own.entrant)), mean = value(own.mean.toFixed(2), own.mean, "lead");
+    mean.append(rankScale(own, last));
+    row.append(head, mean, value(own.low === own.low ? `[${own.low.toFixed(2)}, ${own.high.toFixed(2)}]` : ABSENT, own.low), value(share === share ? percent(share, 1) : ABSENT, share),
+      value(String(Number(own.company.toPrecision(3))), own.company), value(percent(own.share, 1), own.share), value(`${own.datasets} of ${datasets}`, own.datasets),
+      value(`${own.groups.length} of ${ranks.groups.length}`, own.groups.length, fewer), value(whole(own.cells), own.cells), value(percent(own.failing, own.cells), own.failing / own.cells, own.failing ? "bad" : ""));
+    return row;
+  }));
+  mark(headsOf(byId("standings")), null);
+  byId("standings").parentElement.hidden = !order.length;
+  byId("nobody").hidden = order.length > 0;
+  byId("ranking-scope").textContent = unit ? `Intervals: ${RESAMPLES} bootstrap draws of the ${unit}.` : "Too few groups for an interval.";
+};
+const drawReferences = () => {
+  const kinds = ["ceiling", "real sample", "floor"], found = new Map();
+  for (const row of shown) {
+    if (!found.has(cohortOf[row])) found.set(cohortOf[row], { metric: metricOf(row), values: kinds.map(() => []) });
+    const value = utilityOf(row, "value"), kind = kinds.indexOf(referenceOf(row));
+    if (kind >= 0 && value === value) found.get(cohortOf[row]).values[kind].push(value);
+  }
+  const rows = Array.from(found.entries()).sort((a, b) => a[0] - b[0]).map(([cohort, { metric, values }]) => {
+    const head = make("th"), row = make("tr");
+    head.scope = "row";
+    head.append(link(data.cohorts[cohort], data.datasetPaths[cohort]));
+    row.append(head, make("td", metric ? `${metric} ${arrow(metric)}` : ABSENT));
+    for (const own of values) row.append(make("td", own.length ? span(Math.min(...own), Math.max(...own), number) : ABSENT, "num"));
+    return row;
+  });
+  byId("references").tBodies[0].replaceChildren(...rows);
+};
+const render = () => {
+  readState();
+  shown = shownRows();
+  ranks = rankRows(shown);
+  const selected = selects.some((select) => select.value !== "") || state.methods.size > 0, standings = standingsOf(ranks.groups);
+  drawLede(standings, selected);
+  drawStandings(standings);
+  drawReferences();
+  if (state.sort) {
+    const keys = new Map(shown.map((row) => [row, sortValue(state.sort, row)])), sign = state.descending ? -1 : 1;
+    shown.sort((a, b) => compare(keys.get(a), keys.get(b), sign) || a - b);
+  }
+  mark(heads, columns.get(state.sort), state.descending);
+  table.tBodies[0].replaceChildren();
+  drawn = 0;
+  drawMore();
+  byId("better-scope").hidden = !selected;
+};
+
+data.rows.detail = data.rows.detail.split(",");
+form.addEventListener("submit", (event) => event.preventDefault());
+form.addEventListener("change", (event) => writeState(event.target === sorter ? sorter.value : sortNow()));
+byId("more").addEventListener("click", drawMore);
+byId("reset").addEventListener("click", () => { form.reset(); writeState(""); });
+byId("all-methods").addEventListener("click", () => { for (const box of choosable) box.checked = false; writeState(sortNow()); });
+for (const [name, head] of columns) {
+  head.querySelector("button").addEventListener("click", () => {
+    const descending = state.sort === name ? !state.descending : head.dataset.first === "descending";
+    writeState((descending ? "-" : "") + name);
+  });
+}
+// The address holds the state: links within the page scroll without touching it.
+for (const anchor of document.querySelectorAll('a[href^="#"]')) {
+  anchor.addEventListener("click", (event) => {
+    const goal = byId(anchor.getAttribute("href").slice(1));
+    if (!goal) return;
+    event.preventDefault();
+    goal.scrollIntoView();
+  });
+}
+window.addEventListener("hashchange", render);
+render();

@@ -1,0 +1,160 @@
+// One row of the results.
+// ---- Drawing.
+let shown = [], ranks = null, drawn = 0;
+const named = (entrant) => {
+  const parts = [link(data.entrants[entrant], data.methodPaths[entrant])], reference = data.references[entrant];
+  return reference ? [...parts, " ", make("span", reference, "tag")] : parts;
+};
+const badge = (kind, words) => make("span", words, `badge ${kind.replace(",", "").replace(" ", "-") || "none"}`);
+const utilityOf = (row, part) => (metricOf(row) ? read(data.utility[metricOf(row)], part)[row] : NaN);
+const failedShare = (row) => fact("failed")[row] / (fact("failed")[row] + fact("finished")[row]);
+const sortValue = (name, row) => {
+  const metric = columns.get(name).dataset.metric;
+  if (metric !== undefined) return read(data.measures[metric], "value")[row];
+  switch (name) {
+    case "method": return data.entrants[entrantOf[row]];
+    case "dataset": return data.cohorts[cohortOf[row]];
+    case "size": return sizeOf[row];
+    case "target": return data.targets[targetOf[row]] ?? NaN;
+    case "verdict": return data.kinds[kindOf[row]] === "" ? NaN : kindOf[row];
+    case "rank": return ranks.rank[row];
+    case "utility": return utilityOf(row, "value");
+    case "ratio": case "deviation": return utilityOf(row, name);
+    case "failed": return failedShare(row);
+    default: return fact(name)[row];
+  }
+};
+// Value and interval on a scale from the worst to the best of the dataset, with the lines to beat.
+const scales = new Map();
+const scaleOf = (row) => {
+  const metric = metricOf(row), name = `${cohortOf[row]} ${metric}`;
+  if (!scales.has(name)) {
+    const ends = [Infinity, -Infinity], values = read(data.utility[metric], "value");
+    for (let other = 0; other < COUNT; other += 1) {
+      if (cohortOf[other] !== cohortOf[row] || !Number.isFinite(values[other])) continue;
+      ends[0] = Math.min(ends[0], values[other]);
+      ends[1] = Math.max(ends[1], values[other]);
+    }
+    scales.set(name, ends);
+  }
+  return scales.get(name);
+};
+const scaled = (row) => {
+  const [low, high] = scaleOf(row), bar = make("span", "", "scale");
+  const place = (value) => Math.min(100, Math.max(0, (100 * (value - low)) / (high - low || 1)));
+  bar.setAttribute("aria-hidden", "true");
+  const add = (kind, from, to) => {
+    if (from !== from) return;
+    const piece = make("i", "", kind);
+    piece.style.left = `${place(from)}%`;
+    if (to !== undefined) piece.style.width = `${place(to) - place(from)}%`;
+    bar.append(piece);
+  };
+  add("range", utilityOf(row, "low"), utilityOf(row, "high"));
+  for (const line of ["floor", "sample", "ceiling"]) {
+    const own = fact(line)[row];
+    if (own === own) add(line, utilityOf(own, "value"));
+  }
+  add("dot", utilityOf(row, "value"));
+  return bar;
+};
+const measured = (own, row, parts) => {
+  const value = read(own, "value")[row], limit = read(own, "limit")[row];
+  const inside = between(read(own, "low")[row], read(own, "high")[row]), deviation = read(own, "deviation")[row];
+  if (inside) parts.push(make("small", inside));
+  if (deviation === deviation) parts.push(make("small", `seeds sd ${number(deviation)}`));
+  return { value, limit };
+};
+const metricCell = (cell, metric, row) => {
+  const own = data.measures[metric], parts = [], { value, limit } = measured(own, row, parts);
+  if (value === value && limit === limit) {
+    const kept = data.directions[metric] === "higher" ? value >= limit : value < limit;
+    parts.push(make("small", `${kept ? "within" : "beyond"} ${number(limit)}`, kept ? "" : "bad", "the acceptance threshold of the paper that defines it"));
+  }
+  const remark = own.remark ? data.texts[read(own, "remark")[row]] : "";
+  if (remark) parts.push(make("small", remark.split(":")[0], "", remark));
+  cell.classList.toggle("empty", value !== value && !remark);
+  cell.append(number(value), ...parts);
+};
+const fill = {
+  method(cell, row) {
+    const open = make("button", "", "open");
+    open.type = "button";
+    open.setAttribute("aria-expanded", "false");
+    open.setAttribute("aria-label", `Details of ${data.entrants[entrantOf[row]]} on ${data.cohorts[cohortOf[row]]}`);
+    open.addEventListener("click", () => toggle(open, row));
+    cell.append(open, ...named(entrantOf[row]));
+    if (fact("study")[row]) cell.append(" ", make("span", "study only", "stamp", "Seeded noise: no conclusion about letting this release out may be drawn"));
+  },
+  dataset(cell, row) {
+    cell.append(link(data.cohorts[cohortOf[row]], data.datasetPaths[cohortOf[row]]));
+    for (const more of [data.cohortTasks[cohortOf[row]], text("variant", row)]) if (more) cell.append(make("small", more, "wraps"));
+  },
+  size: (cell, row) => cell.append(sizeText(data.sizes[sizeOf[row]])),
+  target: (cell, row) => cell.append(epsilonText(row) || ABSENT),
+  verdict(cell, row) {
+    const verdict = text("verdict", row);
+    cell.append(badge(data.kinds[kindOf[row]], verdict || "no verdict"));
+    if (text("warned", row)) cell.append(" ", make("span", "⚠", "warn", text("warned", row)));
+    cell.append(make("small", text("why", row) || (verdict ? "no reason given" : "no cell finished"), "why", text("why", row)));
+  },
+  rank(cell, row) {
+    const among = ranks.among.get(row);
+    if (among) cell.append(make("strong", String(Number(ranks.rank[row].toPrecision(3)))), ` of ${among}`);
+    else cell.append(make("small", `not ranked: ${ranks.reason.get(row)}`, "wraps"));
+  },
+  utility(cell, row) {
+    const metric = metricOf(row), value = utilityOf(row, "value");
+    if (value !== value) return cell.append(ABSENT, make("small", metric ? `no ${metric}` : ranks.reason.get(row) ?? "", "wraps"));
+    const least = utilityOf(row, "least"), seeds = least === least ? `; ${utilityOf(row, "count")} seeds: ${number(least)} to ${number(utilityOf(row, "largest"))}` : "";
+    cell.append(make("strong", number(value)), ` ${between(utilityOf(row, "low"), utilityOf(row, "high"))}`, scaled(row));
+    cell.append(make("small", `${metric} ${arrow(metric)}${seeds}`));
+  },
+  ratio(cell, row) {
+    cell.append((utilityOf(row, "derived") === 1 ? "≈ " : "") + number(utilityOf(row, "ratio")));
+    const inside = between(utilityOf(row, "ratioLow"), utilityOf(row, "ratioHigh"));
+    if (inside) cell.append(make("small", inside));
+  },
+  deviation: (cell, row) => cell.append(number(utilityOf(row, "deviation"))),
+  failed(cell, row) {
+    const failed = fact("failed")[row], skipped = fact("skipped")[row], tried = failed + fact("finished")[row];
+    if (tried) cell.append(make("strong", percent(failed, tried), failed ? "bad" : ""), make("small", `${failed} of ${tried} cells`));
+    if (skipped) cell.append(make("small", `${skipped} skipped`));
+  },
+  fit: (cell, row) => cell.append(seconds(fact("fit")[row])),
+  memory: (cell, row) => cell.append(whole(fact("memory")[row])),
+  released: (cell, row) => cell.append(span(fact("releasedLow")[row], fact("released")[row], whole)),
+};
+for (const name of ["claimed", "proven", "audited"]) {
+  fill[name] = (cell, row) => cell.append(span(fact(`${name}Low`)[row], fact(name)[row], short));
+}
+const toggle = (button, row) => {
+  const line = button.closest("tr"), opened = button.getAttribute("aria-expanded") === "true";
+  button.setAttribute("aria-expanded", String(!opened));
+  line.classList.toggle("opened", !opened);
+  if (opened) return line.nextElementSibling.remove();
+  const places = data.rows.detail[row].split(" "), list = make("dl"), pages = data.pages[row] ?? [];
+  for (let turn = 0; turn < places.length; turn += 2) list.append(make("dt", data.texts[places[turn]]), make("dd", data.texts[places[turn + 1]]));
+  const own = make("dd");
+  pages.forEach(([seed, path], place) => own.append(place ? ", " : "", link(`seed ${seed}`, path)));
+  list.append(make("dt", "Pages of its cells"), pages.length ? own : make("dd", "none was written"));
+  const cell = make("td");
+  cell.colSpan = heads.length;
+  cell.append(list);
+  const more = make("tr", "", "detail");
+  more.append(cell);
+  line.after(more);
+};
+const line = (row) => {
+  const reference = referenceOf(row).replace(" ", "-"), lost = !fact("finished")[row] && fact("failed")[row];
+  const own = make("tr", "", `${reference}${reference ? " reference" : ""}${lost ? " unfinished" : ""}`);
+  for (const head of heads) {
+    const { column, metric } = head.dataset, cell = make(column === "method" ? "th" : "td", "", column === "method" ? "pin" : `num ${metric === undefined ? column : "extra"}`);
+    if (column === "method") cell.scope = "row";
+    cell.dataset.label = head.dataset.label;
+    if (metric === undefined) fill[column](cell, row);
+    else metricCell(cell, metric, row);
+    own.append(cell);
+  }
+  return own;
+};

@@ -1,0 +1,85 @@
+// What the page shows, read from its data block and its address.
+// Cards of a narrow page are tall: fewer at a time.
+const PAGE = matchMedia("(max-width: 760px)").matches ? 30 : 100;
+const block = byId("data");
+const data = JSON.parse(block.textContent);
+const read = (holder, name) => {
+  if (typeof holder[name] === "string") {
+    holder[name] = Float64Array.from(holder[name].split(","), (text) => (text === "" ? NaN : Number(text)));
+  }
+  return holder[name] ?? (holder[name] = new Float64Array(COUNT).fill(NaN));
+};
+const COUNT = data.rows.entrant.split(",").length;
+const fact = (name) => read(data.rows, name);
+const entrantOf = fact("entrant"), cohortOf = fact("cohort"), sizeOf = fact("size"), targetOf = fact("target");
+const kindOf = fact("kind"), groupOf = fact("group"), barredOf = fact("barred");
+const text = (name, row) => data.texts[fact(name)[row]];
+const referenceOf = (row) => data.references[entrantOf[row]];
+
+// ---- Numbers as everywhere on the site.
+const number = (value) => {
+  if (value !== value) return ABSENT;
+  const size = Math.abs(value);
+  if (size === Infinity) return value > 0 ? "∞" : "-∞";
+  if (size === 0 || (size >= 0.001 && size < 100)) return value.toFixed(3);
+  return size >= 100 && size < 1e6 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
+};
+const short = (value) => (value !== value ? ABSENT : value === Infinity ? "∞" : String(Number(value.toPrecision(4))));
+const whole = (value) => (value !== value ? ABSENT : Math.round(value).toLocaleString("en"));
+const seconds = (value) => (value !== value ? ABSENT : value < 10 ? value.toFixed(1) : whole(value));
+const span = (low, high, write) => (write(low) === write(high) ? write(high) : `${write(low)} to ${write(high)}`);
+const between = (low, high) => (low === low && high === high ? `[${number(low)}, ${number(high)}]` : "");
+const percent = (part, all) => `${Math.round((100 * part) / all)}%`;
+const sizeText = (size) => ({ full: "full size", own: "own size" })[size] ?? size;
+const arrow = (metric) => ({ higher: "↑", lower: "↓" })[data.directions[metric]] ?? "·";
+const make = (tag, content = "", kind = "", title = "") => {
+  const element = document.createElement(tag);
+  if (content !== "") element.textContent = content;
+  if (kind) element.className = kind;
+  if (title) element.title = title;
+  return element;
+};
+const link = (content, path) => {
+  const element = make("a", content, "name");
+  element.href = path;
+  return element;
+};
+
+// ---- State: all of it is in the address, so that a link shows the same page.
+const form = byId("filters"), selects = Array.from(form.querySelectorAll("select[name]"));
+const boxes = Array.from(form.querySelectorAll("input[name=method]")), choosable = boxes.filter((box) => !box.disabled);
+const table = byId("results"), heads = headsOf(table), sorter = byId("sorter");
+const columns = new Map(heads.map((head) => [head.dataset.column, head]));
+let state = {};
+const readState = () => {
+  const asked = new URLSearchParams(location.hash.slice(1));
+  const now = { methods: new Set(), sort: "", descending: false };
+  for (const select of selects) {
+    const known = asked.has(select.name) && Array.from(select.options).some((o) => o.value === `=${asked.get(select.name)}`);
+    now[select.name] = known ? asked.get(select.name) : null;
+    select.value = known ? `=${asked.get(select.name)}` : "";
+  }
+  const wanted = new Set(asked.getAll("method"));
+  for (const box of choosable) {
+    box.checked = wanted.has(box.value);
+    if (box.checked) now.methods.add(box.value);
+  }
+  const sort = asked.get("sort") ?? "";
+  if (columns.has(sort.replace(/^-/, ""))) {
+    now.descending = sort.startsWith("-");
+    now.sort = sort.replace(/^-/, "");
+  }
+  sorter.value = now.sort ? sort : "";
+  const chosen = now.methods.size;
+  byId("methods-shown").textContent = chosen ? `${chosen} of ${choosable.length}` : "all";
+  state = now;
+};
+const writeState = (sort) => {
+  const asked = new URLSearchParams();
+  for (const select of selects) if (select.value !== "") asked.append(select.name, select.value.slice(1));
+  for (const box of choosable) if (box.checked) asked.append("method", box.value);
+  if (sort) asked.append("sort", sort);
+  // An empty one would scroll to the top.
+  location.hash = asked.toString() || "all";
+};
+const sortNow = () => (state.sort ? (state.descending ? "-" : "") + state.sort : "");

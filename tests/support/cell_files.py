@@ -1,0 +1,54 @@
+"""Details of a cell written by hand, and their figures read as a browser would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.leaderboard.details import Files
+
+
+def new_files(folder: Path) -> Files:
+    """A cell without any details yet."""
+    (folder / "details" / "k").mkdir(parents=True)
+    return Files(folder, "k")
+
+
+def write(files: Files, name: str, **columns: Any) -> Path:
+    """One table of details."""
+    assert files.home is not None
+    path = files.home / "details" / files.key / f"{name}.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def tree(drawing: str) -> ElementTree.Element:
+    """The figure as a browser would read it: whatever was put in unescaped breaks it."""
+    return ElementTree.fromstring(str(drawing))
+
+
+def only(figure: str, style: str) -> ElementTree.Element:
+    """The one part of a figure with this class."""
+    (found,) = [part for part in tree(figure).iter() if part.get("class") == style]
+    return found
+
+
+def points(element: ElementTree.Element) -> npt.NDArray[np.float64]:
+    """Of a line or an area."""
+    return np.array([pair.split(",") for pair in element.get("points", "").split()], dtype=float)
+
+
+def sides(real: list[float], released: list[float], spread: float = 0.1) -> dict[str, list[float]]:
+    """Columns of a table that compares real and released rows, with intervals."""
+    found: dict[str, list[float]] = {}
+    for name, values in (("real", real), ("released", released)):
+        found[name] = values
+        found[f"{name}-low"] = [value * (1 - spread) for value in values]
+        found[f"{name}-high"] = [value * (1 + spread) for value in values]
+    return found
