@@ -9,10 +9,12 @@
    a = 1 that is the teacher's own probability; a large `a` gives a row the class that is likeliest
    at those shares, without the noise of a draw. Which `a` serves best depends on how many rows
    there are: each of `SHARPNESSES` is tried, and the students decide.
-3. Search: some rows, 10% at first and one at last, are taken out and others of their class put in;
-   half of the new ones are drawn from the pool, half are the old ones with some columns of a drawn
-   row (so that single categories and numbers move). Kept where the students agree better with the
-   teacher (`_condense_students`).
+3. Rows are not drawn at random but balanced (`_condense_herding`): each class has the means of all
+   rows that are offered to it. Of several such draws the students keep the best.
+4. Search: some rows, a quarter at first and few at last, are taken out and others of their class
+   put in: drawn from the pool so that the class stays balanced, or, every other step, the old ones
+   with some columns of a drawn row (so that single categories and numbers move). Kept where the
+   students agree better with the teacher (`_condense_students`).
 
 The teacher was fitted with privacy, so nothing here touches the private rows: the number of looks
 is not limited by any budget.
@@ -28,7 +30,8 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from bench.core.errors import PrivacyContractError
+from bench.methods._condense_herding import Traits, herded
+from bench.methods._condense_pool import bin_chances, broken, draw_pool, drawn, offers
 from bench.methods._condense_students import Judges, agreement
 from bench.methods._teacher_bins import ClassCounts
 from bench.methods._teacher_kinds import ScoreTeacher, probabilities
@@ -37,14 +40,16 @@ Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 SHARPNESSES = (1.0, 2.0, 4.0, 16.0)
-FIRST_SHARE = 0.1
 STUDENT_ROWS = 4000
-"""Students are shown a sample of larger releases."""
-_DRAWS = 20
-"""How often rows that break a rule are replaced."""
-_NEWTON_STEPS, _HALVINGS = 200, 40
-_SHARE_ERROR = 1e-6
-"""Of the shares of the classes over the pool."""
+"""Students are shown a sample of larger releases, whose chance is small: they are not balanced."""
+_FIRST_SHARE, _LAST_SHARE = 0.25, 0.02
+"""Of the rows that a step replaces."""
+_CROSSED_SHARE = 0.2
+"""Of those, how many a step that mixes columns replaces."""
+_CROSSED_COLUMNS = 3
+_COHORT = 16_000
+_MOST, _LEAST = 40, 2
+"""Candidates of a place: up to `_MOST`, and `_COHORT` for all places together."""
 
 
 @final
@@ -60,6 +65,10 @@ class Search:
     def steps_for(self, rows: int) -> int:
         """Of a release of so many rows."""
         return round(self.steps * min(1.0, 200.0 / max(1, rows)))
+
+    def starts_for(self, rows: int) -> int:
+        """Draws at each sharpness, of which the best is searched from."""
+        return max(1, self.steps_for(rows) // 20)
 
 
 @final
@@ -79,92 +88,42 @@ class Condensed:
     """Steps that were an improvement."""
 
 
-def draw_pool(counts: ClassCounts, shares: Array, rows: int, rng: np.random.Generator) -> Array:
-    """Rows of independent features, the classes mixed by `shares`, inside the schema's rules."""
-    chances = [shares @ counts.shares(column) for column in range(len(counts.grid.columns))]
-    found: list[Array] = []
-    missing = rows
-    for _ in range(_DRAWS):
-        codes = np.column_stack(
-            [rng.choice(len(own), size=missing, p=own / own.sum()) for own in chances]
-        )
-        values = counts.grid.values(codes, rng)
-        found.append(values[~broken(counts, values)])
-        missing = rows - sum(map(len, found))
-        if missing <= 0:
-            break
-    pool = np.concatenate(found)
-    if not len(pool):
-        raise PrivacyContractError(
-            f"none of {_DRAWS * rows} rows drawn from the noisy marginals keeps the schema's rules"
-            "; the rules contradict each other, or leave too little of the table"
-        )
-    return pool
+@final
+@dataclass(frozen=True)
+class _State:
+    """Rows of a release, with their traits; these have no columns in a large release."""
+
+    values: Array
+    traits: Array
 
 
-def broken(counts: ClassCounts, values: Array) -> npt.NDArray[np.bool_]:
-    """True for rows that break a rule of the schema, as far as it speaks about features."""
-    encoder = counts.grid.encoder
-    schema = encoder.schema
-    names = {column.name for column in schema.features}
-    declared = {column.name for column in schema}
-    frame = None
-    wrong = np.zeros(len(values), dtype=bool)
-    for rule in schema.rules:
-        sides = {side for part in (rule.then, *rule.when) for side in (part.left, part.right)}
-        if sides & declared <= names:
-            if frame is None:
-                frame = encoder.decode(values, np.zeros(len(values), dtype=np.int64))
-            wrong |= rule.broken(frame)
-    return wrong
+@final
+@dataclass(frozen=True)
+class _Offers:
+    """Which rows of the pool each class is drawn from."""
 
+    chances: Array
+    """(pool, classes)."""
+    cumulated: Array
+    """The same, each class from 0 to 1."""
+    traits: Traits | None
+    table: Array
+    """(pool, traits)."""
+    means: Array
+    """(classes, traits): of all rows that a class is offered."""
 
-def offers(scores: Array, shares: Array, sharpness: float) -> Array:
-    """(rows, classes): the chance that a row is offered to a class; see step 2 above.
+    @classmethod
+    def of(cls, chances: Array, traits: Traits | None, table: Array) -> _Offers:
+        """Of these chances."""
+        shares = chances / np.maximum(chances.sum(axis=0), 1e-300)
+        return cls(chances, np.cumsum(shares, axis=0), traits, table, shares.T @ table)
 
-    The shift b is where mean softmax(a (s + b)) = shares: the minimum of the convex function
-    mean over rows of logsumexp(a (s + b)) - a shares . b, found by damped Newton steps.
-    """
-    shift = np.log(shares) - np.log(probabilities(scores).mean(axis=0))
-    chances, value = _shifted(scores, shift, shares, sharpness)
-    for _ in range(_NEWTON_STEPS):
-        excess = chances.mean(axis=0) - shares
-        if np.abs(excess).max() < _SHARE_ERROR:
-            break
-        # A constant added to b changes nothing; the ridge also bounds steps where chances are 0, 1.
-        curvature = np.diag(chances.mean(axis=0)) - chances.T @ chances / len(chances)
-        curvature += 1e-3 * np.abs(excess).max() * np.eye(len(shares))
-        step = np.linalg.solve(curvature, -excess) / sharpness
-        for _ in range(_HALVINGS):
-            moved, lower = _shifted(scores, shift + step, shares, sharpness)
-            if lower <= value + 0.1 * sharpness * float(excess @ step):
-                break
-            step /= 2.0
-        shift, chances, value = shift + step, moved, lower
-    return chances
-
-
-def _shifted(scores: Array, shift: Array, shares: Array, sharpness: float) -> tuple[Array, float]:
-    """Chances of a shift, and the function that `offers` minimises."""
-    raised = sharpness * (scores + shift)
-    largest = raised.max(axis=1, keepdims=True)
-    powers = np.exp(raised - largest)
-    totals = powers.sum(axis=1, keepdims=True)
-    value = float((np.log(totals) + largest).mean() - sharpness * shares @ shift)
-    return powers / totals, value
-
-
-def drawn(chances: Array, sizes: Sequence[int], rng: np.random.Generator) -> Labels:
-    """Rows of the pool for each class in turn, without repeats as long as there are enough."""
-    chosen = []
-    for column, size in zip(chances.T, sizes, strict=True):
-        if size > len(column):
-            chosen.append(rng.choice(len(column), size, p=column / column.sum()))
-            continue
-        # Gumbel's trick: the largest of log chance + noise are a draw without replacement.
-        keys = np.log(np.maximum(column, 1e-300)) + rng.gumbel(size=len(column))
-        chosen.append(np.argpartition(keys, len(keys) - size)[len(keys) - size :])
-    return np.concatenate(chosen).astype(np.int64)
+    def draw(
+        self, label: int, shape: tuple[int, ...], rng: np.random.Generator
+    ) -> npt.NDArray[np.intp]:
+        """Rows of the pool for a class."""
+        found = np.searchsorted(self.cumulated[:, label], rng.random(shape))
+        return np.minimum(found, len(self.cumulated) - 1)
 
 
 @final
@@ -206,26 +165,39 @@ class Condenser:
     def _condense(self) -> Condensed:
         judges = self._judges()
         seed = int(self._rng.integers(2**31))
-        best: tuple[float, float, Array, Array] | None = None
+        rows = len(self._labels)
+        traits, table = self._traits()
+        best: tuple[float, float, _State, _Offers] | None = None
         for sharpness in SHARPNESSES:
-            chances = offers(self._scores, self._shares, sharpness)
-            values = self._pool[drawn(chances, self._sizes, self._rng)]
-            value = self._agreement(values, judges, seed)
-            if best is None or value > best[0]:
-                best = (value, sharpness, values, chances)
+            offered = _Offers.of(offers(self._scores, self._shares, sharpness), traits, table)
+            for _ in range(self._search.starts_for(rows)):
+                state = self._start(offered)
+                value = self._agreement(state.values, judges, seed)
+                if best is None or value > best[0]:
+                    best = (value, sharpness, state, offered)
         assert best is not None
-        start, sharpness, values, chances = best
-        totals = np.maximum(chances.sum(axis=0), 1e-300)
-        proposals = np.cumsum(chances / totals, axis=0)
-        steps, end, kept = self._search.steps_for(len(self._labels)), start, 0
+        start, sharpness, state, offered = best
+        steps, end, kept = self._search.steps_for(rows), start, 0
         for step in range(steps):
-            share = FIRST_SHARE * (1.0 - step / steps)
-            moved = self._moved(values, proposals, max(1, round(share * len(values))))
-            value = self._agreement(moved, judges, seed)
+            left = 1.0 - step / steps
+            share = _LAST_SHARE + (_FIRST_SHARE - _LAST_SHARE) * left
+            if step % 2 == 0 and traits is not None:
+                moved = self._redrawn(state, offered, max(2, round(share * rows)))
+            else:
+                moved = self._crossed(state, offered, max(1, round(_CROSSED_SHARE * share * rows)))
+            value = self._agreement(moved.values, judges, seed)
             if value > end:
-                values, end, kept = moved, value, kept + 1
+                state, end, kept = moved, value, kept + 1
         own = judges.agreement(judges.chances)
-        return Condensed(values, self._labels, sharpness, start, end, own, kept)
+        return Condensed(state.values, self._labels, sharpness, start, end, own, kept)
+
+    def _traits(self) -> tuple[Traits | None, Array]:
+        """What is balanced, and that of the pool; nothing for a large release."""
+        if len(self._labels) > STUDENT_ROWS:
+            return None, np.empty((len(self._pool), 0))
+        chances = bin_chances(self._counts, self._shares)
+        traits = Traits.of(self._counts.grid, chances, self._pool, self._scores)
+        return traits, traits.rows(self._pool, self._scores)
 
     def _judges(self) -> Judges:
         """Rows drawn class by class, as many of each, with the teacher's chances at such shares."""
@@ -247,31 +219,58 @@ class Condenser:
         width = judges.values.shape[1]
         return agreement(values[:, :width], labels, len(self._sizes), judges, seed)
 
-    def _moved(self, values: Array, proposals: Array, count: int) -> Array:
-        """Some rows replaced; see step 3 above."""
-        rng = self._rng
-        places = rng.choice(len(values), count, replace=False)
-        labels = self._labels[places]
-        points = rng.random(count)
-        fresh = np.array(
-            [
-                np.searchsorted(proposals[:, label], point)
-                for label, point in zip(labels, points, strict=True)
-            ]
+    def _start(self, offered: _Offers) -> _State:
+        """A draw: balanced, unless the release is large."""
+        if offered.traits is None:
+            index = drawn(offered.chances, self._sizes, self._rng)
+            return _State(self._pool[index], np.empty((len(index), 0)))
+        empty = _State(np.empty((len(self._labels), self._pool.shape[1])), np.empty(0))
+        return self._balanced(empty, offered, np.arange(len(self._labels)))
+
+    def _redrawn(self, state: _State, offered: _Offers, count: int) -> _State:
+        """Some places drawn anew, such that each class stays balanced."""
+        places = self._rng.choice(len(self._labels), count, replace=False)
+        return self._balanced(state, offered, places)
+
+    def _balanced(self, state: _State, offered: _Offers, places: Labels) -> _State:
+        table = offered.table
+        each = int(np.clip(_COHORT // len(places), _LEAST, _MOST))
+        values = state.values.copy()
+        traits = (
+            state.traits.copy() if state.traits.size else np.zeros((len(values), table.shape[1]))
         )
-        new = self._pool[np.minimum(fresh, len(self._pool) - 1)]
-        blocks = self._counts.grid.columns
-        crossed = new.copy()
-        for row in np.flatnonzero(rng.random(count) < 0.5):
-            taken = rng.choice(len(blocks), min(len(blocks), 3), replace=False)
-            crossed[row] = values[places[row]]
-            for number in taken:
+        fresh = np.zeros(len(values), dtype=bool)
+        fresh[places] = True
+        for label, mean in enumerate(offered.means):
+            own = np.flatnonzero((self._labels == label) & fresh)
+            if not len(own):
+                continue
+            stay = (self._labels == label) & ~fresh
+            rest = (traits[stay] - mean).sum(axis=0)
+            index = offered.draw(label, (len(own), each), self._rng)
+            chosen = index[np.arange(len(own)), herded(table[index] - mean, rest)]
+            values[own], traits[own] = self._pool[chosen], table[chosen]
+        return _State(values, traits)
+
+    def _crossed(self, state: _State, offered: _Offers, count: int) -> _State:
+        """Some rows get a few columns of a drawn row of their class."""
+        rng, blocks = self._rng, self._counts.grid.columns
+        places = rng.choice(len(self._labels), count, replace=False)
+        labels = self._labels[places]
+        index = np.array([int(offered.draw(label, (1,), rng)[0]) for label in labels])
+        new, crossed = self._pool[index], state.values[places]
+        for row in range(count):
+            for number in rng.choice(
+                len(blocks), min(len(blocks), _CROSSED_COLUMNS), replace=False
+            ):
                 own = blocks[number].block.slice
                 crossed[row, own] = new[row, own]
         # A crossed row may break a rule, or be another class to the teacher: then the drawn one.
         scores = self._teacher.scores(crossed) + self._tilt
         wrong = broken(self._counts, crossed) | (scores.argmax(axis=1) != labels)
-        crossed[wrong] = new[wrong]
-        moved = values.copy()
-        moved[places] = crossed
-        return moved
+        crossed[wrong], scores[wrong] = new[wrong], self._scores[index[wrong]]
+        values, traits = state.values.copy(), state.traits.copy()
+        values[places] = crossed
+        if offered.traits is not None:
+            traits[places] = offered.traits.rows(crossed, scores)
+        return _State(values, traits)

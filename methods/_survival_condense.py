@@ -26,6 +26,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from bench.methods._condense_herding import herded
 from bench.methods._survival_bins import Array, Bins, Codes, time_ends
 from bench.methods._survival_pool import Pool
 from bench.methods._survival_risk import Hazard
@@ -37,7 +38,6 @@ _COHORT = 16_000
 """Candidates in all, where places are many."""
 _MOST, _LEAST = 40, 2
 """Candidates of a place."""
-_SWEEPS = 12
 _BIN_WEIGHT = 0.3
 """Of the bins beside the score residuals."""
 
@@ -133,7 +133,7 @@ def condense(
     design = design / np.maximum(design.std(axis=0), 0.05)
     traits += [_BIN_WEIGHT * design * (labels == label)[:, None] for label in (0, 1)]
     table = np.hstack(traits).reshape(len(places.labels), each, -1)
-    kept = herded(table)
+    kept = herded(table - table.mean(axis=1, keepdims=True))
     return Chosen(offered[np.arange(len(kept)), kept], coefficients)
 
 
@@ -207,25 +207,3 @@ def _whitened(residuals: _Residuals) -> Array:
     factor = np.linalg.cholesky(residuals.metric)
     whitened: Array = np.linalg.solve(factor, residuals.values.T).T
     return whitened
-
-
-def herded(table: Array) -> npt.NDArray[np.intp]:
-    """Of each place the candidate that brings the sum of traits closest to its mean over draws.
-
-    Coordinate descent on |sum over places of (kept - mean of the place's candidates)|^2, from the
-    first candidates; every step lowers it, and it ends where no single exchange helps.
-    """
-    centred = table - table.mean(axis=1, keepdims=True)
-    kept = np.zeros(len(table), dtype=np.intp)
-    rest = centred[:, 0].sum(axis=0)
-    for _ in range(_SWEEPS):
-        changed = False
-        for place, own in enumerate(centred):
-            rest = rest - own[kept[place]]
-            best = int(np.argmin(((rest + own) ** 2).sum(axis=1)))
-            changed |= best != kept[place]
-            kept[place] = best
-            rest = rest + own[best]
-        if not changed:
-            break
-    return kept

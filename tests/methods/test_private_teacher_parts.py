@@ -14,7 +14,8 @@ from bench.core.privacy import PrivateData
 from bench.core.privacy.accountant import canonical
 from bench.core.privacy.noise import SeededNoise
 from bench.core.schema import Numeric
-from bench.methods._condense import broken, draw_pool, drawn, offers
+from bench.methods._condense_herding import Traits, herded
+from bench.methods._condense_pool import bin_chances, broken, draw_pool, drawn, offers
 from bench.methods._condense_students import STUDENTS, Judges, expected_area
 from bench.methods._teacher_additive import Boosting, fit_additive, groups_of, plans
 from bench.methods._teacher_bins import (
@@ -244,6 +245,39 @@ class TestPool:
         certain = np.column_stack([np.arange(50) < 25, np.arange(50) >= 25]).astype(float)
         chosen = drawn(certain, (10, 10), np.random.default_rng(0))
         assert (chosen[:10] < 25).all() and (chosen[10:] >= 25).all()
+
+
+class TestHerding:
+    def test_it_ends_where_no_single_exchange_helps(self) -> None:
+        centred = np.random.default_rng(0).normal(size=(20, 6, 3))
+        rest, places = np.array([5.0, -3.0, 0.0]), np.arange(20)
+        kept = herded(centred, rest)
+        found = np.linalg.norm(rest + centred[places, kept].sum(axis=0))
+        drawn_at_random = [np.linalg.norm(rest + centred[:, one].sum(axis=0)) for one in range(6)]
+        assert found < 0.2 * np.mean(drawn_at_random)
+        for place in places:
+            for other in range(6):
+                tried = kept.copy()
+                tried[place] = other
+                total = rest + centred[places, tried].sum(axis=0)
+                assert np.linalg.norm(total) >= found - 1e-12
+
+    def test_traits_of_a_row_are_its_values_coarse_bins_and_score(self) -> None:
+        counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
+        shares = np.array([0.5, 0.5])
+        pool = draw_pool(counts, shares, 2000, np.random.default_rng(0))
+        scores = NaiveBayes(counts, shares).scores(pool)
+        traits = Traits.of(counts.grid, bin_chances(counts, shares), pool, scores)
+        table = traits.rows(pool, scores) * traits.scale
+        # Six encoded columns; eight, eight, two and three coarse bins at most; six levels, a score.
+        width = TABLE.encoder.feature_width
+        assert table[:, :width] == pytest.approx(pool[:, :width])
+        assert table[:, -1] == pytest.approx((scores[:, 1] - scores[:, 0]) / 2.0)
+        assert table[:, -7:-1].sum(axis=1) == pytest.approx(np.ones(len(pool)))
+        assert table[:, -7:-1].mean(axis=0) == pytest.approx(
+            [0.1, 0.15, 0.25, 0.25, 0.15, 0.1], abs=0.03
+        )
+        assert traits.rows(pool[:3], scores[:3]) == pytest.approx(table[:3] / traits.scale)
 
 
 def test_merged_sums_follow_the_maps() -> None:

@@ -28,7 +28,6 @@ from bench.methods._survival_condense import (
     Places,
     candidates,
     condense,
-    herded,
     quantiles,
     score_residuals,
 )
@@ -225,20 +224,6 @@ class TestCondensation:
         own = score_residuals(features, times, labels, weights, point, 0.1).values
         assert own == pytest.approx(weights[:, None] * np.array(known), abs=1e-6)
         assert own.sum(axis=0) == pytest.approx(score(weights))
-
-    def test_herding_ends_where_no_single_exchange_helps(self) -> None:
-        table = np.random.default_rng(0).normal(size=(20, 6, 3))
-        kept = herded(table)
-        centred = table - table.mean(axis=1, keepdims=True)
-        places = np.arange(20)
-        found = np.linalg.norm(centred[places, kept].sum(axis=0))
-        drawn = [np.linalg.norm(centred[:, draw].sum(axis=0)) for draw in range(6)]
-        assert found < 0.2 * np.mean(drawn)
-        for place in places:
-            for other in range(6):
-                tried = kept.copy()
-                tried[place] = other
-                assert np.linalg.norm(centred[places, tried].sum(axis=0)) >= found - 1e-12
 
     def test_cox_of_few_rows_is_cox_of_the_large_cohort(self) -> None:
         teacher = fit_teacher(noiseless(), SurvivalSetting(), np.random.default_rng(0))
