@@ -33,8 +33,12 @@ def made(
 
 
 def test_without_noise_to_speak_of_the_classes_are_learned() -> None:
-    """The marker is where the toy's classes differ: 0.2 in encoded units."""
-    method = DpSinkhorn(steps=120, learning_rate=3e-3, noise_multiplier=1e-4)
+    """The marker is where the toy's classes differ: 0.2 in encoded units.
+
+    Steps small enough that where the last of them ends does not depend on a processor's rounding:
+    over seeds the means lie within 0.04 of the rows'.
+    """
+    method = DpSinkhorn(steps=300, learning_rate=1e-3, noise_multiplier=1e-4)
     rows = made(method, None)[0].rows
     real = TABLE.train.rows
     assert rows is not None
