@@ -17,7 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 # absolute paths, so that a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
-.PHONY: help env quick full test slow chaos isolated lint format types imports cards docs benchmarks clean
+.PHONY: help env quick full test slow chaos isolated lint format types imports cards docs audits \
+	benchmarks clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -105,6 +106,15 @@ imports: $(STAMP) ## direction of imports, on the installed wheel
 cards: $(STAMP) ## the cards of the documentation, from the plugins
 	$(BIN)/python -m bench.dataset_cards docs/datasets/cards.md
 	$(BIN)/python -m bench.metric_cards docs/metrics/list.md
+
+# One after the other on one CPU, so that the trials follow from the speed of one. Exit code 1 says
+# that something is refuted, which is a result.
+AUDIT = $(BIN)/bench audit --eps 1 --quick --minutes 0.5 --out runs/audits --cpus 1
+audits: $(STAMP) ## attack every shipped method: docs/audits.md; an hour, and only what is missing
+	$(AUDIT) all --dataset breast-cancer,gbsg2,digits || [ $$? -eq 1 ]
+	$(AUDIT) --methods zero-order-dc --parameters accounting=published --dataset breast-cancer,gbsg2 \
+		|| [ $$? -eq 1 ]
+	$(BIN)/bench audit --table runs/audits --page docs/audits.md
 
 docs: $(STAMP) ## documentation, into build/docs
 	$(BIN)/mkdocs build --strict --quiet

@@ -36,7 +36,7 @@ def _parameter(text: str) -> tuple[str, Any]:
 
 @click.command()
 @click.argument("method", required=False)
-@click.option("--dataset", help="Name of the dataset to audit on.")
+@click.option("--dataset", help="Dataset to audit on; several with commas for several methods.")
 @click.option("--eps", type=float, help="Target epsilon that the method is asked for.")
 @click.option(
     "--trials",
@@ -73,6 +73,9 @@ def _parameter(text: str) -> tuple[str, Any]:
 @click.option(
     "--table", type=_PATH, metavar="DIR", help="Print all audits of DIR as Markdown; run nothing."
 )
+@click.option(
+    "--page", type=_PATH, metavar="FILE", help="With --table: write the page of the docs."
+)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.option("--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all].")
 @click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")
@@ -84,7 +87,7 @@ def audit(**options: Any) -> None:
     interruption; what was done is not done again. `all` audits every method on the dataset.
     """
     if options["table"] is not None:
-        click.echo(_table(options["table"]), nl=False)
+        _table(options["table"], options["page"])
         return
     from bench.config import use_data_folder
 
@@ -99,15 +102,20 @@ def audit(**options: Any) -> None:
     sys.exit(_shown(rows, options["out"], options["as_json"]))
 
 
-def _table(directory: Path) -> str:
+def _table(directory: Path, file: Path | None) -> None:
     from bench.auditor.audit_store import read_audits
-    from bench.auditor.report import markdown_table
+    from bench.auditor.report import markdown_table, page
+    from bench.auditor.trial_store import write_text
     from bench.core.errors import StoreError
 
     rows = read_audits(directory)
     if not rows:
         raise StoreError(f"{directory} holds no audits; `bench audit --out {directory}` makes one")
-    return markdown_table(rows, directory)
+    if file is None:
+        click.echo(markdown_table(rows, directory), nl=False)
+        return
+    write_text(page(rows, directory), file)
+    click.echo(f"wrote {file}")
 
 
 def _audited(options: dict[str, Any]) -> list[AuditRow]:
@@ -126,26 +134,32 @@ def _audited(options: dict[str, Any]) -> list[AuditRow]:
         "delta": options["delta"],
         "seed": options["seed"],
     }
+    given = dict(_parameter(text) for text in options["parameters"])
     names = [name.strip() for name in (options["methods"] or "").split(",") if name.strip()]
     if options["method"] == "all":
         names = list(registry.method_names())
     if names:
         if options["eps"] is None:
             raise click.UsageError("name an epsilon: --eps")
+        datasets = [name.strip() for name in options["dataset"].split(",") if name.strip()]
         with _crew(options) as (crew, cpus):
-            found = audit_many(
-                names,
-                options["dataset"],
-                options["eps"],
-                options["out"],
-                crew,
-                minutes=options["minutes"],
-                cpus=cpus,
-                quick=options["quick"],
-                options=shared,
-                say=_say,
-            )
-            return list(found)
+            return [
+                row
+                for dataset in datasets
+                for row in audit_many(
+                    names,
+                    dataset,
+                    options["eps"],
+                    options["out"],
+                    crew,
+                    minutes=options["minutes"],
+                    cpus=cpus,
+                    quick=options["quick"],
+                    parameters=given,
+                    options=shared,
+                    say=_say,
+                )
+            ]
     if options["method"] is None:
         raise click.UsageError("name a METHOD, --methods, --self-test or --table")
     one_run = options["attack"] == "one-run"
@@ -154,7 +168,7 @@ def _audited(options: dict[str, Any]) -> list[AuditRow]:
         options["dataset"],
         options["eps"],
         options["trials"] or (200 if one_run else 1000),
-        parameters=dict(_parameter(text) for text in options["parameters"]),
+        parameters=given,
         kind=options["attack"],
         **shared,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.auditor.audit_store import write_audit
+from bench.auditor.audit_store import folder_of, stored_audit, write_audit
 from bench.auditor.engine import audit, blank_row, ended
 from bench.auditor.laboratory import Say
 from bench.auditor.request import (
@@ -19,6 +19,7 @@ from bench.auditor.request import (
     make_request,
     prepare,
 )
+from bench.auditor.trial_store import TrialStore
 from bench.auditor.trials import OUT, Stage, TrialId, run_trials
 from bench.core import registry
 from bench.core.dataset import Dataset
@@ -28,8 +29,7 @@ from bench.runner.audits import BatchError, Crew
 
 MINUTES = 2.0
 """Of all CPUs together, for one method."""
-_MOST_TRIALS = 4000
-_FEWEST_TRIALS = 200
+_TRIALS = (4000, 2000, 1000, 400, 200)
 """With fewer refits, two worlds show less than many canaries in one."""
 _ONE_RUN_FITS = 6
 _CANARIES = 200
@@ -45,6 +45,7 @@ def audit_many(
     minutes: float = MINUTES,
     cpus: int = 1,
     quick: bool = False,
+    parameters: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     say: Say = lambda text: None,
 ) -> Iterator[AuditRow]:
@@ -55,22 +56,27 @@ def audit_many(
     """
     dataset: Dataset | None = None
     for name in names:
-        given = dict(registry.method_class(name).quick) if quick else {}
+        given = {**(registry.method_class(name).quick if quick else {}), **(parameters or {})}
         request = make_request(
             name, dataset_name, epsilon, FEWEST_TRIALS, parameters=given, **(options or {})
         )
         dataset = dataset or load(request)
+        begun = _begun(request, dataset, directory)
+        if begun is not None:
+            yield audit(prepare(begun, dataset), directory, crew, say)
+            continue
         prepared = prepare(request, dataset)
+        allowed = 60.0 * minutes * cpus
         try:
             check_applicable(prepared.method)
-            seconds = _seconds_of_a_fit(prepared, crew)
+            seconds = _seconds_of_a_fit(prepared, crew, allowed)
         except (BatchError, NotApplicable) as problem:
             failed = isinstance(problem, BatchError) and not problem.skipped
             status = Status.ERROR if failed else Status.SKIPPED
             row = replace(blank_row(prepared), status=status.value, reason=str(problem))
             yield _kept(row, directory)
             continue
-        sized = _sized(request, seconds, 60.0 * minutes * cpus)
+        sized = _sized(request, seconds, allowed)
         if sized is None:
             reason = (
                 f"one fit takes {seconds:.0f} s: an audit would take more than the {minutes:g} "
@@ -83,29 +89,46 @@ def audit_many(
         yield audit(prepare(sized, dataset), directory, crew, say)
 
 
-def _seconds_of_a_fit(prepared: Prepared, crew: Crew) -> float:
-    """Of the quicker of two: the first one imports and calibrates."""
+def _seconds_of_a_fit(prepared: Prepared, crew: Crew, allowed: float) -> float:
+    """Of the quicker of two: the first one imports and calibrates. One, where that says enough."""
     method = prepared.method
-    wanted = [TrialId(Stage.CHOOSE, OUT, number) for number in range(2)]
-    batches = crew.run(
-        run_trials,
-        prepared.subject,
-        wanted,
-        cpus=method.resources.cpus,
-        environment=method.environment,
-    )
-    return min(trial.seconds for batch in batches for trial in batch)
+    found: list[float] = []
+    for number in range(2):
+        batches = crew.run(
+            run_trials,
+            prepared.subject,
+            [TrialId(Stage.CHOOSE, OUT, number)],
+            cpus=method.resources.cpus,
+            environment=method.environment,
+        )
+        found += [trial.seconds for batch in batches for trial in batch]
+        if found[0] > allowed:
+            break
+    return min(found)
 
 
 def _sized(request: Request, seconds: float, allowed: float) -> Request | None:
     """As many trials as fit into the time; few but many canaries where refits are slow."""
-    # Half of the time at most: where a bound speaks against a number, it is replicated.
+    # A share is left: where a bound speaks against a number, it is replicated.
     trials = int(allowed / max(seconds, 1e-4) / 1.5)
-    if trials >= _FEWEST_TRIALS:
-        trials = max(size for size in (200, 400, 1000, 2000, _MOST_TRIALS) if size <= trials)
-        return replace(request, trials=trials)
-    if trials >= _ONE_RUN_FITS:
-        return replace(request, kind="one-run", trials=_CANARIES)
+    for size in _TRIALS:
+        if size <= trials:
+            return replace(request, trials=size)
+    return _one_run(request) if trials >= _ONE_RUN_FITS else None
+
+
+def _one_run(request: Request) -> Request:
+    return replace(request, kind="one-run", trials=_CANARIES)
+
+
+def _begun(request: Request, dataset: Dataset, directory: Path) -> Request | None:
+    """The size in which this audit is finished or half done: another timing must not begin anew."""
+    for sized in (*(replace(request, trials=size) for size in _TRIALS), _one_run(request)):
+        key = prepare(sized, dataset).key
+        known = stored_audit(directory, key)
+        finished = known is not None and known.status == Status.OK.value
+        if finished or len(TrialStore(folder_of(directory, key))):
+            return sized
     return None
 
 

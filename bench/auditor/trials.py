@@ -79,7 +79,9 @@ class Trial:
     """(canaries, scorers): a release without a canary counts for all of them, one with a canary
     for that one; the others are 0."""
     planted: npt.NDArray[np.float64]
-    """(scorers,) of the same release with the canary copied into it; empty where it was out."""
+    """(scorers,) of the same release with the canary copied into it; empty where it was out. In a
+    one-run audit (canaries x scorers), each canary that is in copied by itself; 0 for the others.
+    """
     features: npt.NDArray[np.float32]
     claimed: float
     """NaN for a method that claims nothing."""
@@ -186,7 +188,7 @@ def _run(subject: Subject, trial: TrialId) -> Trial:
         trial,
         # A release with one canary says nothing that is used about the others.
         attacker.scores(release, trial.canary if inside else None),
-        attacker.planted(release, subject.canaries[trial.canary]) if inside else np.empty(0),
+        _planted(subject, trial, release),
         attacker.features(release),
         _claimed(release.claim, subject.delta),
         subject.proven(ledger, digest),
@@ -194,6 +196,20 @@ def _run(subject: Subject, trial: TrialId) -> Trial:
         seconds,
         ledger.to_json() if trial == FIRST else "",
     )
+
+
+def _planted(subject: Subject, trial: TrialId, release: Release) -> npt.NDArray[np.float64]:
+    attacker = subject.attacker
+    if subject.one_run:
+        copied = [
+            attacker.planted(release, canary) if inside else None
+            for canary, inside in zip(subject.canaries, subject.coins(trial), strict=True)
+        ]
+        width = next((len(scores) for scores in copied if scores is not None), 0)
+        return np.concatenate([np.zeros(width) if scores is None else scores for scores in copied])
+    if trial.canary == OUT:
+        return np.empty(0)
+    return attacker.planted(release, subject.canaries[trial.canary])
 
 
 def _claimed(claim: Claim | None, delta: float) -> float:

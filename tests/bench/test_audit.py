@@ -360,6 +360,7 @@ def test_a_one_run_audit_of_an_exact_mechanism_refutes_nothing(tmp_path: Path) -
     row = run(prepared(ExactGaussian(), 40, dataset, kind="one-run"), tmp_path)
     assert (row.status, row.trials, row.refits) == ("ok", row.trials, 5)
     assert row.p_claim > 0.05 and row.replicated_eps is None
+    assert row.planted is not None and "every row copied" in row.planted_bug
     assert row.eps_audited is not None and row.eps_audited <= 1.0
 
 

@@ -72,8 +72,12 @@ def test_an_audit_its_report_and_the_table(tmp_path: Path, monkeypatch: pytest.M
     assert table.exit_code == 0
     lines = table.output.splitlines()
     assert lines[0].startswith("| method | dataset | target | claimed | proven | audited |")
-    assert lines[2].startswith("| marginals(bins=4) | breast-cancer | 1 | 1 | ")
-    assert lines[2].endswith("| sound |")
+    assert lines[2].startswith("| marginals | breast-cancer | 1 | 1 | ")
+    assert lines[2].endswith("| sound | bins=4 |")
+    page = tmp_path / "audits.md"
+    assert call("--table", tmp_path, "--page", page).exit_code == 0
+    text = page.read_text()
+    assert lines[2] in text and "1 audits of 1 methods, 40 refits. Nothing is refuted." in text
 
 
 def test_several_methods_get_the_trials_that_their_speed_allows(
