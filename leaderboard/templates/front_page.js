@@ -63,7 +63,14 @@ const drawReferences = () => {
   });
   byId("references").tBodies[0].replaceChildren(...rows);
 };
+// The event that tells of a new address comes late: the next click must find the new state already.
+let drawnFor = null;
+const go = (sort) => {
+  writeState(sort);
+  render();
+};
 const render = () => {
+  drawnFor = location.hash;
   readState();
   shown = shownRows();
   ranks = rankRows(shown);
@@ -84,14 +91,14 @@ const render = () => {
 
 data.rows.detail = data.rows.detail.split(",");
 form.addEventListener("submit", (event) => event.preventDefault());
-form.addEventListener("change", (event) => writeState(event.target === sorter ? sorter.value : sortNow()));
+form.addEventListener("change", (event) => go(event.target === sorter ? sorter.value : sortNow()));
 byId("more").addEventListener("click", drawMore);
-byId("reset").addEventListener("click", () => { form.reset(); writeState(""); });
-byId("all-methods").addEventListener("click", () => { for (const box of choosable) box.checked = false; writeState(sortNow()); });
+byId("show-all").addEventListener("click", () => { form.reset(); go(""); });
+byId("all-methods").addEventListener("click", () => { for (const box of choosable) box.checked = false; go(sortNow()); });
 for (const [name, head] of columns) {
   head.querySelector("button").addEventListener("click", () => {
     const descending = state.sort === name ? !state.descending : head.dataset.first === "descending";
-    writeState((descending ? "-" : "") + name);
+    go((descending ? "-" : "") + name);
   });
 }
 // The address holds the state: links within the page scroll without touching it.
@@ -103,5 +110,5 @@ for (const anchor of document.querySelectorAll('a[href^="#"]')) {
     goal.scrollIntoView();
   });
 }
-window.addEventListener("hashchange", render);
+window.addEventListener("hashchange", () => { if (location.hash !== drawnFor) render(); });
 render();

@@ -17,7 +17,9 @@ const shownRows = () => {
   for (let row = 0; row < COUNT; row += 1) if (inPlace(row)) found.push(row);
   if (state.verdict === null) return found;
   const fits = (row) => data.kinds[kindOf[row]] === state.verdict;
-  const own = new Set(found.filter((row) => fits(row) && !referenceOf(row)).map((row) => entrantOf[row]));
+  // Also where it finished nowhere within the rest of the choice.
+  const own = new Set();
+  for (let row = 0; row < COUNT; row += 1) if (fits(row)) own.add(entrantOf[row]);
   return found.filter((row) => fits(row) || referenceOf(row) || (data.kinds[kindOf[row]] === "" && own.has(entrantOf[row])));
 };
 

@@ -77,7 +77,7 @@ def one_release(directory: Path, ledger: Ledger | None = None, **changes: Any) -
     ledger = ledger or sound_ledger()
     proof = ledger.proof()
     given = {"eps_proven": proof.epsilon, "accountant": proof.accountant, **changes}
-    made.cell("ldpdc", "abc123", **given)
+    made.cell(given.pop("label", "ldpdc"), "abc123", **given)
     made.release("abc123", ledger)
     return made
 
