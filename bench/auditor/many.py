@@ -32,6 +32,7 @@ MINUTES = 2.0
 _TRIALS = (4000, 2000, 1000, 400, 200)
 """With fewer refits, two worlds show less than many canaries in one."""
 _ONE_RUN_FITS = 6
+_HOPELESS = 10.0
 _CANARIES = 200
 
 
@@ -90,7 +91,7 @@ def audit_many(
 
 
 def _seconds_of_a_fit(prepared: Prepared, crew: Crew, allowed: float) -> float:
-    """Of the quicker of two: the first one imports and calibrates. One, where that says enough."""
+    """Of the quicker of two: the first one imports and calibrates; one, where all hope is gone."""
     method = prepared.method
     found: list[float] = []
     for number in range(2):
@@ -102,7 +103,7 @@ def _seconds_of_a_fit(prepared: Prepared, crew: Crew, allowed: float) -> float:
             environment=method.environment,
         )
         found += [trial.seconds for batch in batches for trial in batch]
-        if found[0] > allowed:
+        if found[0] > _HOPELESS * allowed:
             break
     return min(found)
 

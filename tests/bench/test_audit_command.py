@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.auditor import evidence
+from bench.auditor import evidence, many
 from bench.cli import main
 
 
@@ -90,3 +90,19 @@ def test_several_methods_get_the_trials_that_their_speed_allows(
     slow, clients = json.loads(result.stdout)
     assert slow["status"] == "skipped" and "--minutes" in slow["reason"]
     assert clients["status"] == "skipped" and "unit of privacy" in clients["reason"]
+
+
+def test_another_speed_does_not_begin_an_audit_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "_REPETITIONS", 2)
+    monkeypatch.setattr(many, "_TRIALS", (44, 40))
+    shared = ("--methods", "marginals", "--parameters", "bins=4", "--eps", 1, "--ipc", 2, "--json")
+    shared = (*shared, "--dataset", "breast-cancer,actg175", "--out", tmp_path, "--cpus", 1)
+    first = call(*shared, "--minutes", 5)
+    assert first.exit_code == 0, first.output
+    rows = json.loads(first.stdout)
+    assert [row["dataset"] for row in rows] == ["breast-cancer", "actg175"]
+    assert {(row["trials"], row["status"]) for row in rows} == {(22, "ok")}
+    again = call(*shared, "--minutes", 0.0001)
+    assert json.loads(again.stdout) == rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bench.conformance import contract, noise, privacy, quick_audit, source_scan, utility
@@ -11,6 +13,7 @@ from bench.conformance.subject import Subject
 from bench.core import registry
 from bench.core.errors import InputError, UnknownNameError
 from bench.core.method import Method
+from bench.core.release import Release
 from tests.support import mistaken
 
 CHECKS: tuple[tuple[Check, type[Method]], ...] = (
@@ -78,10 +81,25 @@ def test_noise_that_is_not_as_recorded_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_the_quick_audit_tells_a_copied_row(
     kind: type[Method], outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quick_audit, "_affordable", lambda subject, name: 120)
+    monkeypatch.setattr(quick_audit, "_affordable", lambda subject, name: ("two-world", 120))
     (finding,) = quick_audit.quick_audit(on_tables(kind))
     assert finding.outcome is outcome, finding.detail
     assert "could have shown" in finding.detail
+
+
+def test_a_slow_method_gets_a_quick_audit_of_few_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+    real = mistaken.Sound.synthesize
+
+    def counted(self: Method, *arguments: Any) -> Release:
+        fits.append(1)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(mistaken.Sound, "synthesize", counted)
+    monkeypatch.setattr(quick_audit, "_SECONDS", 1e-9)
+    (finding,) = quick_audit.quick_audit(on_tables(mistaken.Sound))
+    assert finding.outcome is Outcome.PASSED and "24 canaries" in finding.detail
+    assert len(fits) == 2 + 5
 
 
 @pytest.mark.parametrize(
