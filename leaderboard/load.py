@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from bench.core.errors import StoreError
 from bench.core.metric import Direction
 from bench.core.result import CellRow, ScoreRow, Status, arrow_schema, required
+from bench.leaderboard.audits import audited, read_audits
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]
 """Beside dataset, size and epsilon: what must be equal for two results to be comparable."""
@@ -70,8 +71,9 @@ def load_results(directories: Sequence[Path]) -> Results:
         wanted = own["key"].isin(kept.loc[kept["run"] == number, "key"]).to_numpy()
         # There can be millions: they are copied only where some are left out.
         scores[number] = own if wanted.all() else own[wanted].reset_index(drop=True)
+    audits = [row for directory in directories_in_order for row in read_audits(directory)]
     return Results(
-        cells=kept.drop(columns="run").reset_index(drop=True),
+        cells=audited(kept.drop(columns="run").reset_index(drop=True), audits),
         scores=scores[0] if len(scores) == 1 else pd.concat(scores, ignore_index=True),
         runs=tuple(directory.name for directory in unique),
         replaced=len(all_cells) - len(kept),
