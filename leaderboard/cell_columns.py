@@ -196,7 +196,7 @@ def _heat(label: str, values: Array, names: Sequence[str]) -> Markup:
                 parts.append(svg.squares(f"heat {style} l{level}", x, y, side))
     every = max(1, math.ceil(10 / side))
     parts += [
-        svg.text(left - 4, top + (k + 0.5) * side + 3.5, shortened(names[k], 13), "tick", "end")
+        svg.text(left - 4, top + (k + 0.5) * side + 3.5, shortened(names[k], 12), "tick", "end")
         for k in range(0, len(names), every)
     ]
     return svg.picture(label, parts, _HEAT, whole + 8)

@@ -4,7 +4,7 @@ const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"
 // A group in words, as short as what was chosen leaves it.
 const where = (row) => {
   const parts = [data.cohorts[cohortOf[row]]];
-  if (state.size === null && data.sizes.length > 1) parts.push(`${sizeText(data.sizes[sizeOf[row]])} a class`);
+  if (new Set(ranks.groups.map((group) => sizeOf[group.places[0].row])).size > 1) parts.push(`${sizeText(data.sizes[sizeOf[row]])} a class`);
   if (state.eps === null && epsilonText(row)) parts.push(`ε ${epsilonText(row)}`);
   return parts.join(", ");
 };
@@ -37,15 +37,19 @@ const bestTile = (order, leaders, datasets) => {
   const inside = best.low === best.low ? ` [${best.low.toFixed(2)}, ${best.high.toFixed(2)}]` : "";
   const rank = `Mean rank ${best.mean.toFixed(2)}${inside} among ${company}, on ${best.datasets} of ${plural(datasets, "dataset")}.`;
   const fewer = best.groups.length < ranks.groups.length ? `Ranked in ${best.groups.length} of ${plural(ranks.groups.length, "group")} only.` : "";
-  return tile(leaders.length > 1 ? "Best sound methods: a tie" : "Best sound method", joined(leaders.map(nameOf)), rank, fewer);
+  // Who met fewer others, or easier data, cannot be called the best of all.
+  const one = fewer ? "Lowest mean rank" : "Best sound method";
+  return tile(leaders.length > 1 ? "Best sound methods: a tie" : one, joined(leaders.map(nameOf)), rank, fewer);
 };
 const marginTile = (order, leaders) => {
-  const own = ofReal(placesOf(order[0].entrant)), failing = order[0].failing ? " where it finished" : "";
+  const places = placesOf(order[0].entrant), met = new Set(places.map(([row]) => groupOf[row]));
+  const own = ofReal(places), failing = order[0].failing ? " where it finished" : "";
   const others = order.filter((other) => !leaders.includes(other)), shown_ = others.slice(0, 1);
   const floor = others.find((other) => data.references[other.entrant] === "floor");
   if (floor && !shown_.includes(floor)) shown_.push(floor);
   const lines = shown_.map((other) => {
-    const share = ofReal(placesOf(other.entrant)), kind = other === floor ? "Floor" : "Next";
+    // Over the groups in which the best stands: elsewhere utility may be easier to have.
+    const share = ofReal(placesOf(other.entrant).filter(([row]) => met.has(groupOf[row]))), kind = other === floor ? "Floor" : "Next";
     const said = share === share ? `${percent(share, 1)}${other.failing ? " where it finished" : ""}` : `mean rank ${other.mean.toFixed(2)}`;
     return [`${kind}: `, ...nameOf(other).slice(0, 1), ` ${said}.`];
   });
@@ -61,8 +65,14 @@ const sureTile = (order, leaders, selected) => {
     const won = met.filter(([row, place]) => place.rank < theirs.get(groupOf[row])).length;
     lead = [`Ahead of `, ...nameOf(next).slice(0, 1), ` in ${won} of ${plural(met.length, "group")}.`];
   }
-  if (selected) return tile("How sure?", "not tested", lead, "The tests below are about all sound methods, not about this selection.");
-  if (!test) return tile("How sure?", "not tested", lead, "Too few groups with the same methods.");
+  // Where no test speaks, the intervals of the mean ranks do, more roughly.
+  const near = order.filter((other) => !leaders.includes(other) && other.low <= best.high).map((other) => named(other.entrant).slice(0, 1));
+  const overlap = best.low !== best.low ? ["Too few groups for an interval."] : near.length
+    ? ["Its interval of the mean rank overlaps with that of ", ...joined(near.slice(0, 4)), near.length > 4 ? ` and ${near.length - 4} more.` : "."]
+    : ["Its interval of the mean rank overlaps with no other."];
+  const untested = best.low === best.low && !near.length ? "likely" : "not sure";
+  if (selected) return tile("How sure?", untested, lead, overlap, "The tests below are about all sound methods, not about this selection.");
+  if (!test) return tile("How sure?", untested, lead, overlap, "Not tested: it met the others in too few groups.");
   const rivals = Object.keys(test.places).map(Number).filter((other) => other !== best.entrant);
   const open = rivals.filter((other) => !test.better[best.entrant].includes(other));
   const main = !open.length ? "beyond chance" : open.length === rivals.length ? "could be chance" : "in part";
@@ -94,7 +104,10 @@ const drawVerdicts = () => {
     const kind = kindOf[row], before = worst.get(entrantOf[row]);
     if (before === undefined || data.kinds[before] === "" || (data.kinds[kind] !== "" && kind > before)) worst.set(entrantOf[row], kind);
   }
-  byId("verdicts").replaceChildren(...data.kinds.flatMap((name, kind) => {
+  const last = (kind) => (data.kinds[kind] === "" ? data.kinds.length : kind);
+  const kinds = Array.from(data.kinds.keys()).sort((a, b) => last(a) - last(b));
+  byId("verdicts").replaceChildren(...kinds.flatMap((kind) => {
+    const name = data.kinds[kind];
     const own = Array.from(worst.keys()).filter((entrant) => worst.get(entrant) === kind);
     if (!own.length) return [];
     const item = make("li");

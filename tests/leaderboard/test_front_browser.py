@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qsl
@@ -23,8 +22,7 @@ from tests.support.front_site import (
     FrontSite,
     Line,
 )
-
-ABSENT = "–"  # noqa: RUF001
+from tests.support.front_visit import ABSENT, choose, drawn, first_number, keep_methods, line_of
 
 
 @pytest.fixture(scope="module")
@@ -48,56 +46,7 @@ def front(chromium: Any, site: FrontSite) -> Iterator[Visit]:
         assert visit.complaints == []
 
 
-def drawn(visit: Visit) -> list[dict[str, str]]:
-    """All rows of the results as column -> text."""
-    more = visit.page.locator("#more")
-    while more.is_visible():
-        more.click()
-    found: list[dict[str, str]] = visit.page.evaluate(
-        """() => {
-          const names = [...document.querySelectorAll("#results th[data-column]")]
-            .map((head) => head.dataset.column);
-          return [...document.querySelectorAll("#results tbody tr:not(.detail)")].map((row) =>
-            Object.fromEntries([...row.cells].map((cell, place) => [
-              names[place], cell.innerText.replace(/\\s+/g, " ").trim()])));
-        }"""
-    )
-    return found
-
-
-def line_of(row: dict[str, str], site: FrontSite) -> Line:
-    """Which line of the run a drawn row is."""
-    methods = {line.method for line in site.lines}
-    name = next(name for name in methods if row["method"].startswith(name))
-    size = "own" if row["size"] == "own size" else row["size"]
-    verdict = re.sub(" trusting.*", "", row["verdict"])
-    kinds = ("sound,", "sound", "unproven", "non-private")
-    kind = next((k for k in kinds if verdict.startswith(k)), "")
-    target = None if row["target"] == ABSENT else float(row["target"])
-    return Line(name, row["dataset"].split()[0], size, target, kind)
-
-
-def choose(visit: Visit, name: str, value: str) -> None:
-    """Pick an option of a filter."""
-    visit.page.select_option(f"select[name={name}]", value=value)
-
-
-def keep_methods(visit: Visit, *methods: str) -> None:
-    """Tick methods."""
-    if visit.page.locator("#methods").get_attribute("open") is None:
-        visit.page.click("#methods summary")
-    for method in methods:
-        visit.page.locator(f"input[name=method][value='{method}']").check()
-
-
 # Sorting ------------------------------------------------------------------------------------------
-
-
-def _first_number(text: str) -> float:
-    found = re.search(r"-?[\d,.]*\d|∞", text)
-    if found is None:
-        return float("nan")
-    return float("inf") if found[0] == "∞" else float(found[0].replace(",", ""))
 
 
 def _key_of(column: str) -> Callable[[str], Any]:
@@ -110,8 +59,8 @@ def _key_of(column: str) -> Callable[[str], Any]:
     if column == "size":
         return lambda text: float("inf") if text == "own size" else float(text)
     if column == "rank":
-        return lambda text: float("nan") if "not" in text else _first_number(text)
-    return lambda text: float("nan") if text.startswith(ABSENT) else _first_number(text)
+        return lambda text: float("nan") if "not" in text else first_number(text)
+    return lambda text: float("nan") if text.startswith(ABSENT) else first_number(text)
 
 
 def test_every_column_sorts_both_ways(front: Visit) -> None:
@@ -229,108 +178,11 @@ def test_the_downstream_model_changes_utility_and_ranks(front: Visit, site: Fron
             for s in range(3)
         ]
         known = [v for v in values if v is not None and v == v]
-        assert _first_number(row["utility"]) == pytest.approx(np.mean(known), abs=6e-4)
+        assert first_number(row["utility"]) == pytest.approx(np.mean(known), abs=6e-4)
         assert "auroc/forest" in row["utility"]
         if line.method in SOUND:
             rank = ranks[line.method, line.dataset, line.size, line.target or 0.0]
-            assert _first_number(row["rank"]) == pytest.approx(rank, abs=6e-3)
-
-
-# Ranks --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "methods", [(), ("alpha", "beta"), ("gamma",), (EVIL, "beta", "gamma"), ("pate", "alpha")]
-)
-def test_ranks_are_those_among_the_shown(
-    front: Visit, site: FrontSite, methods: tuple[str, ...]
-) -> None:
-    keep_methods(front, *methods)
-    shown = [name for name in ("marginals", *SOUND) if name in (*(methods or SOUND), "marginals")]
-    expected = site.ranks(shown)
-    ranked = {}
-    for row in drawn(front):
-        line = line_of(row, site)
-        if "not ranked" not in row["rank"]:
-            ranked[line.method, line.dataset, line.size, line.target] = _first_number(row["rank"])
-            among = sum(
-                m in shown
-                for m, d, s, t in expected
-                if (d, s, t) == (line.dataset, line.size, line.target)
-            )
-            assert row["rank"].endswith(f" of {among}")
-    assert ranked == {name: pytest.approx(rank, abs=6e-3) for name, rank in expected.items()}
-
-    # The mean over datasets of the mean over groups.
-    names = front.page.locator("#standings tbody th a").all_inner_texts()
-    means = front.page.locator("#standings tbody td.lead").all_inner_texts()
-    own = {}
-    for name in shown:
-        by_dataset = [
-            np.mean([rank for (m, d, _, _), rank in expected.items() if (m, d) == (name, dataset)])
-            for dataset, _, _ in DATASETS
-            if any((m, d) == (name, dataset) for m, d, _, _ in expected)
-        ]
-        own[name] = float(np.mean(by_dataset))
-    assert dict(zip(names, map(float, means), strict=True)) == {
-        name: pytest.approx(mean, abs=5.1e-3) for name, mean in own.items()
-    }
-    assert [float(mean) for mean in means] == sorted(float(mean) for mean in means)
-
-
-def test_a_method_that_fails_is_ranked_as_failing(front: Visit, site: FrontSite) -> None:
-    for row in drawn(front):
-        line = line_of(row, site)
-        if (line.method, line.dataset) == ("gamma", "lung"):
-            assert row["rank"] == "5 of 5"
-            assert row["failed"] == "100% 3 of 3 cells"
-            assert row["utility"].startswith(ABSENT)
-        if (line.method, line.dataset) == ("beta", "heart"):
-            assert row["failed"] == "33% 1 of 3 cells"
-    standings = front.page.locator("#standings tbody tr", has_text="gamma")
-    assert standings.locator("td").last.inner_text() == "17%"
-
-
-def test_the_interval_of_the_mean_rank_holds_it(front: Visit) -> None:
-    rows = front.page.locator("#standings tbody tr").all()
-    for row in rows:
-        mean, interval = row.locator("td").nth(0), row.locator("td").nth(1).inner_text()
-        low, high = map(float, interval.strip("[]").split(", "))
-        assert 1 <= low <= float(mean.inner_text()) <= high <= 5
-        assert high - low > 0.05
-
-
-# The answer ---------------------------------------------------------------------------------------
-
-
-def test_the_answer_stands_on_top(front: Visit, site: FrontSite) -> None:
-    ranks = site.ranks(("marginals", *SOUND))
-    best = min(SOUND, key=lambda m: np.mean([r for (name, *_), r in ranks.items() if name == m]))
-    assert best == "alpha"
-    tiles = [" ".join(text.split()) for text in front.page.locator(".tile").all_inner_texts()]
-    assert tiles[0].startswith("Best sound method alpha Mean rank 1.")
-    assert re.search(r"By how much\? \d+% of real", tiles[1])
-    assert "Floor: marginals" in tiles[1]
-    assert "How sure?" in tiles[2] and "beyond chance" in tiles[2]
-    lost = sum(
-        any(r < rank for (_, *place), r in ranks.items() if place == [d, s, t])
-        for (name, d, s, t), rank in ranks.items()
-        if name == "alpha"
-    )
-    assert f"{lost} of 24 groups lost" in tiles[3]
-    box = front.page.locator(".tile").last.bounding_box()
-    assert box is not None and box["y"] + box["height"] < 900  # without scrolling
-    verdicts = front.page.inner_text("#verdicts")
-    assert re.search(r"unproven\s+pate", verdicts)
-    keep_methods(front, "beta", "gamma")
-    assert "alpha" not in front.page.inner_text("#tiles")
-    assert "not tested" in front.page.inner_text("#tiles")
-
-
-def test_without_two_sound_methods_nothing_is_answered(front: Visit) -> None:
-    choose(front, "eps", "=")
-    assert not front.page.locator("#lede").is_visible()
-    assert front.page.locator("#nobody").is_visible()
+            assert first_number(row["rank"]) == pytest.approx(rank, abs=6e-3)
 
 
 # The address --------------------------------------------------------------------------------------

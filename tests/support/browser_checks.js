@@ -33,7 +33,8 @@
     if (!words || ["SCRIPT", "STYLE", "OPTION", "NOSCRIPT", "title"].includes(element.tagName)) continue;
     if (!element.checkVisibility({ opacityProperty: true, visibilityProperty: true }) || element.closest(".unseen")) continue;
     const style = getComputedStyle(element), drawing = element.closest("svg");
-    const scale = drawing ? element.getScreenCTM().a : 1, size = parseFloat(style.fontSize) * scale;
+    const matrix = drawing && element.getScreenCTM();
+    const scale = matrix ? Math.hypot(matrix.a, matrix.b) : 1, size = parseFloat(style.fontSize) * scale;
     if (size < 10.9) small.push([words.slice(0, 40), Math.round(size * 10) / 10, element.getAttribute("class")]);
     // A text within a coloured field is measured against that field by the tests of plots.
     if (drawing && element.classList.contains("on")) continue;

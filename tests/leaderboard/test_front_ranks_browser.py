@@ -1,0 +1,130 @@
+"""Ranks on the front page, in a browser: among whoever is shown, and the answer drawn from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import browser
+from tests.support.browser import Visit
+from tests.support.front_site import DATASETS, EVIL, SOUND, FrontSite
+from tests.support.front_visit import ABSENT, choose, drawn, first_number, keep_methods, line_of
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests here."""
+    with browser.started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> FrontSite:
+    """One site for all tests here."""
+    return FrontSite(tmp_path_factory.mktemp("front"))
+
+
+@pytest.fixture
+def front(chromium: Any, site: FrontSite) -> Iterator[Visit]:
+    """The front page, newly opened; nothing may complain."""
+    with browser.visited(chromium, site.folder / "index.html") as visit:
+        yield visit
+        assert visit.complaints == []
+
+
+@pytest.mark.parametrize(
+    "methods", [(), ("alpha", "beta"), ("gamma",), (EVIL, "beta", "gamma"), ("pate", "alpha")]
+)
+def test_ranks_are_those_among_the_shown(
+    front: Visit, site: FrontSite, methods: tuple[str, ...]
+) -> None:
+    keep_methods(front, *methods)
+    shown = [name for name in ("marginals", *SOUND) if name in (*(methods or SOUND), "marginals")]
+    expected = site.ranks(shown)
+    ranked = {}
+    for row in drawn(front):
+        line = line_of(row, site)
+        if "not ranked" not in row["rank"]:
+            ranked[line.method, line.dataset, line.size, line.target] = first_number(row["rank"])
+            among = sum(
+                m in shown
+                for m, d, s, t in expected
+                if (d, s, t) == (line.dataset, line.size, line.target)
+            )
+            assert row["rank"].endswith(f" of {among}")
+    assert ranked == {name: pytest.approx(rank, abs=6e-3) for name, rank in expected.items()}
+
+    # The mean over datasets of the mean over groups.
+    names = front.page.locator("#standings tbody th a").all_inner_texts()
+    means = front.page.locator("#standings tbody td.lead").all_inner_texts()
+    own = {}
+    for name in shown:
+        by_dataset = [
+            np.mean([rank for (m, d, _, _), rank in expected.items() if (m, d) == (name, dataset)])
+            for dataset, _, _ in DATASETS
+            if any((m, d) == (name, dataset) for m, d, _, _ in expected)
+        ]
+        own[name] = float(np.mean(by_dataset))
+    assert dict(zip(names, map(float, means), strict=True)) == {
+        name: pytest.approx(mean, abs=5.1e-3) for name, mean in own.items()
+    }
+    assert [float(mean) for mean in means] == sorted(float(mean) for mean in means)
+
+
+def test_a_method_that_fails_is_ranked_as_failing(front: Visit, site: FrontSite) -> None:
+    for row in drawn(front):
+        line = line_of(row, site)
+        if (line.method, line.dataset) == ("gamma", "lung"):
+            assert row["rank"] == "5 of 5"
+            assert row["failed"] == "100% 3 of 3 cells"
+            assert row["utility"].startswith(ABSENT)
+        if (line.method, line.dataset) == ("beta", "heart"):
+            assert row["failed"] == "33% 1 of 3 cells"
+    standings = front.page.locator("#standings tbody tr", has_text="gamma")
+    assert standings.locator("td").last.inner_text() == "17%"
+
+
+def test_the_interval_of_the_mean_rank_holds_it(front: Visit) -> None:
+    rows = front.page.locator("#standings tbody tr").all()
+    for row in rows:
+        mean, interval = row.locator("td").nth(0), row.locator("td").nth(1).inner_text()
+        low, high = map(float, interval.strip("[]").split(", "))
+        assert 1 <= low <= float(mean.inner_text()) <= high <= 5
+        assert high - low > 0.05
+
+
+# The answer ---------------------------------------------------------------------------------------
+
+
+def test_the_answer_stands_on_top(front: Visit, site: FrontSite) -> None:
+    ranks = site.ranks(("marginals", *SOUND))
+    best = min(SOUND, key=lambda m: np.mean([r for (name, *_), r in ranks.items() if name == m]))
+    assert best == "alpha"
+    tiles = [" ".join(text.split()) for text in front.page.locator(".tile").all_inner_texts()]
+    assert tiles[0].startswith("Best sound method alpha Mean rank 1.")
+    assert re.search(r"By how much\? \d+% of real", tiles[1])
+    assert "Floor: marginals" in tiles[1]
+    assert "How sure?" in tiles[2] and "beyond chance" in tiles[2]
+    lost = sum(
+        any(r < rank for (_, *place), r in ranks.items() if place == [d, s, t])
+        for (name, d, s, t), rank in ranks.items()
+        if name == "alpha"
+    )
+    assert f"{lost} of 24 groups lost" in tiles[3]
+    box = front.page.locator(".tile").last.bounding_box()
+    assert box is not None and box["y"] + box["height"] < 900  # without scrolling
+    verdicts = front.page.inner_text("#verdicts")
+    assert re.search(r"unproven\s+pate", verdicts)
+    keep_methods(front, "beta", "gamma")
+    assert "alpha" not in front.page.inner_text("#tiles")
+    assert "not about this selection" in front.page.inner_text("#tiles")
+
+
+def test_without_two_sound_methods_nothing_is_answered(front: Visit) -> None:
+    choose(front, "eps", "=")
+    assert not front.page.locator("#lede").is_visible()
+    assert front.page.locator("#nobody").is_visible()

@@ -1,0 +1,60 @@
+"""Reads and handles the front page in a browser."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support.browser import Visit
+from tests.support.front_site import FrontSite, Line
+
+ABSENT = "–"  # noqa: RUF001
+
+
+def drawn(visit: Visit) -> list[dict[str, str]]:
+    """All rows of the results as column -> text."""
+    more = visit.page.locator("#more")
+    while more.is_visible():
+        more.click()
+    found: list[dict[str, str]] = visit.page.evaluate(
+        """() => {
+          const names = [...document.querySelectorAll("#results th[data-column]")]
+            .map((head) => head.dataset.column);
+          return [...document.querySelectorAll("#results tbody tr:not(.detail)")].map((row) =>
+            Object.fromEntries([...row.cells].map((cell, place) => [
+              names[place], cell.innerText.replace(/\\s+/g, " ").trim()])));
+        }"""
+    )
+    return found
+
+
+def line_of(row: dict[str, str], site: FrontSite) -> Line:
+    """Which line of the run a drawn row is."""
+    methods = {line.method for line in site.lines}
+    name = next(name for name in methods if row["method"].startswith(name))
+    size = "own" if row["size"] == "own size" else row["size"]
+    verdict = re.sub(" trusting.*", "", row["verdict"])
+    kinds = ("sound,", "sound", "unproven", "non-private")
+    kind = next((k for k in kinds if verdict.startswith(k)), "")
+    target = None if row["target"] == ABSENT else float(row["target"])
+    return Line(name, row["dataset"].split()[0], size, target, kind)
+
+
+def choose(visit: Visit, name: str, value: str) -> None:
+    """Pick an option of a filter."""
+    visit.page.select_option(f"select[name={name}]", value=value)
+
+
+def keep_methods(visit: Visit, *methods: str) -> None:
+    """Tick methods."""
+    if visit.page.locator("#methods").get_attribute("open") is None:
+        visit.page.click("#methods summary")
+    for method in methods:
+        visit.page.locator(f"input[name=method][value='{method}']").check()
+
+
+def first_number(text: str) -> float:
+    """Of a cell; infinite where the sign stands, not a number where there is none."""
+    found = re.search(r"-?[\d,.]*\d|∞", text)
+    if found is None:
+        return float("nan")
+    return float("inf") if found[0] == "∞" else float(found[0].replace(",", ""))
