@@ -28,6 +28,7 @@ class Marginals(Method):
 
     name: ClassVar[str] = "marginals"
     title: ClassVar[str] = "Independent noisy marginals (floor)"
+    paper: ClassVar[str] = "none: a baseline of this benchmark"
 
     bins: int = 16
     """Bins of a numeric column, equal in width between the public bounds."""
