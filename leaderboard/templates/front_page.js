@@ -1,9 +1,10 @@
 // Draws the page anew whenever its address changes.
 const drawMore = () => {
-  table.tBodies[0].append(...shown.slice(drawn, drawn + PAGE).map(line));
-  drawn = Math.min(shown.length, drawn + PAGE);
+  const count = drawn ? MORE : FIRST;
+  table.tBodies[0].append(...shown.slice(drawn, drawn + count).map(line));
+  drawn = Math.min(shown.length, drawn + count);
   byId("more").hidden = drawn >= shown.length;
-  byId("more").textContent = `Show ${Math.min(PAGE, shown.length - drawn)} more of ${shown.length - drawn}`;
+  byId("more").textContent = `Show ${Math.min(MORE, shown.length - drawn)} more of ${shown.length - drawn}`;
   byId("shown").textContent = `${shown.length.toLocaleString("en")} of ${COUNT.toLocaleString("en")} rows`;
 };
 // A mean rank with its interval, on a line from the first to the last place.

@@ -59,8 +59,8 @@ const scaled = (row) => {
   return bar;
 };
 const measured = (own, row, parts) => {
-  const value = read(own, "value")[row], limit = read(own, "limit")[row];
-  const inside = between(read(own, "low")[row], read(own, "high")[row]), deviation = read(own, "deviation")[row];
+  const value = at(own, "value", row), limit = at(own, "limit", row);
+  const inside = between(at(own, "low", row), at(own, "high", row)), deviation = at(own, "deviation", row);
   if (inside) parts.push(make("small", inside));
   if (deviation === deviation) parts.push(make("small", `seeds sd ${number(deviation)}`));
   return { value, limit };
@@ -71,7 +71,7 @@ const metricCell = (cell, metric, row) => {
     const kept = data.directions[metric] === "higher" ? value >= limit : value < limit;
     parts.push(make("small", `${kept ? "within" : "beyond"} ${number(limit)}`, kept ? "" : "bad", "the acceptance threshold of the paper that defines it"));
   }
-  const remark = own.remark ? data.texts[read(own, "remark")[row]] : "";
+  const remark = own.remark ? data.texts[at(own, "remark", row)] : "";
   if (remark) parts.push(make("small", remark.split(":")[0], "", remark));
   cell.classList.toggle("empty", value !== value && !remark);
   cell.append(number(value), ...parts);

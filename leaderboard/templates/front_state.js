@@ -1,12 +1,17 @@
 // What the page shows, read from its data block and its address.
-// Cards of a narrow page are tall: fewer at a time.
-const PAGE = matchMedia("(max-width: 760px)").matches ? 30 : 100;
+// Rows at first, and at each further turn; cards of a narrow page are tall, so fewer.
+const [FIRST, MORE] = matchMedia("(max-width: 760px)").matches ? [30, 30] : [40, 100];
 const block = byId("data");
 const data = JSON.parse(block.textContent);
+// A column is taken apart when it is first asked for, and made numbers when all of it is needed.
+const toNumber = (text) => (text === "" ? NaN : Number(text));
+const at = (holder, name, row) => {
+  if (typeof holder[name] === "string") holder[name] = holder[name].split(",");
+  return Array.isArray(holder[name]) ? toNumber(holder[name][row]) : holder[name]?.[row] ?? NaN;
+};
 const read = (holder, name) => {
-  if (typeof holder[name] === "string") {
-    holder[name] = Float64Array.from(holder[name].split(","), (text) => (text === "" ? NaN : Number(text)));
-  }
+  if (typeof holder[name] === "string") holder[name] = holder[name].split(",");
+  if (Array.isArray(holder[name])) holder[name] = Float64Array.from(holder[name], toNumber);
   return holder[name] ?? (holder[name] = new Float64Array(COUNT).fill(NaN));
 };
 const COUNT = data.rows.entrant.split(",").length;
