@@ -41,7 +41,7 @@ def check_method(
     if environment is not None and not environments.inside(environment):
         raise InputError(
             f"method {name} is fitted in its own environment {environment.name}; check it there: "
-            f'"$(bench env python {environment.name})" -m bench check {name}'
+            f'"$(bench env python {environment.name})" -P -m bench check {name}'
         )
     registry.build_method(name, parameters)  # refuses unknown ones with the known ones listed
     return check_subject(Subject(kind, parameters), further=further, say=say)

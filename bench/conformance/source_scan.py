@@ -11,6 +11,7 @@ from bench.conformance.findings import Finding, Outcome
 from bench.conformance.subject import Subject
 
 _GLOBAL_SEEDS = ("seed", "manual_seed", "set_rng_state")
+_GLOBAL_OWNERS = ("np.random", "numpy.random", "torch", "torch.random", "torch.cuda", "random")
 _LEGACY = {
     "rand",
     "randn",
@@ -66,7 +67,8 @@ def _attribute(node: ast.Attribute) -> Iterator[tuple[int, str]]:
     hidden = node.attr.startswith("_") and not node.attr.startswith("__")
     if hidden and owner.split(".")[0] not in ("self", "cls"):
         yield node.lineno, f"{text}: an underscored attribute of something else"
-    if node.attr in _GLOBAL_SEEDS and owner.split(".")[0] in ("np", "numpy", "torch", "random"):
+    # `torch.Generator().manual_seed(...)` seeds a generator of its own: that is how to do it.
+    if node.attr in _GLOBAL_SEEDS and owner in _GLOBAL_OWNERS:
         yield node.lineno, f"{text}: a global seed"
     if owner in ("np.random", "numpy.random") and node.attr in _LEGACY:
         yield node.lineno, f"{text}: numpy's global generator"

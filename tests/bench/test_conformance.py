@@ -106,6 +106,10 @@ def test_a_slow_method_gets_a_quick_audit_of_few_fits(monkeypatch: pytest.Monkey
     ("line", "found"),
     [
         ("np.random.seed(3)", "a global seed"),
+        ("torch.manual_seed(3)", "a global seed"),
+        ("torch.cuda.manual_seed(3)", "a global seed"),
+        ("own = torch.Generator().manual_seed(3)", ""),
+        ("own = torch.Generator(device='cpu').manual_seed(int(rng.integers(9)))", ""),
         ("x = np.random.normal(size=3)", "numpy's global generator"),
         ("rows = private._rows", "underscored attribute"),
         ("import pickle", "imports pickle"),
