@@ -106,7 +106,7 @@ class TestTeachers:
         private, grid = opened(data), Grid.of(data.encoder)
         smoker = Grid(data.encoder, grid.columns[2:3])
         counts = count_classes(private, smoker, 1e-4)
-        setting = Boosting(rounds=60, clip=1.0, prior=100.0, evidence=1.0)
+        setting = Boosting(rounds=60, clip=1.0, prior=100.0)
         model = fit_additive(private, counts, 1e-4, setting)
         rows = data.train.rows
         scores = model.scores(rows.values)
