@@ -63,7 +63,8 @@ const sureTile = (order, leaders, selected) => {
     const theirs = new Map(placesOf(next.entrant).map(([row, place]) => [groupOf[row], place.rank]));
     const met = placesOf(best.entrant).filter(([row]) => theirs.has(groupOf[row]));
     const won = met.filter(([row, place]) => place.rank < theirs.get(groupOf[row])).length;
-    lead = [`Ahead of `, ...nameOf(next).slice(0, 1), ` in ${won} of ${plural(met.length, "group")}.`];
+    const level = met.filter(([row, place]) => place.rank === theirs.get(groupOf[row])).length;
+    lead = [`Ahead of `, ...nameOf(next).slice(0, 1), ` in ${won} of ${plural(met.length, "group")}${level ? `, level in ${level}` : ""}.`];
   }
   // Where no test speaks, the intervals of the mean ranks do, more roughly.
   const near = order.filter((other) => !leaders.includes(other) && other.low <= best.high).map((other) => named(other.entrant).slice(0, 1));
@@ -82,6 +83,7 @@ const sureTile = (order, leaders, selected) => {
 const shortTile = (order, leaders) => {
   const [best] = order, own = placesOf(best.entrant);
   const lost = own.filter(([, place, group]) => group.places.some((other) => other.rank < place.rank)).map(([row]) => where(row));
+  const level = own.some(([, place, group]) => group.places.some((other) => other !== place && other.rank === place.rank));
   const behind = own.filter(([row]) => {
     const floor = fact("floor")[row];
     if (floor !== floor || entrantOf[floor] === best.entrant) return false;
@@ -92,7 +94,7 @@ const shortTile = (order, leaders) => {
     .sort((a, b) => utilityOf(a[0], "ratio") - utilityOf(b[0], "ratio"))[0];
   const main = best.failing ? `${percent(best.failing, best.cells)} of cells fail` : lost.length ? `${lost.length} of ${plural(own.length, "group")} lost` : "nowhere here";
   return tile(leaders.length > 1 ? `Where does ${data.entrants[best.entrant]} fall short?` : "Where does it fall short?", main,
-    lost.length ? `Another is better on ${listed(lost)}.` : `First in ${own.length === 1 ? "its group" : `all ${plural(own.length, "group")}`}.`,
+    lost.length ? `Another is better on ${listed(lost)}.` : `First${level ? " or level" : ""} in ${own.length === 1 ? "its group" : `all ${plural(own.length, "group")}`}.`,
     behind.length ? `Below the floor on ${listed(behind)}.` : "",
     weakest ? `Least on ${where(weakest[0])}: ${percent(utilityOf(weakest[0], "ratio"), 1)} of real.` : "");
 };

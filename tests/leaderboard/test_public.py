@@ -15,6 +15,7 @@ import pytest
 from bench.leaderboard.about import FILE, Cards, ColumnCard, DatasetCard, read_about
 from bench.leaderboard.aggregate import aggregate
 from bench.leaderboard.board import compile_board
+from bench.leaderboard.links import cell_path
 from bench.leaderboard.load import Results, load_results
 from bench.leaderboard.public import redact, without_paths
 from bench.leaderboard.rank import mean_ranks
@@ -234,3 +235,16 @@ def test_a_schema_read_off_the_rows_is_left_out(run: Any, tmp_path: Path) -> Non
         write_site([directory], tmp_path / "public", public=True, cells=0)
         pages = contents(tmp_path / "public")
         assert any("93.25" in text for text in pages.values()) is shown
+
+
+def test_no_file_is_named_after_a_hash_of_private_rows(directory: Path, tmp_path: Path) -> None:
+    """A page's name is a hash of the cell's key, and the key one of the private table."""
+    internal, public = (
+        {path.name for path in write_site([directory], tmp_path / str(only), public=only).paths}
+        for only in (False, True)
+    )
+    cells = load_results([directory]).cells
+    private = {Path(cell_path(key)).name for key in cells.loc[cells["dataset"] == "ward", "key"]}
+    opened = {Path(cell_path(key)).name for key in cells.loc[cells["dataset"] != "ward", "key"]}
+    assert private and private <= internal and not private & public
+    assert opened <= public
