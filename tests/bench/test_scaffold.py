@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,8 +42,6 @@ def loaded(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # inspect.getmodule finds the docstring through this.
-    import sys
-
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
@@ -114,6 +114,17 @@ def test_the_tests_that_are_written_run(kind: str, checkout: Path) -> None:
     compile(text, "test", "exec")
     assert re.search(r"registry\.\w+\(\"brand-new\"\)", text)
     assert "$" not in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_keeps_the_style(kind: str, checkout: Path) -> None:
+    written = write_plugin(kind, "brand-new", checkout)
+    files = [str(checkout / path) for path in written.created if path.endswith(".py")]
+    settings = ["--no-cache", "--config", str(ROOT / "pyproject.toml")]
+    for command in (["check"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, *settings, *files]
+        done = subprocess.run(ruff, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
