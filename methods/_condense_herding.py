@@ -91,5 +91,5 @@ class Traits:
 
 def _margins(scores: Array) -> Array:
     """How far a class is above the mean of all; two classes say the same thing twice."""
-    centred = scores - scores.mean(axis=1, keepdims=True)
+    centred: Array = scores - scores.mean(axis=1, keepdims=True)
     return centred[:, 1:] if scores.shape[1] == 2 else centred
