@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from bench.leaderboard.board import Board, Incident
 from bench.leaderboard.load import records
 from bench.leaderboard.rank import CEILING, WITHHELD
 
-PREFORMATTED, PARAGRAPH, LISTED = "pre", "p", "ul"
+PREFORMATTED, PARAGRAPH, LISTED, NUMBERED = "pre", "p", "ul", "ol"
+_ITEM = re.compile(r"(?:[-*]|(\d{1,2})[.)]) +")
 
 
 @final
@@ -143,12 +145,13 @@ def blocks(text: str) -> tuple[Block, ...]:
         paragraph: list[str] = []
         lines = piece.strip("\n").splitlines()
         # A list may follow upon the sentence that announces it.
-        while lines and not lines[0].startswith((" ", "\t", "- ", "* ")):
+        while lines and not lines[0].startswith((" ", "\t")) and not _ITEM.match(lines[0]):
             paragraph.append(lines.pop(0).strip())
         if paragraph:
             found.append(Block(PARAGRAPH, " ".join(paragraph)))
-        if lines and lines[0].startswith(("- ", "* ")):
-            found.append(Block(LISTED, "", _list_items(lines)))
+        item = _ITEM.match(lines[0]) if lines else None
+        if item:
+            found.append(Block(NUMBERED if item[1] else LISTED, "", _list_items(lines)))
         elif lines:
             found.append(Block(PREFORMATTED, textwrap.dedent("\n".join(lines))))
     return tuple(found)
@@ -157,8 +160,9 @@ def blocks(text: str) -> tuple[Block, ...]:
 def _list_items(lines: Sequence[str]) -> tuple[str, ...]:
     items: list[str] = []
     for line in lines:
-        if line.startswith(("- ", "* ")):
-            items.append(line[2:].strip())
+        start = _ITEM.match(line)
+        if start:
+            items.append(line[start.end() :].strip())
         else:
             items[-1] += f" {line.strip()}"
     return tuple(items)

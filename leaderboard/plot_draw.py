@@ -6,6 +6,7 @@ others are faint, one tooltip a method. Hollow: not sound. What has no value is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -50,7 +51,12 @@ def draw(panel: Panel, numbers: Mapping[str, int]) -> Drawing:
     parts.append(_stairs(panel, front, shifts))
     background = [item for item in panel.series if item.role is Role.OTHER]
     parts += [_background(panel, item, numbers) for item in background]
-    parts += [_level(panel, item, place, numbers) for place, item in enumerate(panel.levels)]
+    # References are named by turns right and left, whatever lines lie between them.
+    turns = itertools.accumulate(item.role is Role.REFERENCE for item in panel.levels)
+    parts += [
+        _level(panel, item, place, numbers, right=turn % 2 == 1)
+        for place, (item, turn) in enumerate(zip(panel.levels, turns, strict=True))
+    ]
     for item in panel.series:
         if item.role is not Role.OTHER:
             parts.append(_foreground(panel, item, shifts, numbers))
@@ -188,8 +194,10 @@ def classes(style: Style | None, role: Role) -> str:
     return f"c{PALETTE.index(style.colour)} {dashes}"
 
 
-def _level(panel: Panel, level: Level, place: int, numbers: Mapping[str, int]) -> Markup:
-    """A line over the whole width; references are named on it, by turns right and left."""
+def _level(
+    panel: Panel, level: Level, place: int, numbers: Mapping[str, int], *, right: bool
+) -> Markup:
+    """A line over the whole width; references are named on it, at the right or the left."""
     y = panel.vertical.place(level.point.y)
     line = f"M{LEFT} {n(y)}H{RIGHT}"
     tooltip = svg.title(level.point.text)
@@ -205,7 +213,6 @@ def _level(panel: Panel, level: Level, place: int, numbers: Mapping[str, int]) -
             hollow, marker_of(level.style), RIGHT - 6 - 9 * (place % 3), n(y)
         )
     if level.role is Role.REFERENCE:
-        right = place % 2 == 0
         shape += Markup('<text class="tick {}" x="{}" y="{}">{}</text>').format(
             "e" if right else "b",
             RIGHT - (18 if level.style else 0) if right else LEFT + 4,

@@ -92,7 +92,7 @@ def _environment() -> jinja2.Environment:
     )
     for name in ("number", "whole", "seconds", "epsilon", "epsilon_span", "whole_span"):
         environment.filters[name] = getattr(show, name)
-    for name in ("interval", "spread", "size", "sizes", "arrow", "better", "seeds"):
+    for name in ("interval", "spread", "size", "sizes", "arrow", "better", "seeds", "coded"):
         environment.filters[name] = getattr(show, name)
     environment.globals["place"] = show.place
     environment.globals["absent"] = show.ABSENT

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 
+from markupsafe import Markup, escape
+
 from bench.core.metric import Direction
 from bench.leaderboard.aggregate import Measure, Span
 
@@ -25,6 +27,17 @@ def number(value: float | None) -> str:
     if value == 0 or 0.001 <= abs(value) < 100:
         return f"{value:.3f}"
     return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def coded(text: str) -> Markup:
+    """What stands between backticks as code; everything is escaped."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    found = Markup("")
+    for place, part in enumerate(parts):
+        found += Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+    return found
 
 
 def moment(text: str) -> str:

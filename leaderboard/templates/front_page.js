@@ -57,7 +57,7 @@ const drawReferences = () => {
   const rows = Array.from(found.entries()).sort((a, b) => a[0] - b[0]).map(([cohort, { metric, values }]) => {
     const head = make("th"), row = make("tr");
     head.scope = "row";
-    head.append(link(data.cohorts[cohort], data.datasetPaths[cohort]));
+    head.append(link(data.cohorts[cohort], data.datasetPaths[cohort]), make("small", metric ? `${metric} ${arrow(metric)}` : "", "narrow"));
     row.append(head, make("td", metric ? `${metric} ${arrow(metric)}` : ABSENT));
     for (const own of values) row.append(make("td", own.length ? span(Math.min(...own), Math.max(...own), number) : ABSENT, "num"));
     return row;

@@ -15,6 +15,7 @@ from bench.leaderboard import links, method_pages
 from bench.leaderboard.about import FILE, Cards, MethodCard, Parameter
 from bench.leaderboard.board import compile_board
 from bench.leaderboard.page_rows import Block, blocks
+from bench.leaderboard.show import coded
 from tests.support.card_page import CardPage, parsed
 
 CARD = MethodCard(
@@ -238,9 +239,26 @@ def test_internal_and_public_are_marked(mixed_run: Any, tmp_path: Path) -> None:
         ("one\nline", (Block("p", "one line"),)),
         ("a\n\n    x = 1\n    y = 2", (Block("p", "a"), Block("pre", "x = 1\ny = 2"))),
         ("so:\n- one\n  more\n- two", (Block("p", "so:"), Block("ul", "", ("one more", "two")))),
+        (
+            "steps:\n1. one\n   more\n2. two",
+            (Block("p", "steps:"), Block("ol", "", ("one more", "two"))),
+        ),
         ("", ()),
         ("\n\n\n", ()),
     ],
 )
 def test_docstrings_in_blocks(text: str, expected: tuple[Block, ...]) -> None:
     assert blocks(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see `a_b` here", "see <code>a_b</code> here"),
+        ("`<b>` & <i>", "<code>&lt;b&gt;</code> &amp; &lt;i&gt;"),
+        ("one ` alone <b>", "one ` alone &lt;b&gt;"),
+        ("", ""),
+    ],
+)
+def test_backticks_become_code_and_nothing_becomes_markup(text: str, expected: str) -> None:
+    assert coded(text) == expected
