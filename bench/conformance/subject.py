@@ -42,7 +42,8 @@ AWKWARD: Mapping[str, DatasetSource] = {
     "one feature": ToyOneFeature(),
 }
 
-_SOURCES = {**TASKS, **AWKWARD}
+LARGE = "large table"
+_SOURCES = {**TASKS, **AWKWARD, LARGE: ToyTable(negatives=1800, positives=1200)}
 
 
 @functools.cache
@@ -96,15 +97,21 @@ class Subject:
 
     @functools.cached_property
     def tasks(self) -> Mapping[str, str]:
-        """Every kind of table, with the reason why the method does not fit it, or nothing."""
-        reasons = {}
-        for name in TASKS:
-            try:
-                self.run(name)
-                reasons[name] = ""
-            except NotApplicable as reason:
-                reasons[name] = str(reason) or "(no reason)"
+        """Every kind of table, with the reason why the method does not fit it, or nothing.
+
+        A larger one is tried where it fits none: some methods need a thousand rows.
+        """
+        reasons = {name: self._refusal(name) for name in TASKS}
+        if all(reasons.values()):
+            reasons[LARGE] = self._refusal(LARGE)
         return reasons
+
+    def _refusal(self, name: str) -> str:
+        try:
+            self.run(name)
+        except NotApplicable as reason:
+            return str(reason) or "(no reason)"
+        return ""
 
     @property
     def fitting(self) -> tuple[str, ...]:

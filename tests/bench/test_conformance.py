@@ -52,6 +52,13 @@ def test_a_mistake_is_found_and_the_same_check_passes_a_sound_method(
     assert not failed(list(check(on_tables(mistaken.Sound))))
 
 
+def test_a_method_for_many_rows_is_tried_on_more() -> None:
+    subject = Subject(mistaken.Choosy)
+    assert subject.fitting == ("large table",)
+    (finding,) = contract.fits_some_task(subject)
+    assert finding.outcome is Outcome.PASSED and "needs 1000 rows" in finding.detail
+
+
 def test_a_method_over_budget_fails_with_the_budget_named() -> None:
     subject = on_tables(mistaken.Overspends)
     report = check_subject(subject)

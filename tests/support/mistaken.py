@@ -172,6 +172,19 @@ class Silent(Mistaken):
 
 @final
 @dataclass(frozen=True)
+class Choosy(Mistaken):
+    """No mistake either, but it needs many rows."""
+
+    name: ClassVar[str] = "choosy"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        if private.counts.total < 1000:
+            raise NotApplicable("it needs 1000 rows")
+        return class_means(private, spec, rng)
+
+
+@final
+@dataclass(frozen=True)
 class Averse(Mistaken):
     """Gets worse with a larger budget: it releases random labels then."""
 
