@@ -66,7 +66,7 @@ def _parameter(text: str) -> tuple[str, Any]:
     type=click.FloatRange(min=0, min_open=True),
     default=2.0,
     show_default=True,
-    help="Of several methods: processor time of each on each dataset; sets their trials and attack.",
+    help="Of several methods: processor time of each on each dataset; sets trials and attack.",
 )
 @click.option("--quick", is_flag=True, help="Of several methods: with their quick hyperparameters.")
 @click.option("--self-test", is_flag=True, help="Audit methods of known epsilon instead.")
