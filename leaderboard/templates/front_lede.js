@@ -39,17 +39,18 @@ const bestTile = (order, leaders, datasets) => {
   const fewer = best.groups.length < ranks.groups.length ? `Ranked in ${best.groups.length} of ${plural(ranks.groups.length, "group")} only.` : "";
   // Who met fewer others, or easier data, cannot be called the best of all.
   const one = fewer ? "Lowest mean rank" : "Best sound method";
-  return tile(leaders.length > 1 ? "Best sound methods: a tie" : one, joined(leaders.map(nameOf)), rank, fewer);
+  return tile(leaders.length > 1 ? "Best sound methods: a tie" : one, joined(leaders.map(nameOf)), rank, fewer,
+    leaders.some((own) => data.references[own.entrant] === "floor") ? "No sound method is ahead of the floor." : "");
 };
 const marginTile = (order, leaders) => {
   const places = placesOf(order[0].entrant), met = new Set(places.map(([row]) => groupOf[row]));
   const own = ofReal(places), failing = order[0].failing ? " where it finished" : "";
-  const others = order.filter((other) => !leaders.includes(other)), shown_ = others.slice(0, 1);
+  const others = order.filter((other) => !leaders.includes(other)), shown_ = [...leaders.slice(1, 3), ...others.slice(0, 1)];
   const floor = others.find((other) => data.references[other.entrant] === "floor");
   if (floor && !shown_.includes(floor)) shown_.push(floor);
   const lines = shown_.map((other) => {
     // Over the groups in which the best stands: elsewhere utility may be easier to have.
-    const share = ofReal(placesOf(other.entrant).filter(([row]) => met.has(groupOf[row]))), kind = other === floor ? "Floor" : "Next";
+    const share = ofReal(placesOf(other.entrant).filter(([row]) => met.has(groupOf[row]))), kind = leaders.includes(other) ? "Level" : other === floor ? "Floor" : "Next";
     const said = share === share ? `${percent(share, 1)}${other.failing ? " where it finished" : ""}` : `mean rank ${other.mean.toFixed(2)}`;
     return [`${kind}: `, ...nameOf(other).slice(0, 1), ` ${said}.`];
   });
