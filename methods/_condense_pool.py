@@ -17,8 +17,8 @@ from bench.methods._teacher_kinds import probabilities
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
-_DRAWS = 20
-"""How often rows that break a rule are replaced."""
+_DRAWS = 100
+"""How often the columns of a broken rule are drawn again."""
 _NEWTON_STEPS, _HALVINGS = 200, 40
 _SHARE_ERROR = 1e-6
 """Of the shares of the classes over the pool."""
@@ -31,41 +31,64 @@ def bin_chances(counts: ClassCounts, shares: Array) -> list[Array]:
 
 
 def draw_pool(counts: ClassCounts, shares: Array, rows: int, rng: np.random.Generator) -> Array:
-    """Rows of independent features, the classes mixed by `shares`, inside the schema's rules."""
-    chances = bin_chances(counts, shares)
-    found: list[Array] = []
-    missing = rows
+    """Rows of independent features, the classes mixed by `shares`, inside the schema's rules.
+
+    A row that breaks a rule gets new values in the columns which that rule reads, and keeps the
+    others: with many rules hardly a whole row that is drawn again would keep them all. Rows that
+    still break one after many draws are left out.
+    """
+    chances, grid = bin_chances(counts, shares), counts.grid
+    places = {column.block.column.name: number for number, column in enumerate(grid.columns)}
+    codes = np.column_stack([rng.choice(len(own), size=rows, p=own) for own in chances])
+    values = grid.values(codes, rng)
+    wrong = np.arange(rows)
     for _ in range(_DRAWS):
-        codes = np.column_stack([rng.choice(len(own), size=missing, p=own) for own in chances])
-        values = counts.grid.values(codes, rng)
-        found.append(values[~broken(counts, values)])
-        missing = rows - sum(map(len, found))
-        if missing <= 0:
-            break
-    pool = np.concatenate(found)
-    if not len(pool):
+        broken_rules = _broken_rules(counts, values[wrong])
+        any_rule = np.logical_or.reduce([np.zeros(len(wrong), dtype=bool), *broken_rules.values()])
+        for rule, breaks in broken_rules.items():
+            for number in sorted(places[name] for name in rule):
+                own = chances[number]
+                codes[wrong[breaks], number] = rng.choice(len(own), size=breaks.sum(), p=own)
+        wrong = wrong[any_rule]
+        if not len(wrong):
+            return values
+        values[wrong] = grid.values(codes[wrong], rng)
+    kept = np.ones(rows, dtype=bool)
+    kept[wrong[broken(counts, values[wrong])]] = False
+    if not kept.any():
         raise PrivacyContractError(
-            f"none of {_DRAWS * rows} rows drawn from the noisy marginals keeps the schema's rules"
-            "; the rules contradict each other, or leave too little of the table"
+            f"none of {rows} rows drawn from the noisy marginals keeps the schema's rules, with "
+            f"up to {_DRAWS} draws each; the rules contradict each other, or leave too little of "
+            "the table"
         )
-    return pool
+    return np.asarray(values[kept])
 
 
 def broken(counts: ClassCounts, values: Array) -> npt.NDArray[np.bool_]:
     """True for rows that break a rule of the schema, as far as it speaks about features."""
+    found = _broken_rules(counts, values).values()
+    return np.logical_or.reduce([np.zeros(len(values), dtype=bool), *found])
+
+
+def _broken_rules(
+    counts: ClassCounts, values: Array
+) -> dict[frozenset[str], npt.NDArray[np.bool_]]:
+    """By the columns that rules read: which rows break one of them."""
     encoder = counts.grid.encoder
     schema = encoder.schema
     names = {column.name for column in schema.features}
     declared = {column.name for column in schema}
     frame = None
-    wrong = np.zeros(len(values), dtype=bool)
+    found: dict[frozenset[str], npt.NDArray[np.bool_]] = {}
     for rule in schema.rules:
         sides = {side for part in (rule.then, *rule.when) for side in (part.left, part.right)}
-        if sides & declared <= names:
+        read = frozenset(sides & declared)
+        if read <= names:
             if frame is None:
                 frame = encoder.decode(values, np.zeros(len(values), dtype=np.int64))
-            wrong |= rule.broken(frame)
-    return wrong
+            breaks = np.asarray(rule.broken(frame), dtype=bool)
+            found[read] = found[read] | breaks if read in found else breaks
+    return found
 
 
 def offers(scores: Array, shares: Array, sharpness: float) -> Array:

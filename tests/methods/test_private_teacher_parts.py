@@ -9,6 +9,7 @@ import pytest
 
 from bench.core.dataset import Dataset, build_dataset
 from bench.core.encode import Block
+from bench.core.errors import PrivacyContractError
 from bench.core.opening import open_private
 from bench.core.privacy import PrivateData
 from bench.core.privacy.accountant import canonical
@@ -219,6 +220,24 @@ class TestPool:
         young = pool[:2].copy()
         young[0, 0] = -1.0
         assert broken(counts, young).tolist() == [True, False]
+
+    def test_many_rules_that_most_draws_break_still_leave_a_whole_pool(self) -> None:
+        """Ten rules of the kind mean <= worst, noise alone: whole rows would hardly ever fit."""
+        from bench.core.registry import build_source
+
+        data = build_dataset(build_source("breast-cancer"))
+        assert len(data.schema.rules) >= 10
+        counts = count_classes(opened(data), Grid.of(data.encoder), 1000.0)
+        pool = draw_pool(counts, np.array([0.5, 0.5]), 1000, np.random.default_rng(0))
+        assert len(pool) > 990 and not broken(counts, pool).any()
+
+    def test_rules_that_nothing_keeps_are_said(self) -> None:
+        grid = Grid.of(TABLE.encoder)
+        children = [np.full((2, size), 1e6) for size in grid.sizes]
+        children[0][:, 10:] = 0.0
+        counts = ClassCounts(grid, tuple(children), 1e-9)
+        with pytest.raises(PrivacyContractError, match="contradict"):
+            draw_pool(counts, np.array([0.5, 0.5]), 20, np.random.default_rng(0))
 
     def test_offers_have_the_shares_asked_for_and_sharpen(self) -> None:
         scores = np.column_stack([np.zeros(1001), np.linspace(-4, 4, 1001)])
