@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench.auditor.conclusion import Conclusion, conclude
@@ -121,8 +122,20 @@ def markdown_table(rows: Sequence[AuditRow], directory: Path, alpha: float = 0.0
     found = refutations(rows, alpha)
     lines = [f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}"]
     notes: list[str] = []
+    concluded = {row.key: conclude(row, found.get(row.key), directory) for row in rows}
+    # A refutation holds for that code and those parameters everywhere.
+    refuted = {
+        (row.method, row.parameters, row.source_hash): (
+            f"{concluded[row.key].verdict} (on {row.dataset})"
+        )
+        for row in rows
+        if concluded[row.key].refuted
+    }
     for row in _newest(rows):
-        conclusion = conclude(row, found.get(row.key), directory)
+        conclusion = concluded[row.key]
+        elsewhere = refuted.get((row.method, row.parameters, row.source_hash))
+        if elsewhere is not None and not conclusion.refuted:
+            conclusion = replace(conclusion, verdict=elsewhere)
         if row.status != Status.OK.value:
             where = f"{_cell(row.label)} on {_cell(row.dataset)}"
             notes.append(f"- {where}: {conclusion.verdict}: {_cell(conclusion.sentence)}")

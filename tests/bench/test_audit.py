@@ -177,6 +177,15 @@ def test_a_copied_row_is_refuted_after_a_replication(tmp_path: Path) -> None:
     assert conclusion.refuted and conclusion.verdict == "proof refuted"
     table = markdown_table([row], tmp_path)
     assert "proof refuted" in table and "| known-row-copier | tiny-table | 1 | 1 |" in table
+    # The same code on other rows, where the attack found nothing: what is refuted stays refuted.
+    blank = {"p_claim": 1.0, "p_proof": 1.0, "replicated_p_claim": 1.0, "replicated_p_proof": 1.0}
+    other = replace(row, key="other", dataset="elsewhere", **blank)
+    (line,) = (
+        text
+        for text in markdown_table([row, other], tmp_path).splitlines()
+        if "| elsewhere |" in text
+    )
+    assert "| proof refuted (on tiny-table) |" in line
 
 
 def test_an_interrupted_audit_goes_on_to_the_same_bytes(
