@@ -67,7 +67,7 @@ def draw_pool(counts: ClassCounts, shares: Array, rows: int, rng: np.random.Gene
 def broken(counts: ClassCounts, values: Array) -> npt.NDArray[np.bool_]:
     """True for rows that break a rule of the schema, as far as it speaks about features."""
     found = _broken_rules(counts, values).values()
-    return np.logical_or.reduce([np.zeros(len(values), dtype=bool), *found])
+    return np.asarray(np.logical_or.reduce([np.zeros(len(values), dtype=bool), *found]))
 
 
 def _broken_rules(
