@@ -43,7 +43,17 @@ def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) ->
                 "RAY_AUTH_MODE=token"
             ) from None
     else:
-        cpus = options.cpus or os.cpu_count() or 1
+        _start_local(options.cpus or os.cpu_count() or 1, shared)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _start_local(cpus: int, shared: Mapping[str, Any]) -> None:
+    import ray
+
+    try:
         ray.init(
             address="local",  # not a cluster that somebody else started on this machine
             num_cpus=cpus,
@@ -53,10 +63,13 @@ def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) ->
             _system_config={"num_workers_soft_limit": 2 * cpus},
             **shared,
         )
-    try:
-        yield
-    finally:
+    except Exception as problem:  # Ray has no type of its own for a start that took too long
         ray.shutdown()
+        first = next(iter(str(problem).splitlines()), type(problem).__name__)
+        raise ClusterLostError(
+            f"Ray did not start on this machine: {first[:200]} A busy machine may need longer than "
+            "Ray waits: try again when it has less to do"
+        ) from problem
 
 
 def _check_answers(address: str) -> None:

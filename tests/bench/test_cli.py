@@ -143,6 +143,24 @@ def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     assert f"the Ray cluster cannot be reached (no answer at {address}" in said.output
 
 
+def test_a_ray_that_does_not_start_is_said_in_our_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    def too_slow(**_: object) -> None:
+        raise Exception("The current node timed out during startup.\nA long story follows.")
+
+    monkeypatch.setattr(ray, "init", too_slow)
+    options = ["--datasets", "gbsg2", "--methods", "real", "--metrics", "ks", "--no-mlflow"]
+    said = CliRunner().invoke(
+        main, ["run", "--grid", "smoke", *options, "--out", str(tmp_path / "run")]
+    )
+    assert said.exit_code == 2
+    assert "Ray did not start on this machine: The current node timed out" in said.output
+    assert "try again" in said.output and "Traceback" not in said.output
+
+
 def test_a_full_disk_is_said_and_the_directory_can_be_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
