@@ -33,9 +33,9 @@ def bin_chances(counts: ClassCounts, shares: Array) -> list[Array]:
 def draw_pool(counts: ClassCounts, shares: Array, rows: int, rng: np.random.Generator) -> Array:
     """Rows of independent features, the classes mixed by `shares`, inside the schema's rules.
 
-    A row that breaks a rule gets new values in the columns which that rule reads, and keeps the
-    others: with many rules hardly a whole row that is drawn again would keep them all. Rows that
-    still break one after many draws are left out.
+    A row that breaks a rule gets new values in the columns which it and rules beside it read, and
+    keeps the others: with many rules hardly a whole row that is drawn again would keep them all.
+    Rows that still break one after many draws are left out.
     """
     chances, grid = bin_chances(counts, shares), counts.grid
     places = {column.block.column.name: number for number, column in enumerate(grid.columns)}
@@ -73,7 +73,12 @@ def broken(counts: ClassCounts, values: Array) -> npt.NDArray[np.bool_]:
 def _broken_rules(
     counts: ClassCounts, values: Array
 ) -> dict[frozenset[str], npt.NDArray[np.bool_]]:
-    """By the columns that rules read: which rows break one of them."""
+    """By the columns that rules read: which rows break one of them.
+
+    Rules that share a column count as one. Drawing all their columns again until none is broken is
+    rejection sampling, exact for independent columns; mending them one by one would prefer what
+    few of them speak about.
+    """
     encoder = counts.grid.encoder
     schema = encoder.schema
     names = {column.name for column in schema.features}
@@ -87,7 +92,9 @@ def _broken_rules(
             if frame is None:
                 frame = encoder.decode(values, np.zeros(len(values), dtype=np.int64))
             breaks = np.asarray(rule.broken(frame), dtype=bool)
-            found[read] = found[read] | breaks if read in found else breaks
+            for other in [known for known in found if known & read]:
+                breaks, read = breaks | found.pop(other), read | other
+            found[read] = breaks
     return found
 
 

@@ -231,6 +231,37 @@ class TestPool:
         pool = draw_pool(counts, np.array([0.5, 0.5]), 1000, np.random.default_rng(0))
         assert len(pool) > 990 and not broken(counts, pool).any()
 
+    def test_mended_rows_are_distributed_as_those_drawn_until_they_fit(self) -> None:
+        """Rules that share a column, against plain rejection of whole rows."""
+        from dataclasses import replace
+
+        from bench.core.encode import Encoder
+        from bench.core.schema import Comparison, Rule
+
+        rules = (
+            Rule(
+                "young smokers", Comparison("age", "<=", "50"), (Comparison("smoker", "==", "yes"),)
+            ),
+            Rule(
+                "no smoker has stage I",
+                Comparison("stage", "!=", "I"),
+                (Comparison("smoker", "==", "yes"),),
+            ),
+        )
+        encoder = Encoder(replace(TABLE.schema, rules=rules))
+        grid = Grid.of(encoder)
+        counts = ClassCounts(grid, tuple(np.full((2, size), 100.0) for size in grid.sizes), 1e-9)
+        pool = draw_pool(counts, np.array([0.5, 0.5]), 20_000, np.random.default_rng(0))
+        free = ClassCounts(Grid.of(TABLE.encoder), counts.counts, 1e-9)
+        plain = draw_pool(free, np.array([0.5, 0.5]), 60_000, np.random.default_rng(1))
+        fitting = plain[~broken(counts, plain)]
+        assert len(pool) == 20_000
+        # The free table keeps those over nine years old: 91 of 101 ages, which moves the shares.
+        smokers, known = (pool[:, 2] > 0).mean(), (fitting[:, 2] > 0).mean()
+        ages = 51 / 101 * 2 / 3
+        assert smokers == pytest.approx(ages / (1 + ages), abs=0.012)
+        assert known == pytest.approx(41 / 91 * 2 / 3 / (1 + 41 / 91 * 2 / 3), abs=0.012)
+
     def test_rules_that_nothing_keeps_are_said(self) -> None:
         grid = Grid.of(TABLE.encoder)
         children = [np.full((2, size), 1e6) for size in grid.sizes]
