@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from bench.journal import read_journal
 from tests.support.installed import install_plugin
@@ -160,6 +161,7 @@ def test_a_second_driver_is_refused_and_ctrl_c_twice_leaves_nothing_behind(tmp_p
     assert again.returncode == 0, again.stdout + again.stderr
 
 
+@pytest.mark.slow  # `make chaos` kills machines as well
 def test_a_machine_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 
