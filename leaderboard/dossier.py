@@ -9,7 +9,6 @@ those rows. Somebody who knows all rows but one could test guesses of that row a
 from __future__ import annotations
 
 import datetime
-import functools
 import json
 import os
 import re
@@ -18,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-import jinja2
 from markupsafe import Markup
 
 from bench.core.errors import StoreError
@@ -27,9 +25,10 @@ from bench.leaderboard import dossier_attacks as attacks
 from bench.leaderboard import dossier_points as notes
 from bench.leaderboard import dossier_privacy as privacy
 from bench.leaderboard import dossier_words as words
+from bench.leaderboard import shell
 from bench.leaderboard.dossier_composition import compose, size_of
 from bench.leaderboard.dossier_material import Material
-from bench.leaderboard.show import ABSENT, epsilon
+from bench.leaderboard.show import ABSENT
 
 _SHOWN_GROUPS = 40
 _SHOWN_COLUMNS = 60
@@ -77,9 +76,9 @@ def render(material: Material, public: bool = False) -> str:
     assessed = attacks.assess(material.scores)
     composed = compose(row, material.cells, material.charged)
     proven = None if replayed.proof is None else replayed.proof.epsilon
-    environment = _environment()
-    return environment.get_template("dossier.html").render(
-        style=Markup(_asset(environment, "dossier.css")),
+    template = shell.environment().get_template("dossier.html")
+    return template.render(
+        style=Markup(shell.asset("dossier.css")),
         public=public,
         row=row,
         unit=unit,
@@ -106,26 +105,6 @@ def render(material: Material, public: bool = False) -> str:
         glossary=words.GLOSSARY,
         words=words,
     )
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("bench.leaderboard", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["epsilon"] = epsilon
-    environment.globals["absent"] = ABSENT
-    return environment
-
-
-def _asset(environment: jinja2.Environment, name: str) -> str:
-    if environment.loader is None:
-        raise TypeError("the template environment has no loader")
-    return environment.loader.get_source(environment, name)[0]
 
 
 # Header -----------------------------------------------------------------------------------------

@@ -35,9 +35,9 @@ def page(path: str, template: str, *, scripts: Sequence[str] = (), **values: Any
     forbids every other. Links in a template are written `{{ up }}{{ path }}`: `up` leads back to
     the site's folder.
     """
-    environment = _environment()
+    templates = environment()
     code = _script(scripts)
-    content = environment.get_template(template).render(
+    content = templates.get_template(template).render(
         up="../" * path.count("/"),
         style=Markup(asset("page.css")),
         script=Markup(code),
@@ -56,10 +56,10 @@ def _script(names: Sequence[str]) -> str:
 
 def asset(name: str) -> str:
     """The text of a file beside the templates."""
-    loader = _environment().loader
+    loader = environment().loader
     if loader is None:
         raise TypeError("the template environment has no loader")
-    return loader.get_source(_environment(), name)[0]
+    return loader.get_source(environment(), name)[0]
 
 
 def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
@@ -82,8 +82,9 @@ def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """The templates, with what they may call."""
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("bench.leaderboard", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -91,10 +92,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     for name in ("number", "whole", "seconds", "epsilon", "epsilon_span", "whole_span"):
-        environment.filters[name] = getattr(show, name)
+        templates.filters[name] = getattr(show, name)
     for name in ("interval", "spread", "size", "sizes", "arrow", "better", "seeds", "coded"):
-        environment.filters[name] = getattr(show, name)
-    environment.globals["place"] = show.place
-    environment.globals["absent"] = show.ABSENT
-    environment.globals["links"] = links
-    return environment
+        templates.filters[name] = getattr(show, name)
+    templates.globals["place"] = show.place
+    templates.globals["absent"] = show.ABSENT
+    templates.globals["links"] = links
+    return templates

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from bench.core.result import CellRow, ScoreRow, to_table
+from tests.support import browser
+from tests.support.browser import Visit
+
+if TYPE_CHECKING:
+    from tests.support.front_site import FrontSite
 
 CELL: dict[str, Any] = {
     "method": "ldpdc",
@@ -166,3 +171,30 @@ def mixed_run(run: Run, non_private: dict[str, Any], unproven: dict[str, Any]) -
                     run.add("ldpdc", top - 0.1, **shared, **spent)
                 run.fail("picky", "skipped", "takes images only", **shared, eps_target=epsilon)
     return run
+
+
+# In a browser -----------------------------------------------------------------------------------
+# A browser ends with its file: while one runs, nothing else in the process can start an event loop.
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests of a file."""
+    with browser.started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> FrontSite:
+    """One site for all tests of a file."""
+    from tests.support.front_site import FrontSite  # which needs `Run` from here
+
+    return FrontSite(tmp_path_factory.mktemp("front"))
+
+
+@pytest.fixture
+def front(chromium: Any, site: FrontSite) -> Iterator[Visit]:
+    """The front page, newly opened; nothing may complain."""
+    with browser.visited(chromium, site.folder / "index.html") as visit:
+        yield visit
+        assert visit.complaints == []

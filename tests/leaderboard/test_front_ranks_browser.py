@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from tests.support import browser
 from tests.support.browser import Visit
 from tests.support.front_site import DATASETS, EVIL, SOUND, FrontSite
 from tests.support.front_visit import ABSENT, choose, drawn, first_number, keep_methods, line_of
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """One browser for all tests here."""
-    with browser.started() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> FrontSite:
-    """One site for all tests here."""
-    return FrontSite(tmp_path_factory.mktemp("front"))
-
-
-@pytest.fixture
-def front(chromium: Any, site: FrontSite) -> Iterator[Visit]:
-    """The front page, newly opened; nothing may complain."""
-    with browser.visited(chromium, site.folder / "index.html") as visit:
-        yield visit
-        assert visit.complaints == []
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,6 @@ KINDS = ("front", "plots", "method", "dataset", "cell", "dossier")
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """One browser for all tests here."""
-    with browser.started() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One site for all tests here, with a dossier beside it."""
     made = FrontSite(tmp_path_factory.mktemp("whole")).folder
