@@ -230,8 +230,13 @@ class TestBudget:
 class TestContractOfRowFunctions:
     def test_a_width_that_depends_on_the_rows_is_caught(self) -> None:
         private, _ = opened(check_rows=True)
-        with pytest.raises((PrivacyContractError, ValueError)):
+        with pytest.raises(PrivacyContractError, match="fails when there are no rows"):
             private.gaussian_sum(lambda rows: np.eye(rows.labels.max() + 1)[rows.labels], 1.0, 1.0)
+
+    def test_a_function_that_fails_for_no_rows_is_told_what_to_write(self) -> None:
+        private, _ = opened(check_rows=True)
+        with pytest.raises(PrivacyContractError, match="write lengths out"):
+            private.gaussian_sum(lambda rows: rows.values.reshape(len(rows), -1), 1.0, 1.0)
 
     def test_rows_cannot_be_changed_in_place(self) -> None:
         private, _ = opened()

@@ -46,7 +46,14 @@ def evaluate(function: RowFunction, rows: EncodedRows, check_rows: bool) -> npt.
 def _check_row_by_row(
     function: RowFunction, rows: EncodedRows, vectors: npt.NDArray[np.float64]
 ) -> None:
-    nothing = evaluate(function, rows.take(np.array([], dtype=np.intp)), check_rows=False)
+    try:
+        nothing = evaluate(function, rows.take(np.array([], dtype=np.intp)), check_rows=False)
+    except (ValueError, IndexError, TypeError, RuntimeError) as problem:
+        raise PrivacyContractError(
+            f"the row function fails when there are no rows ({problem}). A class, a site or a "
+            "sample can be empty: (0, k) is expected then. An error would tell; write lengths out "
+            "in `reshape` instead of -1"
+        ) from problem
     if nothing.shape[1] != vectors.shape[1]:
         raise PrivacyContractError("the length of the row function's vectors depends on the rows")
     for index in (0, len(rows) - 1):
