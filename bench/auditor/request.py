@@ -24,7 +24,7 @@ from bench.grid import Entry
 Kind = Literal["two-world", "one-run"]
 KINDS: tuple[Kind, ...] = ("two-world", "one-run")
 
-FORM = 1
+FORM = 2
 """Raise when canaries, scorers or the course of an audit change: all audits are run again."""
 
 FEWEST_TRIALS = 40

