@@ -148,7 +148,7 @@ class Condenser:
         self._shares = asked / asked.sum()
         self._tilt = np.log(self._shares / priors)
         wanted = max(search.pool, 2 * len(self._labels))
-        self._pool = draw_pool(counts, self._shares, wanted, rng)
+        self._pool = draw_pool(counts.grid, bin_chances(counts, self._shares), wanted, rng)
         self._scores = teacher.scores(self._pool) + self._tilt
         self._even = np.full(classes, 1.0 / classes) / priors
 
@@ -204,7 +204,8 @@ class Condenser:
         classes = len(self._sizes)
         each = max(1, self._search.judges // classes)
         drawn_rows = [
-            draw_pool(self._counts, shares, each, self._rng) for shares in np.eye(classes)
+            draw_pool(self._counts.grid, bin_chances(self._counts, only), each, self._rng)
+            for only in np.eye(classes)
         ]
         values = np.concatenate(drawn_rows)
         chances = probabilities(self._teacher.scores(values) + np.log(self._even))

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.core.errors import PrivacyContractError
-from bench.methods._teacher_bins import ClassCounts
+from bench.methods._feature_rules import FeatureRules
+from bench.methods._teacher_bins import ClassCounts, Grid
 from bench.methods._teacher_kinds import probabilities
 
 Array = npt.NDArray[np.float64]
@@ -30,20 +31,22 @@ def bin_chances(counts: ClassCounts, shares: Array) -> list[Array]:
     return [own / own.sum() for own in mixed]
 
 
-def draw_pool(counts: ClassCounts, shares: Array, rows: int, rng: np.random.Generator) -> Array:
-    """Rows of independent features, the classes mixed by `shares`, inside the schema's rules.
+def draw_pool(grid: Grid, chances: list[Array], rows: int, rng: np.random.Generator) -> Array:
+    """Rows of independent features with these chances of bins, inside the schema's rules.
 
     A row that breaks a rule gets new values in the columns which it and rules beside it read, and
     keeps the others: with many rules hardly a whole row that is drawn again would keep them all.
     Rows that still break one after many draws are left out.
     """
-    chances, grid = bin_chances(counts, shares), counts.grid
     places = {column.block.column.name: number for number, column in enumerate(grid.columns)}
     codes = np.column_stack([rng.choice(len(own), size=rows, p=own) for own in chances])
     values = grid.values(codes, rng)
-    wrong = np.arange(rows)
-    for _ in range(_DRAWS):
-        broken_rules = _broken_rules(counts, values[wrong])
+    rules, wrong = FeatureRules.of(grid.encoder), np.arange(rows)
+    for turn in range(_DRAWS):
+        # Noise may have left nothing that keeps a rule: then any value of the schema will do.
+        if 2 * turn == _DRAWS:
+            chances = [0.5 * own + 0.5 / len(own) for own in chances]
+        broken_rules = _broken_together(rules, values[wrong])
         any_rule = np.logical_or.reduce([np.zeros(len(wrong), dtype=bool), *broken_rules.values()])
         for rule, breaks in broken_rules.items():
             for number in sorted(places[name] for name in rule):
@@ -54,7 +57,7 @@ def draw_pool(counts: ClassCounts, shares: Array, rows: int, rng: np.random.Gene
             return values
         values[wrong] = grid.values(codes[wrong], rng)
     kept = np.ones(rows, dtype=bool)
-    kept[wrong[broken(counts, values[wrong])]] = False
+    kept[wrong[rules.broken(values[wrong])]] = False
     if not kept.any():
         raise PrivacyContractError(
             f"none of {rows} rows drawn from the noisy marginals keeps the schema's rules, with "
@@ -66,12 +69,11 @@ def draw_pool(counts: ClassCounts, shares: Array, rows: int, rng: np.random.Gene
 
 def broken(counts: ClassCounts, values: Array) -> npt.NDArray[np.bool_]:
     """True for rows that break a rule of the schema, as far as it speaks about features."""
-    found = _broken_rules(counts, values).values()
-    return np.asarray(np.logical_or.reduce([np.zeros(len(values), dtype=bool), *found]))
+    return FeatureRules.of(counts.grid.encoder).broken(values)
 
 
-def _broken_rules(
-    counts: ClassCounts, values: Array
+def _broken_together(
+    rules: FeatureRules, values: Array
 ) -> dict[frozenset[str], npt.NDArray[np.bool_]]:
     """By the columns that rules read: which rows break one of them.
 
@@ -79,22 +81,12 @@ def _broken_rules(
     rejection sampling, exact for independent columns; mending them one by one would prefer what
     few of them speak about.
     """
-    encoder = counts.grid.encoder
-    schema = encoder.schema
-    names = {column.name for column in schema.features}
-    declared = {column.name for column in schema}
-    frame = None
     found: dict[frozenset[str], npt.NDArray[np.bool_]] = {}
-    for rule in schema.rules:
-        sides = {side for part in (rule.then, *rule.when) for side in (part.left, part.right)}
-        read = frozenset(sides & declared)
-        if read <= names:
-            if frame is None:
-                frame = encoder.decode(values, np.zeros(len(values), dtype=np.int64))
-            breaks = np.asarray(rule.broken(frame), dtype=bool)
-            for other in [known for known in found if known & read]:
-                breaks, read = breaks | found.pop(other), read | other
-            found[read] = breaks
+    for names, breaks in rules.each(values):
+        read, mask = names, breaks
+        for other in [known for known in found if known & read]:
+            mask, read = mask | found.pop(other), read | other
+        found[read] = mask
     return found
 
 

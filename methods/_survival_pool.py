@@ -15,8 +15,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.core.encode import Encoder
-from bench.core.schema import Rule
+from bench.methods._feature_rules import FeatureRules
 from bench.methods._survival_bins import Array, Bins, Cells, Codes
 
 _SWEEPS = 20
@@ -54,13 +53,13 @@ def draw_pool(
     """`size` rows with about these marginals and these correlations of binned scores."""
     copula = _Copula.of(bins, marginals, correlations, size, rng)
     codes, features = copula.rows(cells, size, rng)
-    rules = _feature_rules(cells.encoder)
-    broken = _broken(cells.encoder, rules, features)
+    rules = FeatureRules.of(cells.encoder)
+    broken = rules.broken(features)
     for _ in range(_BATCHES):
         if not broken.any():
             break
         fresh_codes, fresh = copula.rows(cells, size, rng)
-        good = np.flatnonzero(~_broken(cells.encoder, rules, fresh))
+        good = np.flatnonzero(~rules.broken(fresh))
         holes = np.flatnonzero(broken)[: len(good)]
         codes[holes], features[holes] = fresh_codes[good[: len(holes)]], fresh[good[: len(holes)]]
         broken[holes] = False
@@ -135,40 +134,9 @@ def _root(correlations: Array) -> Array:
     return np.asarray(np.linalg.cholesky(correlations).T, dtype=np.float64)
 
 
-# Rules ------------------------------------------------------------------------------------------
-
-
-def _feature_rules(encoder: Encoder) -> tuple[Rule, ...]:
-    """Rules about features alone: status and time of a pool row are not drawn yet."""
-    other = {column.name for column in encoder.schema} - {
-        column.name for column in encoder.schema.features
-    }
-    return tuple(rule for rule in encoder.schema.rules if not _columns(encoder, rule) & other)
-
-
-def _columns(encoder: Encoder, rule: Rule) -> set[str]:
-    """Declared columns that a rule reads."""
-    declared = {column.name for column in encoder.schema}
-    sides = {side for part in (rule.then, *rule.when) for side in (part.left, part.right)}
-    return sides & declared
-
-
-def _broken(encoder: Encoder, rules: Sequence[Rule], features: Array) -> npt.NDArray[np.bool_]:
-    """Rows that break a rule once decoded."""
-    broken = np.zeros(len(features), dtype=bool)
-    if not rules:
-        return broken
-    whole = np.zeros((len(features), encoder.width), dtype=np.float32)
-    whole[:, : encoder.feature_width] = features
-    frame = encoder.decode(whole, np.zeros(len(features), dtype=np.int64))
-    for rule in rules:
-        broken |= rule.broken(frame)
-    return broken
-
-
 def _repair(
     cells: Cells,
-    rules: Sequence[Rule],
+    rules: FeatureRules,
     copula: _Copula,
     codes: Codes,
     features: Array,
@@ -176,8 +144,7 @@ def _repair(
     rng: np.random.Generator,
 ) -> npt.NDArray[np.bool_]:
     """Replace only the columns that rules read, which fits sooner than a whole new row."""
-    encoder = cells.encoder
-    ruled = {name for rule in rules for name in _columns(encoder, rule)}
+    ruled = rules.columns
     own = np.flatnonzero([block.column.name in ruled for block in cells.blocks])
     columns = np.concatenate([np.arange(cells.blocks[n].start, cells.blocks[n].stop) for n in own])
     for _ in range(_REPAIRS):
@@ -187,7 +154,7 @@ def _repair(
         fresh_codes, fresh = copula.rows(cells, len(holes), rng)
         codes[np.ix_(holes, own)] = fresh_codes[:, own]
         features[np.ix_(holes, columns)] = fresh[:, columns]
-        broken[holes] = _broken(encoder, rules, features[holes])
+        broken[holes] = rules.broken(features[holes])
     return broken
 
 

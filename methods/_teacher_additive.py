@@ -53,6 +53,7 @@ import numpy.typing as npt
 
 from bench.core.encode import EncodedRows, Floats
 from bench.core.privacy import Plan, PrivateData, gaussian
+from bench.core.privacy.counts import Counts
 from bench.methods._teacher_bins import Array, ClassCounts, Codes, Merged
 from bench.methods._teacher_kinds import ScoreTeacher, declared_shares, probabilities
 
@@ -130,11 +131,10 @@ def fit_additive(
     shares = declared_shares(private.counts)
     two = len(shares) == 2
     base = np.array([math.log(shares[1] / shares[0])]) if two else np.log(shares)
-    spread = shares[1:] * (1.0 - shares[1:]) if two else shares * (1.0 - shares)
+    spread = _spread(shares)
     features = len(counts.grid.columns)
-    largest = 1.0 if two else math.sqrt(2.0)
-    deviation = noise * math.sqrt(features) * largest * boosting.clip
-    merged = Merged.of(counts, _least(counts, deviation, float(spread.mean()), boosting))
+    largest, deviation = _largest(shares), _deviation(shares, features, noise, boosting)
+    merged = Merged.of(counts, _least(shares, deviation, counts.deviation, boosting))
     sizes = merged.sums([counts.totals(column) for column in range(features)])
     # A count is not known better than its noise.
     curvature = np.maximum(sizes, counts.deviation)[:, None] * spread
@@ -160,14 +160,42 @@ def fit_additive(
     return Additive(merged, base, kept / averaged)
 
 
-def _least(counts: ClassCounts, deviation: float, spread: float, boosting: Boosting) -> float:
-    """Rows of a bin such that H = spread rows is enough; see above.
+def bins_worth(
+    counts: Counts, features: int, noise: float, counts_noise: float, boosting: Boosting
+) -> float:
+    """How many bins of a feature are worth their noise, if rows are even: by public numbers alone.
+
+    Noise multipliers are those of the fit and of the counts.
+    """
+    shares = declared_shares(counts)
+    deviation = _deviation(shares, features, noise, boosting)
+    return counts.total / _least(shares, deviation, counts_noise * math.sqrt(features), boosting)
+
+
+def _spread(shares: Array) -> Array:
+    """p(1 - p) of each output."""
+    own = shares[1:] if len(shares) == 2 else shares
+    return np.asarray(own * (1.0 - own))
+
+
+def _largest(shares: Array) -> float:
+    """Norm of the largest residual."""
+    return 1.0 if len(shares) == 2 else math.sqrt(2.0)
+
+
+def _deviation(shares: Array, features: int, noise: float, boosting: Boosting) -> float:
+    """d above."""
+    return noise * math.sqrt(features) * _largest(shares) * boosting.clip
+
+
+def _least(shares: Array, deviation: float, counts_deviation: float, boosting: Boosting) -> float:
+    """Rows of a bin such that H = p(1 - p) rows is enough; see above.
 
     At least twice the noise of a count: a bin of noise alone is none.
     """
     known = boosting.evidence * deviation / boosting.prior
     needed = max(known, (boosting.chance / boosting.prior) ** 2)
-    return max(needed / spread, 2.0 * counts.deviation)
+    return max(needed / float(_spread(shares).mean()), 2.0 * counts_deviation)
 
 
 @final

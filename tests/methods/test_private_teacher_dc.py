@@ -46,7 +46,7 @@ def area_on_test_rows(release: Release, data: Dataset = TABLE) -> float:
     )
 
 
-@pytest.mark.parametrize("teacher", ["additive", "naive-bayes", "ebm"])
+@pytest.mark.parametrize("teacher", ["auto", "additive", "naive-bayes", "ebm", "counts"])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_the_whole_budget_is_spent_and_no_more(teacher: str, epsilon: float) -> None:
     _, ledger = released(epsilon=epsilon, teacher=teacher, condense=False)
@@ -106,6 +106,49 @@ def test_the_search_is_an_improvement_in_the_students_eyes() -> None:
     notes = released(steps=40, ipc=10)[0].notes
     assert notes["agreement_start"] < notes["agreement_end"] <= notes["agreement_teacher"]
     assert notes["steps_kept"] >= 1
+
+
+def test_a_small_table_has_counts_and_a_large_one_a_teacher() -> None:
+    """By declared counts and budget: other rows and seeds change nothing of it."""
+    small = build_dataset(ToyTable(negatives=150, positives=100))
+    assert released(small)[0].notes["teacher"] == "counts"
+    assert released(small, seed=1)[0].notes["teacher"] == "counts"
+    assert released(small, epsilon=20.0)[0].notes["teacher"] == "additive"
+    assert released()[0].notes["teacher"] == "additive"
+    assert released(small, teacher="additive")[0].notes["teacher"] == "additive"
+    soft = released(small, soft_labels=True)[0].rows
+    assert soft is not None and soft.soft_labels is not None
+
+
+def test_a_clinical_table_of_some_hundred_rows_is_no_worse_than_its_marginals() -> None:
+    """Breast-cancer at epsilon 1, where a teacher's sums are drowned: validation and control."""
+    from bench.core.registry import build_source
+    from bench.methods.marginals import Marginals
+
+    data = build_dataset(build_source("breast-cancer"))
+    budget = Budget(1.0, 1e-5)
+    areas: dict[str, list[float]] = {"own": [], "floor": []}
+    for seed in range(5):
+        areas["own"].append(area_on_other_rows(released(data, ipc=50, seed=seed)[0], data))
+        private, _ = open_private(data, budget, SeededNoise(np.random.default_rng([seed, 1])))
+        floor = Marginals().synthesize(
+            private, Spec(data.task, 50, budget), np.random.default_rng([seed, 2])
+        )
+        areas["floor"].append(area_on_other_rows(floor, data))
+    assert np.mean(areas["own"]) > np.mean(areas["floor"]) - 0.01
+    assert min(areas["own"]) > 0.85
+
+
+def area_on_other_rows(release: Release, data: Dataset) -> float:
+    """Of a logistic regression, on validation and control rows."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
+    rows, others = release.rows, (data.validation.rows, data.control.rows)
+    assert rows is not None
+    model = LogisticRegression(max_iter=1000).fit(rows.values, rows.labels)
+    chances = model.decision_function(np.concatenate([part.values for part in others]))
+    return float(roc_auc_score(np.concatenate([part.labels for part in others]), chances))
 
 
 def test_soft_labels_are_the_teachers_chances_at_the_shares_of_the_release() -> None:

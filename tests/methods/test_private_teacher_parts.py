@@ -13,12 +13,20 @@ from bench.core.errors import PrivacyContractError
 from bench.core.opening import open_private
 from bench.core.privacy import PrivateData
 from bench.core.privacy.accountant import canonical
+from bench.core.privacy.counts import Counts
 from bench.core.privacy.noise import SeededNoise
 from bench.core.schema import Numeric
+from bench.methods._condense_classes import drawn_by_class
 from bench.methods._condense_herding import Traits, herded
 from bench.methods._condense_pool import bin_chances, broken, draw_pool, drawn, offers
 from bench.methods._condense_students import STUDENTS, Judges, expected_area
-from bench.methods._teacher_additive import Boosting, fit_additive, groups_of, plans
+from bench.methods._teacher_additive import (
+    Boosting,
+    bins_worth,
+    fit_additive,
+    groups_of,
+    plans,
+)
 from bench.methods._teacher_bins import (
     ClassCounts,
     ColumnBins,
@@ -26,6 +34,7 @@ from bench.methods._teacher_bins import (
     Merged,
     count_classes,
     merged_bins,
+    simplex,
 )
 from bench.methods._teacher_kinds import NaiveBayes, declared_shares, probabilities
 from tests.support.tables import ToyClasses, ToyTable
@@ -83,6 +92,37 @@ class TestBins:
         noise = np.concatenate([part.ravel() for part in counts.counts])
         assert np.std(noise) == pytest.approx(2000.0, rel=0.2)
 
+    def test_a_small_table_is_cut_coarsely(self) -> None:
+        wide = Block(Numeric(name="x", low=0, high=99, integer=True), 0, 1)
+        amount = Block(Numeric(name="x", low=0, high=1), 0, 1)
+        assert (ColumnBins.of(wide).count, ColumnBins.of(wide, coarse=True).count) == (100, 18)
+        # Sixteen widths, and the bounds themselves.
+        assert ColumnBins.of(amount, coarse=True).count == 18
+        assert Grid.of(TABLE.encoder, coarse=True).sizes < Grid.of(TABLE.encoder).sizes
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_noisy_counts_become_the_nearest_that_sum_to_what_is_declared(self, seed: int) -> None:
+        """Against a general solver of the same problem."""
+        from scipy.optimize import minimize
+
+        noisy = np.random.default_rng(seed).normal([30, 5, 0, 0, 0, 0, 0, 12], 10.0)
+        found = simplex(noisy, 47.0)
+        solved = minimize(
+            lambda x: float(((x - noisy) ** 2).sum()),
+            np.full(8, 47 / 8),
+            jac=lambda x: 2 * (x - noisy),
+            bounds=[(0, None)] * 8,
+            constraints={"type": "eq", "fun": lambda x: x.sum() - 47.0},
+            method="SLSQP",
+            options={"ftol": 1e-12},
+        )
+        assert found.sum() == pytest.approx(47.0) and found.min() >= 0.0
+        assert found == pytest.approx(solved.x, abs=1e-3)
+
+    def test_all_counts_below_zero_still_sum_to_what_is_declared(self) -> None:
+        assert simplex(np.array([-5.0, -7.0]), 10.0) == pytest.approx([6.0, 4.0])
+        assert simplex(np.array([-5.0, -50.0]), 10.0) == pytest.approx([10.0, 0.0])
+
     def test_neighbours_are_joined_and_rare_categories_are_one(self) -> None:
         counts = np.array([5.0, 1.0, -2.0, 4.0, 9.0, 1.0])
         assert merged_bins(counts, True, 5.0).tolist() == [0, 1, 1, 1, 2, 2]
@@ -92,6 +132,13 @@ class TestBins:
 
 
 class TestTeachers:
+    def test_bins_are_worth_their_noise_by_public_numbers(self) -> None:
+        """By hand: d = 2 sqrt(4) / 2 = 2, H = 6.5 d = 13, rows = 13 / 0.25 = 52 of 520."""
+        even = Counts(520, (260, 260))
+        assert bins_worth(even, 4, 2.0, 0.1, Boosting()) == pytest.approx(10.0)
+        # Twice the noise of a count, 2 * 60 * sqrt(4) = 240 rows, is more than that.
+        assert bins_worth(even, 4, 2.0, 60.0, Boosting()) == pytest.approx(520 / 240)
+
     def test_rounds_and_groups_cost_one_gaussian_mechanism(self) -> None:
         private = opened()
         for rounds, group, features in ((1, 1, 4), (8, 16, 4), (5, 3, 7)):
@@ -124,7 +171,7 @@ class TestTeachers:
         setting = Boosting(rounds=1, step=1.0, momentum=0.0, prior=1e9, evidence=1e-9, group=2)
         private, grid = opened(empty), Grid.of(empty.encoder)
         fine = tuple(np.full((2, size), 1e6) for size in grid.sizes)
-        counts = ClassCounts(grid, fine, 1.0)
+        counts = ClassCounts(grid, fine, 1.0, private.counts.by_class)
         model = fit_additive(private, counts, 1e5, setting)
         shares = declared_shares(private.counts)
         curvature = 2e6 * shares[0] * shares[1]
@@ -174,11 +221,37 @@ class TestTeachers:
     def test_bayes_rule_on_four_rows(self) -> None:
         """One binary feature, counts 3:1 and 1:3, equal priors: odds of 3 to 1."""
         grid = Grid(TABLE.encoder, Grid.of(TABLE.encoder).columns[2:3])
-        counts = ClassCounts(grid, (np.array([[3.0, 1.0], [1.0, 3.0]]),), 1e-9)
+        counts = ClassCounts(grid, (np.array([[3.0, 1.0], [1.0, 3.0]]),), 1e-9, (4, 4))
         values = np.zeros((2, TABLE.encoder.width))
         values[:, 2] = (-1.0, 1.0)
         chances = probabilities(NaiveBayes(counts, np.array([0.5, 0.5])).scores(values))
         assert chances == pytest.approx(np.array([[0.75, 0.25], [0.25, 0.75]]))
+
+
+class TestClasses:
+    """Small tables: rows of each class from its own counts."""
+
+    def test_each_class_has_the_means_that_its_counts_say(self) -> None:
+        counts = count_classes(opened(), Grid.of(TABLE.encoder, coarse=True), 1e-6)
+        rows, misses = TABLE.train.rows, {}
+        for balanced in (True, False):
+            off = []
+            for seed in range(5):
+                rng = np.random.default_rng(seed)
+                values, labels = drawn_by_class(counts, (40, 40), 4000, rng, balanced=balanced)
+                assert labels.tolist() == [0] * 40 + [1] * 40 and not broken(counts, values).any()
+                for label in (0, 1):
+                    real = rows.values[rows.labels == label].mean(axis=0)
+                    off.append(np.abs(values[labels == label].mean(axis=0) - real).mean())
+            misses[balanced] = np.mean(off)
+        assert misses[True] < 0.03 < misses[False]
+
+    def test_any_size_is_drawn(self) -> None:
+        counts = count_classes(opened(), Grid.of(TABLE.encoder, coarse=True), 1e-6)
+        for sizes in ((0, 3), (1, 1), (5000, 10)):
+            values, labels = drawn_by_class(counts, sizes, 100, np.random.default_rng(0))
+            assert len(values) == sum(sizes)
+            assert np.bincount(labels, minlength=2).tolist() == list(sizes)
 
 
 class TestStudents:
@@ -212,7 +285,9 @@ class TestStudents:
 class TestPool:
     def test_rows_keep_the_schemas_rules_and_the_counts(self) -> None:
         counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
-        pool = draw_pool(counts, np.array([0.5, 0.5]), 4000, np.random.default_rng(0))
+        pool = draw_pool(
+            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 4000, np.random.default_rng(0)
+        )
         assert len(pool) >= 4000 and not broken(counts, pool).any()
         rows = TABLE.train.rows
         means = [rows.values[rows.labels == label].mean(axis=0) for label in (0, 1)]
@@ -228,7 +303,9 @@ class TestPool:
         data = build_dataset(build_source("breast-cancer"))
         assert len(data.schema.rules) >= 10
         counts = count_classes(opened(data), Grid.of(data.encoder), 1000.0)
-        pool = draw_pool(counts, np.array([0.5, 0.5]), 1000, np.random.default_rng(0))
+        pool = draw_pool(
+            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 1000, np.random.default_rng(0)
+        )
         assert len(pool) > 990 and not broken(counts, pool).any()
 
     def test_mended_rows_are_distributed_as_those_drawn_until_they_fit(self) -> None:
@@ -250,10 +327,15 @@ class TestPool:
         )
         encoder = Encoder(replace(TABLE.schema, rules=rules))
         grid = Grid.of(encoder)
-        counts = ClassCounts(grid, tuple(np.full((2, size), 100.0) for size in grid.sizes), 1e-9)
-        pool = draw_pool(counts, np.array([0.5, 0.5]), 20_000, np.random.default_rng(0))
-        free = ClassCounts(Grid.of(TABLE.encoder), counts.counts, 1e-9)
-        plain = draw_pool(free, np.array([0.5, 0.5]), 60_000, np.random.default_rng(1))
+        even = tuple(np.full((2, size), 10_000 / size) for size in grid.sizes)
+        counts = ClassCounts(grid, even, 1e-9, (10_000, 10_000))
+        pool = draw_pool(
+            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 20_000, np.random.default_rng(0)
+        )
+        free = ClassCounts(Grid.of(TABLE.encoder), counts.counts, 1e-9, (10_000, 10_000))
+        plain = draw_pool(
+            free.grid, bin_chances(free, np.array([0.5, 0.5])), 60_000, np.random.default_rng(1)
+        )
         fitting = plain[~broken(counts, plain)]
         assert len(pool) == 20_000
         # The free table keeps those over nine years old: 91 of 101 ages, which moves the shares.
@@ -262,13 +344,31 @@ class TestPool:
         assert smokers == pytest.approx(ages / (1 + ages), abs=0.012)
         assert known == pytest.approx(41 / 91 * 2 / 3 / (1 + 41 / 91 * 2 / 3), abs=0.012)
 
-    def test_rules_that_nothing_keeps_are_said(self) -> None:
+    def test_a_rule_that_no_counted_value_keeps_gets_any_value_of_the_schema(self) -> None:
+        """Noise may say that all are children, of whom the schema knows none."""
         grid = Grid.of(TABLE.encoder)
-        children = [np.full((2, size), 1e6) for size in grid.sizes]
-        children[0][:, 10:] = 0.0
-        counts = ClassCounts(grid, tuple(children), 1e-9)
+        children = [np.full((2, size), 1000 / size) for size in grid.sizes]
+        children[0][:] = 0.0
+        children[0][:, 3] = 1000.0
+        counts = ClassCounts(grid, tuple(children), 1e-9, (1000, 1000))
+        pool = draw_pool(
+            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 200, np.random.default_rng(0)
+        )
+        assert len(pool) == 200 and not broken(counts, pool).any()
+
+    def test_rules_that_nothing_keeps_are_said(self) -> None:
+        from dataclasses import replace
+
+        from bench.core.encode import Encoder
+        from bench.core.schema import Comparison, Rule
+
+        rules = tuple(Rule(sign, Comparison("age", sign, "50")) for sign in ("<", ">"))
+        grid = Grid.of(Encoder(replace(TABLE.schema, rules=rules)))
+        counts = ClassCounts(grid, tuple(np.ones((2, size)) for size in grid.sizes), 1e-9, (9, 9))
         with pytest.raises(PrivacyContractError, match="contradict"):
-            draw_pool(counts, np.array([0.5, 0.5]), 20, np.random.default_rng(0))
+            draw_pool(
+                counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 20, np.random.default_rng(0)
+            )
 
     def test_offers_have_the_shares_asked_for_and_sharpen(self) -> None:
         scores = np.column_stack([np.zeros(1001), np.linspace(-4, 4, 1001)])
@@ -315,7 +415,7 @@ class TestHerding:
     def test_traits_of_a_row_are_its_values_coarse_bins_and_score(self) -> None:
         counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
         shares = np.array([0.5, 0.5])
-        pool = draw_pool(counts, shares, 2000, np.random.default_rng(0))
+        pool = draw_pool(counts.grid, bin_chances(counts, shares), 2000, np.random.default_rng(0))
         scores = NaiveBayes(counts, shares).scores(pool)
         traits = Traits.of(counts.grid, bin_chances(counts, shares), pool, scores)
         table = traits.rows(pool, scores) * traits.scale
@@ -332,7 +432,8 @@ class TestHerding:
 
 def test_merged_sums_follow_the_maps() -> None:
     grid = Grid(TABLE.encoder, Grid.of(TABLE.encoder).columns[2:])
-    counts = ClassCounts(grid, (np.array([[5.0, 5.0]]), np.array([[9.0, 1.0, 2.0]])), 0.0)
+    fine = (np.array([[5.0, 5.0]]), np.array([[9.0, 1.0, 2.0]]))
+    counts = ClassCounts(grid, fine, 0.0, (12,))
     merged = Merged.of(counts, 4.0)
     assert merged.sizes == (2, 2) and merged.offsets.tolist() == [0, 2, 4]
     assert merged.sums([np.array([5.0, 5.0]), np.array([9.0, 1.0, 2.0])]).tolist() == [5, 5, 9, 3]

@@ -26,8 +26,12 @@ SMALL: dict[str, Any] = {"steps": 3, "pool": 500, "judges": 200}
 SOURCES: list[DatasetSource] = [ToyTable(), ToyClasses(), ToySurvival()]
 CASES: list[tuple[DatasetSource, dict[str, Any]]] = [
     *((source, {}) for source in SOURCES),
-    *((source, {"teacher": "naive-bayes"}) for source in SOURCES[:2]),
-    (ToyTable(), {"rounds": 3, "counts_share": 0.3}),
+    *(
+        (source, {"teacher": teacher})
+        for source in SOURCES[:2]
+        for teacher in ("additive", "naive-bayes", "counts")
+    ),
+    (ToyTable(), {"teacher": "additive", "rounds": 3, "counts_share": 0.3}),
     (ToySurvival(), {"condense": False}),
 ]
 
@@ -104,7 +108,7 @@ def test_no_row_is_cut_by_more_than_was_meant(source: DatasetSource) -> None:
         return ask(function, clip, noise_multiplier)
 
     private.gaussian_sum = spied  # type: ignore[method-assign]
-    made(private, data)
+    made(private, data, teacher="additive")
     assert share and max(share) <= (1.0 if source.name == "toy-survival" else 2.0) + 1e-9
 
 
@@ -123,33 +127,39 @@ def test_blind_answers_make_the_same_release_from_any_rows(
     assert first.labels.tobytes() == second.labels.tobytes()
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=named)
-def test_validation_control_and_test_rows_are_never_read(source: DatasetSource) -> None:
+@pytest.mark.parametrize(("source", "parameters"), CASES, ids=named)
+def test_validation_control_and_test_rows_are_never_read(
+    source: DatasetSource, parameters: dict[str, Any]
+) -> None:
     data = build_dataset(source)
     others = {
         name: shuffled(getattr(data, name), number)
         for number, name in enumerate(("validation", "control", "test"))
     }
-    assert released(data) == released(replace(data, **others))
-    assert released(data) != released(replace(data, train=shuffled(data.train, 0)))
+    own = released(data, **parameters)
+    assert own == released(replace(data, **others), **parameters)
+    assert own != released(replace(data, train=shuffled(data.train, 0)), **parameters)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=named)
-def test_a_row_beyond_the_schema_raises_nothing(source: DatasetSource) -> None:
+@pytest.mark.parametrize(("source", "parameters"), CASES, ids=named)
+def test_a_row_beyond_the_schema_raises_nothing(
+    source: DatasetSource, parameters: dict[str, Any]
+) -> None:
     """An error that only some rows cause would say that they are there."""
     data = build_dataset(source)
     rows = data.train.rows
     values = rows.values.copy()
     values[0], values[1] = 1e6, -1e6
     beyond = Split(data.train.frame, EncodedRows(values, rows.labels, rows.sites, rows.positions))
-    released(replace(data, train=beyond))
+    released(replace(data, train=beyond), **parameters)
 
 
 def test_with_private_counts_the_whole_budget_holds() -> None:
     """Counts that are paid for come first; what follows is then accounted as adaptive."""
     for source in SOURCES:
         data = build_dataset(source)
-        noise = SeededNoise(np.random.default_rng(0))
-        private, ledger = open_private(data, BUDGET, noise, private_counts=True)
-        made(private, data)
-        assert ledger.proof().epsilon <= BUDGET.epsilon
+        for teacher in ("auto", "additive"):
+            noise = SeededNoise(np.random.default_rng(0))
+            private, ledger = open_private(data, BUDGET, noise, private_counts=True)
+            made(private, data, teacher=teacher)
+            assert ledger.proof().epsilon <= BUDGET.epsilon

@@ -1,0 +1,64 @@
+"""Rows of every class drawn from its own counts, balanced: what a small table is worth.
+
+Where the table is so small, or has so many features, that hardly a bin is worth the noise of a
+teacher's sums, the whole budget buys counts, and there is nothing that rows could be searched
+with. But they need not be drawn at random (`_condense_herding`): each class has the means that its
+counts say.
+
+All of it is post-processing of private answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.methods._condense_herding import Traits, herded
+from bench.methods._condense_pool import draw_pool
+from bench.methods._teacher_bins import ClassCounts, Grid
+
+Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+MOST_BALANCED = 4000
+"""Rows of a class; the chance of more is small."""
+_CANDIDATES = 40
+_COHORT = 16_000
+"""Candidates of all places together, at most."""
+
+
+def drawn_by_class(
+    counts: ClassCounts,
+    sizes: Sequence[int],
+    pool: int,
+    rng: np.random.Generator,
+    *,
+    balanced: bool = True,
+) -> tuple[Array, Labels]:
+    """So many rows of each class, from a pool of its own."""
+    grid, values = counts.grid, []
+    nearest = [counts.nearest(column) for column in range(len(grid.columns))]
+    for label, size in enumerate(sizes):
+        chances = [own[label] for own in nearest]
+        offered = draw_pool(grid, chances, max(pool // len(sizes), size), rng)
+        if balanced and 0 < size <= MOST_BALANCED:
+            chosen = _balanced(grid, chances, offered, size, rng)
+        else:
+            # Rows that keep no rule are left out of a pool: it may be too small.
+            chosen = rng.choice(len(offered), size, replace=size > len(offered))
+        values.append(offered[chosen])
+    return np.concatenate(values), np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+
+
+def _balanced(
+    grid: Grid, chances: list[Array], offered: Array, size: int, rng: np.random.Generator
+) -> npt.NDArray[np.intp]:
+    unscored = np.zeros((len(offered), 1))
+    traits = Traits.of(grid, chances, offered, unscored)
+    table = traits.rows(offered, unscored)
+    each = int(np.clip(_COHORT // size, 2, _CANDIDATES))
+    index = rng.integers(len(offered), size=(size, each))
+    kept = herded(table[index] - table.mean(axis=0))
+    return np.asarray(index[np.arange(size), kept])
