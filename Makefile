@@ -114,6 +114,7 @@ audits: $(STAMP) ## attack every shipped method: docs/audits.md; an hour, and on
 	$(AUDIT) all --dataset breast-cancer,gbsg2,digits || [ $$? -eq 1 ]
 	$(AUDIT) --methods zero-order-dc --parameters accounting=published --dataset breast-cancer,gbsg2 \
 		|| [ $$? -eq 1 ]
+	$(AUDIT) --methods fdd-fedavg --parameters tuning=private --dataset breast-cancer || [ $$? -eq 1 ]
 	# It needs a thousand rows.
 	$(AUDIT) --methods pate-gan --dataset actg175 || [ $$? -eq 1 ]
 	$(BIN)/bench audit --table runs/audits --page docs/audits.md

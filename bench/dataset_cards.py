@@ -2,7 +2,8 @@
 
     python -m bench.dataset_cards docs/datasets/cards.md
 
-Facts come from the declarations. Missing values are measured where the data is at hand.
+Facts come from the declarations. Missing values are measured where the data is at hand; where it is
+not, what an earlier page says stays.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from bench.core.schema import Categorical, Numeric, Task
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 
 
-def cards() -> str:
-    """All cards as one Markdown page."""
+_MISSING = "missing values"
+_NOT_AT_HAND = "not measured: the data was not at hand"
+
+
+def cards(earlier: str = "") -> str:
+    """All cards as one Markdown page; facts that cannot be measured here are those of `earlier`."""
     names = [name for name in registry.dataset_names() if name not in registry.own_tables()]
     lines = [
         "# Dataset cards",
@@ -30,7 +35,7 @@ def cards() -> str:
         "",
     ]
     for name in names:
-        lines += _card(registry.build_source(name))
+        lines += _kept(_card(registry.build_source(name)), name, earlier)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -44,7 +49,7 @@ def _card(source: DatasetSource) -> list[str]:
         ("rows", f"{total:,}"),
         ("features", f"{len(schema.features)} ({numeric} numeric)"),
         (_balance_name(schema.task), _shares(declared)),
-        ("missing values", _missing(source)),
+        (_MISSING, _missing(source)),
         ("unit of privacy", declared.unit),
         ("quasi-identifiers", ", ".join(schema.quasi_identifiers) or "none declared"),
         ("sensitive", ", ".join(schema.sensitive) or "none declared"),
@@ -58,6 +63,15 @@ def _card(source: DatasetSource) -> list[str]:
     lines = [f"## {source.name}", "", declared.title, "", _bar(declared), "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(text)} |" for name, text in facts if text]
     return [*lines, ""]
+
+
+def _kept(card: list[str], name: str, earlier: str) -> list[str]:
+    start = f"| {_MISSING} | "
+    if f"{start}{_NOT_AT_HAND} |" not in card or f"\n## {name}\n" not in earlier:
+        return card
+    section = earlier.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    known = [line for line in section.splitlines() if line.startswith(start)]
+    return [known[0] if known and line.startswith(start) else line for line in card]
 
 
 def _balance_name(task: Task) -> str:
@@ -82,7 +96,7 @@ def _missing(source: DatasetSource) -> str:
     try:
         frame = source.load()
     except BenchError:
-        return "not measured: the data was not at hand"
+        return _NOT_AT_HAND
     names = [column.name for column in declared.schema if column.name in frame.columns]
     shares = frame[names].isna().mean()
     gaps = [f"{name} {share:.1%}" for name, share in shares.items() if share > 0]
@@ -130,4 +144,6 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(cards(), encoding="utf-8")
+    page = Path(sys.argv[1])
+    before = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text(cards(before), encoding="utf-8")
