@@ -52,6 +52,16 @@ def test_a_mistake_is_found_and_the_same_check_passes_a_sound_method(
     assert not failed(list(check(on_tables(mistaken.Sound))))
 
 
+def test_a_method_that_asks_other_questions_at_another_budget_is_no_mistake() -> None:
+    """Its counts have multiplier 3.7 at epsilon 1, where they are all, and 4.4 at 3, where not."""
+    subject = on_tables(registry.method_class("private-teacher-dc"))
+    asked = [len(subject.run("table", epsilon).ledger.entries) for epsilon in (1.0, 3.0)]
+    assert asked[0] < asked[1]
+    (finding,) = privacy.noise_falls_with_epsilon(subject)
+    assert finding.outcome is Outcome.PASSED, finding.detail
+    assert "3.73 at 1" in finding.detail
+
+
 def test_a_method_for_many_rows_is_tried_on_more() -> None:
     subject = Subject(mistaken.Choosy)
     assert subject.fitting == ("large table",)
