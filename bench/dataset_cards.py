@@ -69,9 +69,11 @@ def _kept(card: list[str], name: str, earlier: str) -> list[str]:
     start = f"| {_MISSING} | "
     if f"{start}{_NOT_AT_HAND} |" not in card or f"\n## {name}\n" not in earlier:
         return card
-    section = earlier.split(f"\n## {name}\n")[1].split("\n## ")[0]
-    known = [line for line in section.splitlines() if line.startswith(start)]
-    return [known[0] if known and line.startswith(start) else line for line in card]
+    section = earlier.split(f"\n## {name}\n")[1].split("\n## ")[0].splitlines()
+    known = [line for line in section if line.startswith(start)]
+    # A table of other rows or columns has other gaps.
+    same = all(line in section for line in card if line.startswith(("| rows |", "| features |")))
+    return [known[0] if known and same and line.startswith(start) else line for line in card]
 
 
 def _balance_name(task: Task) -> str:

@@ -2,8 +2,8 @@
 
 Where the table is so small, or has so many features, that hardly a bin is worth the noise of a
 teacher's sums, the whole budget buys counts, and there is nothing that rows could be searched
-with. But they need not be drawn at random (`_condense_herding`): each class has the means that its
-counts say.
+with. But they need not be drawn at random (`_condense_herding`): each class has the means of a
+large pool that was drawn from its counts.
 
 All of it is post-processing of private answers.
 """
@@ -24,9 +24,8 @@ Labels = npt.NDArray[np.int64]
 
 MOST_BALANCED = 4000
 """Rows of a class; the chance of more is small."""
-_CANDIDATES = 40
-_COHORT = 16_000
-"""Candidates of all places together, at most."""
+_CANDIDATES, _FEWEST = 40, 4
+"""Of a place, at most and mostly at least; no row is a candidate of two places."""
 
 
 def drawn_by_class(
@@ -42,8 +41,8 @@ def drawn_by_class(
     nearest = [counts.nearest(column) for column in range(len(grid.columns))]
     for label, size in enumerate(sizes):
         chances = [own[label] for own in nearest]
-        offered = draw_pool(grid, chances, max(pool // len(sizes), size), rng)
-        if balanced and 0 < size <= MOST_BALANCED:
+        offered = draw_pool(grid, chances, max(pool // len(sizes), _FEWEST * size), rng)
+        if balanced and 0 < size <= min(MOST_BALANCED, len(offered)):
             chosen = _balanced(grid, chances, offered, size, rng)
         else:
             # Rows that keep no rule are left out of a pool: it may be too small.
@@ -58,7 +57,7 @@ def _balanced(
     unscored = np.zeros((len(offered), 1))
     traits = Traits.of(grid, chances, offered, unscored)
     table = traits.rows(offered, unscored)
-    each = int(np.clip(_COHORT // size, 2, _CANDIDATES))
-    index = rng.integers(len(offered), size=(size, each))
+    each = min(_CANDIDATES, len(offered) // size)
+    index = rng.permutation(len(offered))[: size * each].reshape(size, each)
     kept = herded(table[index] - table.mean(axis=0))
     return np.asarray(index[np.arange(size), kept])

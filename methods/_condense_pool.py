@@ -36,14 +36,14 @@ def draw_pool(grid: Grid, chances: list[Array], rows: int, rng: np.random.Genera
 
     A row that breaks a rule gets new values in the columns which it and rules beside it read, and
     keeps the others: with many rules hardly a whole row that is drawn again would keep them all.
-    Rows that still break one after many draws are left out.
+    After half of the draws any bin is as likely as what was counted, since noise may have left
+    nothing that keeps a rule. Rows that still break one after all draws are left out.
     """
     places = {column.block.column.name: number for number, column in enumerate(grid.columns)}
     codes = np.column_stack([rng.choice(len(own), size=rows, p=own) for own in chances])
     values = grid.values(codes, rng)
     rules, wrong = FeatureRules.of(grid.encoder), np.arange(rows)
     for turn in range(_DRAWS):
-        # Noise may have left nothing that keeps a rule: then any value of the schema will do.
         if 2 * turn == _DRAWS:
             chances = [0.5 * own + 0.5 / len(own) for own in chances]
         broken_rules = _broken_together(rules, values[wrong])

@@ -202,7 +202,7 @@ def _spread(counts: Array, deviation: float) -> Array:
 
 
 def simplex(counts: Array, total: float) -> Array:
-    """The nearest counts that are not negative and sum to the declared total.
+    """The nearest counts that are not negative and sum to the declared total, at least to 1.
 
     Of counts with Gaussian noise that is their maximum likelihood: all lose the same, as much as
     the sum of what is left is too large.

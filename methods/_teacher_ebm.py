@@ -75,7 +75,7 @@ def fit_ebm(private: PrivateData, noise: float, setting: EbmSetting) -> EbmTeach
     if len(private.schema.classes) != 2:
         raise NotApplicable(
             "the private boosting machine of interpret-core knows two classes only; the teachers "
-            "`additive` and `naive-bayes` know more"
+            "`additive`, `naive-bayes` and `counts` know more"
         )
     model = private.delegate(MECHANISM, **ebm_parameters(private, noise, setting))
     assert isinstance(model, FittedEbm)

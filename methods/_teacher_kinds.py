@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bench.core.encode import Floats
 from bench.core.privacy.counts import Counts
-from bench.methods._teacher_bins import ClassCounts
+from bench.methods._teacher_bins import Grid
 
 Array = npt.NDArray[np.float64]
 
@@ -41,14 +41,15 @@ def probabilities(scores: Array) -> Array:
 class NaiveBayes(ScoreTeacher):
     """log p(c) + sum over features of log p(bin | c)."""
 
-    counts: ClassCounts
+    grid: Grid
+    tables: tuple[Array, ...]
+    """(classes, bins) of each feature: how a class is spread over the bins."""
     priors: Array
 
     def scores(self, values: Floats) -> Array:
-        codes = self.counts.grid.codes(values)
+        codes = self.grid.codes(values)
         scores = np.tile(np.log(self.priors), (len(codes), 1))
-        for column in range(codes.shape[1]):
-            shares = self.counts.shares(column)
+        for column, shares in enumerate(self.tables):
             # A bin where only one class was counted must not decide alone.
             every = self.priors @ shares
             chances = np.maximum(shares, 0.01 * every + 1e-9)

@@ -247,8 +247,8 @@ class FddFedAvg(Averaging):
             return Claim.of(spec.budget, "distillation at each centre; training on it is free")
         return Claim.of(
             spec.budget,
-            "the paper's epsilon, which is that of the distilled rows alone: the rounds after "
-            "them train on the raw rows",
+            "the paper's epsilon of the pipeline (table 4); its mechanism covers the distilled "
+            "rows alone: the rounds after them train on the raw rows",
         )
 
 

@@ -56,7 +56,7 @@ def noise_falls_with_epsilon(subject: Subject) -> Iterator[Finding]:
     check = "noise falls as epsilon grows"
     name = subject.fitting[0]
     levels = [_noise_together(subject.run(name, epsilon).ledger) for epsilon in EPSILONS]
-    if not any(levels):
+    if all(math.isinf(level) for level in levels):
         yield Finding(check, Outcome.NOT_CHECKED, "no noisy call is in the ledger")
         return
     falls = all(a >= b * (1 - 1e-9) for a, b in itertools.pairwise(levels))
@@ -65,16 +65,17 @@ def noise_falls_with_epsilon(subject: Subject) -> Iterator[Finding]:
         check,
         Outcome.PASSED if falls else Outcome.FAILED,
         f"noise multiplier of all calls together {text}",
-        "calibrate the noise to `spec.budget` instead of fixing it",
+        "calibrate the noise to `spec.budget`: `private.calibrate(plans)`",
     )
 
 
 def _noise_together(ledger: Ledger) -> float:
-    """The one multiplier that all calls are worth: precisions add up. 0 where there are none.
+    """The one multiplier that all calls are worth: precisions add up. Infinite without any call.
 
     A method may ask other questions at another budget, so that single calls cannot be compared.
     Exact for Gaussians on all rows; a sampled one counts with the square of its rate, which is as
-    its cost grows, and calls on disjoint parts are added as if they were not disjoint.
+    its cost grows, Laplace noise as if it were Gaussian, and calls on disjoint parts as if they
+    were not disjoint. Events without a multiplier are left out.
     """
     precision = 0.0
     for entry, count in ledger.entries.items():
@@ -82,8 +83,8 @@ def _noise_together(ledger: Ledger) -> float:
         level = getattr(inner, "noise_multiplier", None)
         if level is not None and not events.is_non_private(entry.event):
             rate = float(getattr(entry.event, "sampling_probability", 1.0))
-            precision += count * (rate / max(float(level), 1e-300)) ** 2
-    return precision**-0.5 if precision else 0.0
+            precision += count * (rate / float(level)) ** 2
+    return precision**-0.5 if precision else math.inf
 
 
 def rows_come_through_the_kernel(subject: Subject) -> Iterator[Finding]:

@@ -59,7 +59,7 @@ def test_a_method_that_asks_other_questions_at_another_budget_is_no_mistake() ->
     assert asked[0] < asked[1]
     (finding,) = privacy.noise_falls_with_epsilon(subject)
     assert finding.outcome is Outcome.PASSED, finding.detail
-    assert "3.73 at 1" in finding.detail
+    assert "3.73 at 1," in finding.detail
 
 
 def test_a_method_for_many_rows_is_tried_on_more() -> None:

@@ -109,7 +109,7 @@ def test_the_search_is_an_improvement_in_the_students_eyes() -> None:
 
 
 def test_a_small_table_has_counts_and_a_large_one_a_teacher() -> None:
-    """By declared counts and budget: other rows and seeds change nothing of it."""
+    """By declared counts and budget, not by seeds."""
     small = build_dataset(ToyTable(negatives=150, positives=100))
     assert released(small)[0].notes["teacher"] == "counts"
     assert released(small, seed=1)[0].notes["teacher"] == "counts"

@@ -48,6 +48,11 @@ def opened(data: Dataset = TABLE, seed: int = 0) -> PrivateData:
     return open_private(data, None, noise, check_rows=True)[0]
 
 
+def bayes(counts: ClassCounts, priors: np.ndarray) -> NaiveBayes:
+    tables = tuple(counts.shares(column) for column in range(len(counts.grid.columns)))
+    return NaiveBayes(counts.grid, tables, priors)
+
+
 def area(scores: np.ndarray, labels: np.ndarray) -> float:
     from sklearn.metrics import roc_auc_score
 
@@ -98,7 +103,9 @@ class TestBins:
         assert (ColumnBins.of(wide).count, ColumnBins.of(wide, coarse=True).count) == (100, 18)
         # Sixteen widths, and the bounds themselves.
         assert ColumnBins.of(amount, coarse=True).count == 18
-        assert Grid.of(TABLE.encoder, coarse=True).sizes < Grid.of(TABLE.encoder).sizes
+        sizes = [Grid.of(TABLE.encoder, coarse=coarse).sizes for coarse in (True, False)]
+        fewer = [few < many for few, many in zip(*sizes, strict=True)]
+        assert fewer == [True, True, False, False]
 
     @pytest.mark.parametrize("seed", range(5))
     def test_noisy_counts_become_the_nearest_that_sum_to_what_is_declared(self, seed: int) -> None:
@@ -212,7 +219,7 @@ class TestTeachers:
         counts = count_classes(private, Grid.of(data.encoder), 1e-2)
         for model in (
             fit_additive(private, counts, 1e-2, Boosting()),
-            NaiveBayes(counts, declared_shares(private.counts)),
+            bayes(counts, declared_shares(private.counts)),
         ):
             scores = model.scores(data.test.rows.values)
             assert scores.shape == (len(data.test.rows), 3)
@@ -221,10 +228,10 @@ class TestTeachers:
     def test_bayes_rule_on_four_rows(self) -> None:
         """One binary feature, counts 3:1 and 1:3, equal priors: odds of 3 to 1."""
         grid = Grid(TABLE.encoder, Grid.of(TABLE.encoder).columns[2:3])
-        counts = ClassCounts(grid, (np.array([[3.0, 1.0], [1.0, 3.0]]),), 1e-9, (4, 4))
+        tables = (np.array([[0.75, 0.25], [0.25, 0.75]]),)
         values = np.zeros((2, TABLE.encoder.width))
         values[:, 2] = (-1.0, 1.0)
-        chances = probabilities(NaiveBayes(counts, np.array([0.5, 0.5])).scores(values))
+        chances = probabilities(NaiveBayes(grid, tables, np.array([0.5, 0.5])).scores(values))
         assert chances == pytest.approx(np.array([[0.75, 0.25], [0.25, 0.75]]))
 
 
@@ -240,6 +247,7 @@ class TestClasses:
                 rng = np.random.default_rng(seed)
                 values, labels = drawn_by_class(counts, (40, 40), 4000, rng, balanced=balanced)
                 assert labels.tolist() == [0] * 40 + [1] * 40 and not broken(counts, values).any()
+                assert len(np.unique(values, axis=0)) == 80
                 for label in (0, 1):
                     real = rows.values[rows.labels == label].mean(axis=0)
                     off.append(np.abs(values[labels == label].mean(axis=0) - real).mean())
@@ -416,7 +424,7 @@ class TestHerding:
         counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
         shares = np.array([0.5, 0.5])
         pool = draw_pool(counts.grid, bin_chances(counts, shares), 2000, np.random.default_rng(0))
-        scores = NaiveBayes(counts, shares).scores(pool)
+        scores = bayes(counts, shares).scores(pool)
         traits = Traits.of(counts.grid, bin_chances(counts, shares), pool, scores)
         table = traits.rows(pool, scores) * traits.scale
         # Six encoded columns; eight, eight, two and three coarse bins at most; six levels, a score.

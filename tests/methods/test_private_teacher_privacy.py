@@ -23,9 +23,12 @@ from tests.support.tables import ToyClasses, ToySurvival, ToyTable
 
 BUDGET = Budget(1.0, 1e-5)
 SMALL: dict[str, Any] = {"steps": 3, "pool": 500, "judges": 200}
+LARGE = ToyTable(negatives=3000, positives=2000)
+"""Large enough for a teacher."""
 SOURCES: list[DatasetSource] = [ToyTable(), ToyClasses(), ToySurvival()]
 CASES: list[tuple[DatasetSource, dict[str, Any]]] = [
     *((source, {}) for source in SOURCES),
+    (LARGE, {}),
     *(
         (source, {"teacher": teacher})
         for source in SOURCES[:2]
@@ -156,7 +159,7 @@ def test_a_row_beyond_the_schema_raises_nothing(
 
 def test_with_private_counts_the_whole_budget_holds() -> None:
     """Counts that are paid for come first; what follows is then accounted as adaptive."""
-    for source in SOURCES:
+    for source in (*SOURCES, LARGE):
         data = build_dataset(source)
         for teacher in ("auto", "additive"):
             noise = SeededNoise(np.random.default_rng(0))
