@@ -95,7 +95,7 @@ def _attack_lines(row: AuditRow) -> list[tuple[str, str]]:
 
 def page(rows: Sequence[AuditRow], directory: Path) -> str:
     """The page of the documentation: all of it comes from the audits."""
-    finished = [row for row in rows if row.status == Status.OK.value]
+    finished = [row for row in _newest(rows) if row.status == Status.OK.value]
     found = refutations(rows)
     refuted = sorted(
         {row.label for row in finished if found[row.key].claim or found[row.key].proof}
