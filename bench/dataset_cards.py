@@ -18,8 +18,6 @@ from bench.core.errors import BenchError
 from bench.core.schema import Categorical, Numeric, Task
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-
-
 _MISSING = "missing values"
 _NOT_AT_HAND = "not measured: the data was not at hand"
 

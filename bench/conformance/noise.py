@@ -58,7 +58,7 @@ def noise_is_as_recorded(subject: Subject) -> Iterator[Finding]:
     recorded = [
         event
         for event in dict.fromkeys(entry.event for entry in ledger.entries if not entry.trust)
-        if not events.is_non_private(event) and _parameters(event) is not None
+        if not events.is_non_private(event) and parameters_of(event) is not None
     ]
     if not recorded:
         yield Finding(check, Outcome.NOT_CHECKED, "the ledger holds no Gaussian or Laplace event")
@@ -77,7 +77,7 @@ def noise_is_as_recorded(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def _parameters(event: Any) -> tuple[str, float, float] | None:
+def parameters_of(event: Any) -> tuple[str, float, float] | None:
     """(kind, noise, sampling rate) of an event that can be asked for again."""
     kind = type(event).__name__
     if kind == "PoissonSampledDpEvent" and type(event.event).__name__ == "GaussianDpEvent":
@@ -88,7 +88,7 @@ def _parameters(event: Any) -> tuple[str, float, float] | None:
 
 
 def _tried(event: Any, seed: int) -> tuple[str, list[str]]:
-    found = _parameters(event)
+    found = parameters_of(event)
     if found is None:
         raise TypeError(f"{events.in_words(event)} cannot be asked for")
     kind, level, rate = found

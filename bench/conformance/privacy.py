@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from bench.conformance.findings import Finding, Outcome
+from bench.conformance.noise import parameters_of
 from bench.conformance.subject import SplitStreams, Subject, table
 from bench.core.dataset import Dataset, Split
 from bench.core.encode import EncodedRows
 from bench.core.errors import BenchError
-from bench.core.privacy import Ledger, events
+from bench.core.privacy import Ledger
 from bench.core.release import Release
 from bench.core.verdict import judge
 
@@ -75,15 +76,14 @@ def _noise_together(ledger: Ledger) -> float:
     A method may ask other questions at another budget, so that single calls cannot be compared.
     Exact for Gaussians on all rows; a sampled one counts with the square of its rate, which is as
     its cost grows, Laplace noise as if it were Gaussian, and calls on disjoint parts as if they
-    were not disjoint. Events without a multiplier are left out.
+    were not disjoint. Events of other kinds are left out.
     """
     precision = 0.0
     for entry, count in ledger.entries.items():
-        inner = getattr(entry.event, "event", entry.event)
-        level = getattr(inner, "noise_multiplier", None)
-        if level is not None and not events.is_non_private(entry.event):
-            rate = float(getattr(entry.event, "sampling_probability", 1.0))
-            precision += count * (rate / float(level)) ** 2
+        found = parameters_of(entry.event)
+        if found is not None:
+            _, level, rate = found
+            precision += count * (rate / level) ** 2
     return precision**-0.5 if precision else math.inf
 
 
