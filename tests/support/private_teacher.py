@@ -1,0 +1,26 @@
+"""A table that is large enough for a private teacher, and the way to its parts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.core.dataset import Dataset, build_dataset
+from bench.core.opening import open_private
+from bench.core.privacy import PrivateData
+from bench.core.privacy.noise import SeededNoise
+from bench.methods._teacher_bins import ClassCounts
+from bench.methods._teacher_kinds import NaiveBayes
+from tests.support.tables import ToyTable
+
+TABLE = build_dataset(ToyTable(negatives=3000, positives=2000))
+
+
+def opened(data: Dataset = TABLE, seed: int = 0) -> PrivateData:
+    """Without a budget: next to no noise is to be had, which no budget would allow."""
+    noise = SeededNoise(np.random.default_rng(seed))
+    return open_private(data, None, noise, check_rows=True)[0]
+
+
+def bayes(counts: ClassCounts, priors: np.ndarray) -> NaiveBayes:
+    tables = tuple(counts.shares(column) for column in range(len(counts.grid.columns)))
+    return NaiveBayes(counts.grid, tables, priors)
