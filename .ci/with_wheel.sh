@@ -18,7 +18,7 @@ trap 'rm -rf "$scratch"' EXIT
 # Built from a copy: `build/lib` in the repository would keep modules that were deleted since.
 mkdir "$scratch/source" "$scratch/wheel" "$scratch/empty"
 (cd "$repository" && tar -cf - --exclude=__pycache__ \
-    pyproject.toml README.md LICENSE bench methods datasets metrics leaderboard) |
+    pyproject.toml setup.py README.md LICENSE bench methods datasets metrics leaderboard) |
     tar -xf - -C "$scratch/source"
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
     --no-index --wheel-dir "$scratch/wheel" "$scratch/source"

@@ -1,6 +1,6 @@
 """`python -m bench`: the command for an interpreter that has no script of it."""
 
-from bench.cli import main
+from bench.cli.main import main
 
 if __name__ == "__main__":
     main()

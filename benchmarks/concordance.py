@@ -3,7 +3,7 @@
 10,000 rows, a third of them censored, times in whole months as registries keep them, continuous
 risks. One side draws its resamples and weighs the rows; the other takes the resampled rows and
 calls lifelines' `concordance_index` on them, ten times, scaled to 1000. Both give the same numbers
-on the same resamples (`tests/metrics/test_bootstrap.py`).
+on the same resamples (`tests/metrics/shared/test_bootstrap.py`).
 
     OMP_NUM_THREADS=1 python benchmarks/concordance.py
 """
@@ -16,7 +16,7 @@ import time
 import numpy as np
 from lifelines.utils import concordance_index
 
-from bench.metrics import _bootstrap
+from bench.metrics._shared import bootstrap as _bootstrap
 
 ROWS, RESAMPLES, LOOPS = 10_000, 1000, 10
 ROUNDS = 3

@@ -26,12 +26,16 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.core.dataset import DatasetSource, Declaration, build_dataset
-from bench.core.metric import Evaluation, Metric
-from bench.core.release import Release, Rows
-from bench.core.schema import Categorical, Numeric, Role, Schema, Task
-from bench.metrics.copies import HighRiskRows, NeighbourRatio
-from bench.metrics.disclosure import BinnedDistance, ClosestRecord, DistanceDistribution
+from bench.data.dataset import DatasetSource, Declaration, build_dataset
+from bench.data.schema import Categorical, Numeric, Role, Schema, Task
+from bench.metrics.privacy.disclosure.copies import HighRiskRows, NeighbourRatio
+from bench.metrics.privacy.disclosure.disclosure import (
+    BinnedDistance,
+    ClosestRecord,
+    DistanceDistribution,
+)
+from bench.plugins.metric import Evaluation, Metric
+from bench.plugins.release import Release, Rows
 
 NUMBERS, CATEGORIES = 8, 6
 METRICS: tuple[Metric, ...] = (

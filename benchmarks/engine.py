@@ -30,8 +30,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from bench.core.method import Method
-from bench.core.release import Release, Rows
+from bench.plugins.method import Method
+from bench.plugins.release import Release, Rows
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Zeros(Method):
 DRIVER = """
 import json, resource, sys, time
 from pathlib import Path
-from bench.cell import Outcome
-from bench.config import RunOptions
-from bench.grid import load_grid
-from bench.runner import run_grid
-from bench.tracking import Tracker
+from bench.engine.cell import Outcome
+from bench.engine.options import RunOptions
+from bench.engine.grid import load_grid
+from bench.cluster.driver import run_grid
+from bench.tracking.tracker import Tracker
 
 grid, out, cpus, tracking = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "yes"
 trackers = []

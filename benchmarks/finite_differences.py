@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from bench.memory import peak_memory_mb, reset_peak_memory
-from bench.methods._differences import BlackBox, Teacher, Trees
+from bench.engine.memory import peak_memory_mb, reset_peak_memory
+from bench.methods._shared.differences import BlackBox, Teacher, Trees
 
 Array = npt.NDArray[np.float64]
 

@@ -29,9 +29,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bench.core.environment import Environment
-from bench.core.method import Method
-from bench.core.release import Release, Rows
+from bench.plugins.environment import Environment
+from bench.plugins.method import Method
+from bench.plugins.release import Release, Rows
 
 
 def zeros(private, spec):
@@ -97,11 +97,11 @@ def _install(scratch: Path) -> None:
 
 def _run(scratch: Path) -> list[tuple[str, float]]:
     """Method and time of the end of every cell, in order."""
-    from bench.cell import Outcome
-    from bench.config import RunOptions
-    from bench.grid import load_grid
-    from bench.runner import run_grid
-    from bench.store import RunStore
+    from bench.cluster.driver import run_grid
+    from bench.engine.cell import Outcome
+    from bench.engine.grid import load_grid
+    from bench.engine.options import RunOptions
+    from bench.results.run_directory import RunStore
 
     ended: list[tuple[str, float]] = []
 

@@ -14,12 +14,12 @@ import time
 
 import numpy as np
 
-from bench.core.encode import EncodedRows, Encoder
-from bench.core.privacy import Ledger, PrivateData, sampled_gaussian
-from bench.core.privacy.counts import Counts
-from bench.core.privacy.kernel import Vault
-from bench.core.privacy.noise import SeededNoise
-from bench.core.schema import Categorical, Numeric, Role, Schema, Task
+from bench.data.counts import Counts
+from bench.data.encoder import EncodedRows, Encoder
+from bench.data.schema import Categorical, Numeric, Role, Schema, Task
+from bench.privacy import Ledger, PrivateData, sampled_gaussian
+from bench.privacy.kernel import Vault
+from bench.privacy.noise import SeededNoise
 
 ROWS, COLUMNS, CALLS, EXPECTED = 10_000, 64, 10_000, 50
 ROUNDS = 5

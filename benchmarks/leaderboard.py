@@ -26,8 +26,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.core.result import CellRow, ScoreRow, arrow_schema
-from bench.leaderboard import board, site
+from bench.leaderboard.pages import site
+from bench.leaderboard.tables import board
+from bench.results.records import CellRow, ScoreRow, arrow_schema
 
 METHODS, DATASETS, SEEDS = 40, 10, 2
 SIZES = (1, 10, 50, 100, 500)

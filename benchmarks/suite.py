@@ -15,15 +15,15 @@ import time
 
 import numpy as np
 
-from bench.core import registry
-from bench.core.dataset import Dataset, build_dataset
-from bench.core.errors import InputError, NotComputable
-from bench.core.method import Spec
-from bench.core.metric import Evaluation, Metric
-from bench.core.opening import open_private
-from bench.core.privacy import Budget
-from bench.core.privacy.noise import SeededNoise
-from bench.core.release import Release
+from bench.data.dataset import Dataset, build_dataset
+from bench.errors import InputError, NotComputable
+from bench.plugins import registry
+from bench.plugins.method import Spec
+from bench.plugins.metric import Evaluation, Metric
+from bench.plugins.release import Release
+from bench.privacy import Budget
+from bench.privacy.noise import SeededNoise
+from bench.privacy.opening import open_private
 
 LIMIT = 120.0
 

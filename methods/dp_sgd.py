@@ -25,11 +25,11 @@ from typing import ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.core.encode import EncodedRows, Encoder, Floats
-from bench.core.method import Method, Spec
-from bench.core.privacy import PrivateData, sampled_gaussian
-from bench.core.release import Claim, Release, ReleasedModel
-from bench.core.schema import Task
+from bench.data.encoder import EncodedRows, Encoder, Floats
+from bench.data.schema import Task
+from bench.plugins.method import Method, Spec
+from bench.plugins.release import Claim, Release, ReleasedModel
+from bench.privacy import PrivateData, sampled_gaussian
 
 Array = npt.NDArray[np.float64]
 Gradients = Callable[[Array, EncodedRows], Array]

@@ -34,10 +34,10 @@ from typing import ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.core.encode import EncodedRows
-from bench.core.method import Method, Spec
-from bench.core.privacy import Plan, PrivateData, sampled_gaussian
-from bench.core.release import Claim, Release, Rows
+from bench.data.encoder import EncodedRows
+from bench.plugins.method import Method, Spec
+from bench.plugins.release import Claim, Release, Rows
+from bench.privacy import Plan, PrivateData, sampled_gaussian
 
 Array = npt.NDArray[np.float64]
 

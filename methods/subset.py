@@ -5,9 +5,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bench.core.method import Method, Spec
-from bench.core.privacy import PrivateData
-from bench.core.release import Release, Rows
+from bench.plugins.method import Method, Spec
+from bench.plugins.release import Release, Rows
+from bench.privacy import PrivateData
 
 
 @final

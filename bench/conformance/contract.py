@@ -12,8 +12,8 @@ import numpy as np
 from bench.conformance.findings import Finding, Outcome
 from bench.conformance.privacy import released_bytes
 from bench.conformance.subject import AWKWARD, Subject, table
-from bench.core.errors import NotApplicable
-from bench.core.release import Release, check_release
+from bench.errors import NotApplicable
+from bench.plugins.release import Release, check_release
 
 _SAID = "CONTRIBUTING.md, `What a method must keep to`"
 

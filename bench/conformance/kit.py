@@ -6,12 +6,12 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from bench import environments
 from bench.conformance import contract, noise, privacy, source_scan, utility
 from bench.conformance.findings import Finding, Outcome, Report
 from bench.conformance.subject import Subject
-from bench.core import registry
-from bench.core.errors import InputError
+from bench.environments.environments import environments
+from bench.errors import InputError
+from bench.plugins import registry
 
 Check = Callable[[Subject], Iterator[Finding]]
 

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from bench.conformance.findings import Finding, Outcome
 from bench.conformance.subject import Subject, table
-from bench.core.auditing.noise_check import Noise, check_noise, check_sampling
-from bench.core.encode import EncodedRows
-from bench.core.opening import open_private
-from bench.core.privacy import PrivateData, events
-from bench.core.privacy.noise import NoiseSource, SeededNoise
+from bench.data.encoder import EncodedRows
+from bench.privacy import PrivateData, events
+from bench.privacy.noise import NoiseSource, SeededNoise
+from bench.privacy.opening import open_private
+from bench.stats.noise_check import Noise, check_noise, check_sampling
 
 _CALLS = 200
 _WIDTH = 16

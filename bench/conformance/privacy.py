@@ -12,12 +12,12 @@ import numpy as np
 from bench.conformance.findings import Finding, Outcome
 from bench.conformance.noise import parameters_of
 from bench.conformance.subject import SplitStreams, Subject, table
-from bench.core.dataset import Dataset, Split
-from bench.core.encode import EncodedRows
-from bench.core.errors import BenchError
-from bench.core.privacy import Ledger
-from bench.core.release import Release
-from bench.core.verdict import judge
+from bench.data.dataset import Dataset, Split
+from bench.data.encoder import EncodedRows
+from bench.errors import BenchError
+from bench.plugins.release import Release
+from bench.privacy import Ledger
+from bench.results.verdicts import judge
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
 _BEYOND = 1e6

@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.auditor.engine import audit
-from bench.auditor.request import FEWEST_TRIALS, Kind, Request, prepare
-from bench.config import RunOptions
+from bench.audit.engine import audit
+from bench.audit.request import FEWEST_TRIALS, Kind, Request, prepare
+from bench.cluster.batches import Crew
 from bench.conformance.findings import Finding, Outcome
 from bench.conformance.subject import DELTA, Subject, table
-from bench.core.result import Status
-from bench.grid import Entry
-from bench.runner.audits import Crew
+from bench.engine.grid import Entry
+from bench.engine.options import RunOptions
+from bench.results.records import Status
 
 _EPSILON = 1.0
 _SECONDS = 30.0

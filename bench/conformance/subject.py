@@ -18,13 +18,13 @@ from bench.conformance.tables import (
     ToySurvival,
     ToyTable,
 )
-from bench.core.dataset import Dataset, DatasetSource, build_dataset
-from bench.core.errors import NotApplicable
-from bench.core.method import Method, Spec
-from bench.core.opening import open_private
-from bench.core.privacy import Budget, Ledger
-from bench.core.privacy.noise import NoiseSource, SeededNoise
-from bench.core.release import Release
+from bench.data.dataset import Dataset, DatasetSource, build_dataset
+from bench.errors import NotApplicable
+from bench.plugins.method import Method, Spec
+from bench.plugins.release import Release
+from bench.privacy import Budget, Ledger
+from bench.privacy.noise import NoiseSource, SeededNoise
+from bench.privacy.opening import open_private
 
 DELTA = 1e-5
 

@@ -8,8 +8,8 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.core.dataset import DatasetSource, Declaration
-from bench.core.schema import Categorical, Column, Comparison, Numeric, Role, Rule, Schema, Task
+from bench.data.dataset import DatasetSource, Declaration
+from bench.data.schema import Categorical, Column, Comparison, Numeric, Role, Rule, Schema, Task
 
 
 @final

@@ -8,9 +8,9 @@ import numpy as np
 
 from bench.conformance.findings import Finding, Outcome
 from bench.conformance.subject import Subject
-from bench.core import registry
-from bench.core.errors import NotComputable
-from bench.core.metric import HEADLINES, Evaluation, Metric
+from bench.errors import NotComputable
+from bench.plugins import registry
+from bench.plugins.metric import HEADLINES, Evaluation, Metric
 
 _EPSILONS = (0.5, 5.0, 50.0)
 _SEEDS = 3

@@ -22,7 +22,7 @@ import pytest
 
 pytestmark = pytest.mark.chaos
 
-BENCH = [sys.executable, "-m", "bench.cli"]
+BENCH = [sys.executable, "-m", "bench"]
 CELLS = 300
 GRID = """
 datasets = ["gbsg2", "breast-cancer"]

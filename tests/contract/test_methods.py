@@ -8,16 +8,16 @@ import math
 import numpy as np
 import pytest
 
-from bench import environments
-from bench.core import registry
-from bench.core.dataset import Dataset, DatasetSource, build_dataset
-from bench.core.errors import NotApplicable
-from bench.core.method import Spec
-from bench.core.opening import open_private
-from bench.core.privacy import Budget, Ledger
-from bench.core.privacy.noise import SeededNoise
-from bench.core.release import Release, check_release
-from bench.core.verdict import Verdict, judge
+from bench.data.dataset import Dataset, DatasetSource, build_dataset
+from bench.environments.environments import environments
+from bench.errors import NotApplicable
+from bench.plugins import registry
+from bench.plugins.method import Spec
+from bench.plugins.release import Release, check_release
+from bench.privacy import Budget, Ledger
+from bench.privacy.noise import SeededNoise
+from bench.privacy.opening import open_private
+from bench.results.verdicts import Verdict, judge
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 
 SOURCES: dict[str, DatasetSource] = {

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.core import registry
-from bench.core.dataset import Dataset, DatasetSource, build_dataset
-from bench.core.errors import NotComputable
-from bench.core.metric import Evaluation, Metric, RefitMetric, Scores
-from bench.core.release import Release, Rows
+from bench.data.dataset import Dataset, DatasetSource, build_dataset
+from bench.errors import NotComputable
+from bench.plugins import registry
+from bench.plugins.metric import Evaluation, Metric, RefitMetric, Scores
+from bench.plugins.release import Release, Rows
 from tests.metrics.helpers import Answers
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.core.dataset import PRESETS, SPLITS, Dataset, build_dataset, split_sizes
-from bench.core.encode import Encoder, category_codes
-from bench.core.errors import InputError
-from bench.core.registry import build_source
-from bench.core.schema import Categorical, Numeric, Task
+from bench.data.dataset import PRESETS, SPLITS, Dataset, build_dataset, split_sizes
+from bench.data.encoder import Encoder, category_codes
+from bench.data.schema import Categorical, Numeric, Task
+from bench.errors import InputError
+from bench.plugins.registry import build_source
 
 NAMES = ("actg175", "breast-cancer", "curial-sim", "digits", "gbsg2")
 every_dataset = pytest.mark.parametrize("name", NAMES)
@@ -239,8 +239,8 @@ def test_digits_are_images_in_reading_order() -> None:
 
 
 def test_curial_schema_agrees_with_the_model() -> None:
-    from bench.datasets import _curial_model as model
-    from bench.datasets._curial_parameters import DEVICES
+    from bench.datasets.simulators import _curial_model as model
+    from bench.datasets.simulators._curial_parameters import DEVICES
 
     schema = build_source("curial-sim").declare().schema
     assert tuple(column.name for column in schema.features) == model.FEATURES
@@ -272,8 +272,8 @@ def test_curial_is_marked_as_simulated() -> None:
 def test_curial_file_states_the_counts_of_the_default_size() -> None:
     from pathlib import Path
 
-    from bench.core.dataset import declaration_from_toml
-    from bench.datasets import curial_sim
+    from bench.data.dataset import declaration_from_toml
+    from bench.datasets.simulators import curial_sim
 
     written = declaration_from_toml(Path(curial_sim.__file__).with_suffix(".toml"))
     assert written == build_source("curial-sim").declare()
@@ -303,7 +303,7 @@ def test_curial_refuses_what_it_cannot_simulate(wrong: dict[str, float]) -> None
 def test_listing_plugins_imports_no_heavy_library() -> None:
     modules = ", ".join(f"bench.datasets.{name.replace('-', '_')}" for name in NAMES)
     code = (
-        f"import sys, {modules}, bench.methods.gats\n"
+        f"import sys, {modules}, bench.methods.gats.gats\n"
         "print(*({'lifelines', 'matplotlib', 'sklearn', 'torch', 'xgboost'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -313,7 +313,7 @@ def test_listing_plugins_imports_no_heavy_library() -> None:
 def test_curial_sim_knows_the_truth_about_its_rows() -> None:
     from sklearn.metrics import roc_auc_score
 
-    from bench.core.truth import KnowsTruth
+    from bench.data.truth import KnowsTruth
 
     source = build_source("curial-sim")
     assert isinstance(source, KnowsTruth)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from bench.core.result import CellRow, ScoreRow, to_table
+from bench.results.records import CellRow, ScoreRow, to_table
 from tests.support import browser
 from tests.support.browser import Visit
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from bench.core.dataset import build_dataset
-from bench.core.encode import EncodedRows
-from bench.core.method import Spec
-from bench.core.opening import open_private
-from bench.core.privacy import Budget
-from bench.core.privacy.noise import SeededNoise
-from bench.core.schema import Task
+from bench.data.dataset import build_dataset
+from bench.data.encoder import EncodedRows
+from bench.data.schema import Task
 from bench.methods import dp_sgd
 from bench.methods.dp_sgd import DpSgd
 from bench.methods.subset import Subset
+from bench.plugins.method import Spec
+from bench.privacy import Budget
+from bench.privacy.noise import SeededNoise
+from bench.privacy.opening import open_private
 from tests.support.tables import ToySurvival, ToyTable
 
 RNG = np.random.default_rng(0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.core.dataset import build_dataset
-from bench.core.method import Spec
-from bench.core.opening import open_private
-from bench.core.privacy import Budget
-from bench.core.privacy.noise import NoiseSource, SeededNoise
-from bench.core.schema import Task
+from bench.data.dataset import build_dataset
+from bench.data.schema import Task
 from bench.methods.dpmix import DpMix, deal, to_simplex
+from bench.plugins.method import Spec
+from bench.privacy import Budget
+from bench.privacy.noise import NoiseSource, SeededNoise
+from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable(negatives=30, positives=20))

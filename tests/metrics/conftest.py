@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.core.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset, build_dataset
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 
 

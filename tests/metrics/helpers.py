@@ -9,9 +9,9 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.core.dataset import Dataset, Split
-from bench.core.metric import Evaluation, Score, Scores
-from bench.core.release import Release, ReleasedModel, Rows
+from bench.data.dataset import Dataset, Split
+from bench.plugins.metric import Evaluation, Score, Scores
+from bench.plugins.release import Release, ReleasedModel, Rows
 
 
 def release_of(split: Split, **more: Any) -> Release:

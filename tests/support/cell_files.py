@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.leaderboard.details import Files
+from bench.leaderboard.tables.details import Files
 
 
 def new_files(folder: Path) -> Files:

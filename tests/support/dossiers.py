@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.core.privacy.accountant import Budget
-from bench.core.privacy.events import laplace, non_private, sampled_gaussian
-from bench.core.privacy.ledger import Entry, Ledger
-from bench.core.result import CellRow, ScoreRow
-from bench.dossier_source import gather
-from bench.leaderboard.dossier import render
+from bench.engine.dossier_source import gather
+from bench.leaderboard.dossier.page import render
+from bench.privacy.accounting import Budget
+from bench.privacy.events import laplace, non_private, sampled_gaussian
+from bench.privacy.ledger import Entry, Ledger
+from bench.results.records import CellRow, ScoreRow
 from tests.leaderboard.conftest import CELL, Run
 
 ODDS = "can raise the odds"

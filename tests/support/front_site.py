@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from scipy import stats
 
-from bench.leaderboard.site import write_site
+from bench.leaderboard.pages.site import write_site
 from tests.leaderboard.conftest import Run
 
 EVIL = "<script>alert(1)</script>"

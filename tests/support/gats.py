@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.core.dataset import Dataset, DatasetSource, build_dataset
-from bench.core.encode import EncodedRows, Encoder
-from bench.core.method import Spec
-from bench.core.opening import open_private
-from bench.core.privacy import Ledger, PrivateData
-from bench.core.privacy.counts import Counts
-from bench.core.privacy.kernel import Vault
-from bench.core.privacy.noise import SeededNoise
-from bench.core.release import Release, Rows, check_release
-from bench.methods.gats import Gats
+from bench.data.counts import Counts
+from bench.data.dataset import Dataset, DatasetSource, build_dataset
+from bench.data.encoder import EncodedRows, Encoder
+from bench.methods.gats.gats import Gats
+from bench.plugins.method import Spec
+from bench.plugins.release import Release, Rows, check_release
+from bench.privacy import Ledger, PrivateData
+from bench.privacy.kernel import Vault
+from bench.privacy.noise import SeededNoise
+from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable
 
 AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)

@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from bench.core.errors import NotApplicable
-from bench.core.method import Method
-from bench.core.release import Release, Rows
-from bench.core.resources import Resources
+from bench.errors import NotApplicable
+from bench.plugins.method import Method
+from bench.plugins.release import Release, Rows
+from bench.plugins.resources import Resources
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.core.environment import Environment
+from bench.plugins.environment import Environment
 
 TINY = Environment("tiny", ("tinypackage==1.0",), ("tinypackage",))
 EMPTY = Environment("empty", (), ())
@@ -22,11 +22,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from bench.core.environment import Environment
-from bench.core.errors import NotApplicable
-from bench.core.method import Method
-from bench.core.privacy import gaussian
-from bench.core.release import Claim, Release, Rows
+from bench.plugins.environment import Environment
+from bench.errors import NotApplicable
+from bench.plugins.method import Method
+from bench.privacy import gaussian
+from bench.plugins.release import Claim, Release, Rows
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.core.dataset import build_dataset
-from bench.core.encode import EncodedRows
-from bench.core.opening import open_private
-from bench.core.privacy import Budget, Ledger, PrivateData
-from bench.core.privacy.noise import NoiseSource, SeededNoise
+from bench.data.dataset import build_dataset
+from bench.data.encoder import EncodedRows
+from bench.privacy import Budget, Ledger, PrivateData
+from bench.privacy.noise import NoiseSource, SeededNoise
+from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.core.dataset import DatasetSource, Declaration, Split
-from bench.core.release import Release, Rows
-from bench.core.schema import Categorical, Column, Numeric, Role, Schema, Task
+from bench.data.dataset import DatasetSource, Declaration, Split
+from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
+from bench.plugins.release import Release, Rows
 
 
 @final

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.core.encode import EncodedRows
-from bench.core.errors import NotApplicable
-from bench.core.method import Method, Spec
-from bench.core.privacy import Plan, PrivateData, gaussian
-from bench.core.privacy.rowwise import RowFunction
-from bench.core.release import Claim, Release, Rows
+from bench.data.encoder import EncodedRows
+from bench.errors import NotApplicable
+from bench.plugins.method import Method, Spec
+from bench.plugins.release import Claim, Release, Rows
+from bench.privacy import Plan, PrivateData, gaussian
+from bench.privacy.rowwise import RowFunction
 
 
 def class_means(

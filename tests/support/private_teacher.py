@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.core.dataset import Dataset, build_dataset
-from bench.core.opening import open_private
-from bench.core.privacy import PrivateData
-from bench.core.privacy.noise import SeededNoise
-from bench.methods._teacher_bins import ClassCounts
-from bench.methods._teacher_kinds import NaiveBayes
+from bench.data.dataset import Dataset, build_dataset
+from bench.methods.private_teacher._bins import ClassCounts
+from bench.methods.private_teacher._kinds import NaiveBayes
+from bench.privacy import PrivateData
+from bench.privacy.noise import SeededNoise
+from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable
 
 TABLE = build_dataset(ToyTable(negatives=3000, positives=2000))

@@ -1,0 +1,237 @@
+"""`bench audit`: attacks a method and says how large its epsilon must be at least."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from bench.cluster.batches import Crew
+    from bench.results.records import AuditRow
+
+_PATH = click.Path(path_type=Path)
+_DEFAULT = Path("runs/audits")
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not name=value", param_hint="--parameters")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+@click.command()
+@click.argument("method", required=False)
+@click.option("--dataset", help="Dataset to audit on; several with commas for several methods.")
+@click.option("--eps", type=float, help="Target epsilon that the method is asked for.")
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    help="Refits in both worlds and both halves [default: 1000]; canaries of a one-run audit "
+    "[default: 200].",
+)
+@click.option(
+    "--attack",
+    type=click.Choice(["two-world", "one-run"]),
+    default="two-world",
+    show_default=True,
+    help="Many refits with and without a canary; or few with many canaries, for slow methods.",
+)
+@click.option("--ipc", default="50", show_default=True, help="Rows per class, or `full`.")
+@click.option("--delta", type=float, default=1e-5, show_default=True)
+@click.option(
+    "--parameters", multiple=True, metavar="NAME=VALUE", help="Of the method; may be repeated."
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--out", type=_PATH, default=_DEFAULT, show_default=True, help="Run directory of the results."
+)
+@click.option("--methods", help="Audit these, comma-separated; `bench audit all`: every one.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="Of several methods: processor time of each on each dataset; sets trials and attack.",
+)
+@click.option("--quick", is_flag=True, help="Of several methods: with their quick hyperparameters.")
+@click.option("--self-test", is_flag=True, help="Audit methods of known epsilon instead.")
+@click.option(
+    "--table", type=_PATH, metavar="DIR", help="Print all audits of DIR as Markdown; run nothing."
+)
+@click.option(
+    "--page", type=_PATH, metavar="FILE", help="With --table: write the page of the docs."
+)
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all].")
+@click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")
+@click.option("--data-dir", help="Folder with data files you obtained [default: $BENCH_DATA].")
+def audit(**options: Any) -> None:
+    """Attack METHOD: a lower bound on its epsilon, beside what it claims and what is proven.
+
+    Exit code 1 if a number is refuted, or if the audit fails. Run again to go on after an
+    interruption; what was done is not done again. `all` audits every method on the dataset.
+    """
+    if options["table"] is not None:
+        _table(options["table"], options["page"])
+        return
+    from bench.engine.options import use_data_folder
+
+    use_data_folder(options["data_dir"])
+    try:
+        if options["self_test"]:
+            sys.exit(_self_test(options))
+        rows = _audited(options)
+    except KeyboardInterrupt:
+        _say("interrupted: run the same command again to go on")
+        sys.exit(130)
+    sys.exit(_shown(rows, options["out"], options["as_json"]))
+
+
+def _table(directory: Path, file: Path | None) -> None:
+    from bench.audit.audit_store import read_audits
+    from bench.audit.report import markdown_table, page
+    from bench.audit.trial_store import write_text
+    from bench.errors import StoreError
+
+    rows = read_audits(directory)
+    if not rows:
+        raise StoreError(f"{directory} holds no audits; `bench audit --out {directory}` makes one")
+    if file is None:
+        click.echo(markdown_table(rows, directory), nl=False)
+        return
+    write_text(page(rows, directory), file)
+    click.echo(f"wrote {file}")
+
+
+def _audited(options: dict[str, Any]) -> list[AuditRow]:
+    from bench.audit.engine import audit as run_audit
+    from bench.audit.many import audit_many
+    from bench.audit.request import load, make_request, prepare
+    from bench.engine.grid import parse_ipc
+    from bench.plugins import registry
+
+    if options["dataset"] is None:
+        raise click.UsageError("name a --dataset; `bench list datasets` shows them")
+    ipc = parse_ipc(options["ipc"])
+    shared: dict[str, Any] = {
+        "ipc": ipc,
+        "full_size": ipc is None,
+        "delta": options["delta"],
+        "seed": options["seed"],
+    }
+    given = dict(_parameter(text) for text in options["parameters"])
+    names = [name.strip() for name in (options["methods"] or "").split(",") if name.strip()]
+    if options["method"] == "all":
+        names = list(registry.method_names())
+    if names:
+        if options["eps"] is None:
+            raise click.UsageError("name an epsilon: --eps")
+        datasets = [name.strip() for name in options["dataset"].split(",") if name.strip()]
+        with _crew(options) as (crew, cpus):
+            return [
+                row
+                for dataset in datasets
+                for row in audit_many(
+                    names,
+                    dataset,
+                    options["eps"],
+                    options["out"],
+                    crew,
+                    minutes=options["minutes"],
+                    cpus=cpus,
+                    quick=options["quick"],
+                    parameters=given,
+                    options=shared,
+                    say=_say,
+                )
+            ]
+    if options["method"] is None:
+        raise click.UsageError("name a METHOD, --methods, --self-test or --table")
+    one_run = options["attack"] == "one-run"
+    request = make_request(
+        options["method"],
+        options["dataset"],
+        options["eps"],
+        options["trials"] or (200 if one_run else 1000),
+        parameters=given,
+        kind=options["attack"],
+        **shared,
+    )
+    prepared = prepare(request, load(request))
+    with _crew(options) as (crew, _):
+        return [run_audit(prepared, options["out"], crew, _say)]
+
+
+@contextmanager
+def _crew(options: dict[str, Any]) -> Iterator[tuple[Crew, int]]:
+    import os
+
+    from bench.cluster.batches import Crew
+    from bench.engine.options import RunOptions
+
+    settings = RunOptions(
+        out=options["out"], cpus=options["cpus"], ray_address=options["ray_address"]
+    )
+    with Crew(settings, _say) as crew:
+        yield crew, options["cpus"] or os.cpu_count() or 1
+
+
+def _shown(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
+    from dataclasses import asdict
+
+    from bench.audit.audit_store import read_audits
+    from bench.audit.conclusion import conclude
+    from bench.audit.report import report
+    from bench.results.journal import plain
+    from bench.results.records import Status
+    from bench.results.refutation import refutations
+
+    # Corrected for all methods ever audited into this directory, not for those of this call.
+    found = refutations(read_audits(directory))
+    conclusions = [conclude(row, found.get(row.key), directory) for row in rows]
+    if as_json:
+        documents = [
+            {**plain(asdict(row)), "verdict": said.verdict, "sentence": said.sentence}
+            for row, said in zip(rows, conclusions, strict=True)
+        ]
+        click.echo(json.dumps(documents, indent=1))
+    else:
+        for row in rows:
+            click.echo(report(row, found.get(row.key), directory))
+            click.echo()
+        click.echo(f"Results in {directory}")
+    failed = any(row.status == Status.ERROR.value for row in rows)
+    return 1 if failed or any(said.refuted for said in conclusions) else 0
+
+
+def _self_test(options: dict[str, Any]) -> int:
+    from bench.audit.self_test import TRIALS, self_test
+
+    trials = options["trials"] or TRIALS
+    with tempfile.TemporaryDirectory() as folder, _crew(options) as (crew, _):
+        checked = list(self_test(Path(folder), crew, trials, options["seed"], _say))
+    for one in checked:
+        click.echo(one.line)
+    if all(one.good for one in checked):
+        click.echo("The auditor works here: what is broken was refuted, what is exact was not.")
+        return 0
+    click.echo(
+        "The auditor does NOT work here as it should. An exact method is refuted by chance in less "
+        "than one of a thousand runs; with few --trials, broken ones are missed."
+    )
+    return 1

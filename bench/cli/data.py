@@ -1,0 +1,103 @@
+"""`bench data`: which datasets are ready, how to obtain the others, and the user's own tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def _use_folder(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    from bench.engine.options import use_data_folder
+
+    use_data_folder(value)
+
+
+def _with_folder(command: Callable[..., None]) -> Callable[..., None]:
+    """The option that every command here has."""
+    return click.option(
+        "--data-dir",
+        callback=_use_folder,
+        expose_value=False,
+        help="Folder with data files you obtained [default: $BENCH_DATA].",
+    )(command)
+
+
+@click.group()
+def data() -> None:
+    """Datasets: list, check, download, or add your own table."""
+
+
+@data.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_with_folder
+def list_data(as_json: bool) -> None:
+    """Say which datasets are ready, which are missing, and how to obtain each."""
+    from bench.plugins.data_files import listing
+
+    click.echo(listing(as_json))
+
+
+@data.command()
+@click.argument("name")
+@_with_folder
+def check(name: str) -> None:
+    """Compare a dataset with what its publisher released; exit code 1 if it differs."""
+    from bench.plugins.data_files import check_dataset
+
+    report = check_dataset(name)
+    for line in report.lines:
+        click.echo(line)
+    sys.exit(0 if report.good else 1)
+
+
+@data.command()
+@click.argument("name")
+@_with_folder
+def get(name: str) -> None:
+    """Download a dataset, where its publisher allows that, with resume and checksum."""
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+
+    from bench.plugins.download import download_dataset
+
+    with Progress(*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn()) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=done, total=total)
+
+        folder = download_dataset(name, show)
+    click.echo(f"{name} is in {folder}")
+
+
+@data.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", help="Name of the dataset [default: from the file name].")
+@click.option("--target", default="", help="Column to predict (classification).")
+@click.option("--time", default="", help="Column with follow-up times (survival).")
+@click.option("--event", default="", help="Column with 1 for an event, 0 for censored.")
+@click.option("--site", default="", help="Column with the hospital or centre.")
+@click.option(
+    "--patient", default="", help="Column that tells patients apart: one row each is kept."
+)
+@click.option("--separator", default=",", help="Separator of the columns.")
+@click.option("--clip", is_flag=True, help="Cut values to the bounds instead of refusing them.")
+@_with_folder
+def add(file: Path, name: str | None, **options: Any) -> None:
+    """Make a dataset of your own CSV or Parquet file (also .gz, .zip)."""
+    import re
+
+    from bench.plugins.user_table_proposal import Request, add_table
+
+    stem = file.name.split(".")[0].lower()
+    chosen = name or re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
+    path = add_table(Request(file=file, name=chosen, **options))
+    click.echo(f"wrote {path}")
+    click.echo("Check its bounds and categories; until you set `inferred = false` there, every")
+    click.echo("release from it is charged for having looked at the rows.")
+    click.echo(f"Then: bench run --datasets {chosen}")

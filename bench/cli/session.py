@@ -1,0 +1,177 @@
+"""A run as a person sees it: live progress, then a summary table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from bench.cluster.driver import Observer, RunSummary, run_grid, score_run
+from bench.engine.cell import Outcome
+from bench.engine.grid import Grid
+from bench.engine.options import RunOptions
+from bench.environments.environments import Say
+from bench.plugins.metric import HEADLINES, Family
+from bench.results.records import CellRow, ScoreRow, Status
+from bench.results.run_directory import RunStore
+from bench.tracking.tracker import Tracker
+
+_SHOWN = 300
+"""Cells that the table at the end lists; more would scroll away."""
+
+
+class ProgressDisplay:
+    """A bar with counts on a terminal; one line a cell elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._counts: Counter[str] = Counter()
+        self._bar = Progress(
+            TextColumn("cells"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TextColumn("elapsed"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("cells", counts="", start=False)
+
+    def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
+        for notice in notices:
+            self._console.print(f"beware: {notice}", markup=False, highlight=False)
+        done = f", {cached} already done" if cached else ""
+        self._console.print(f"{total} cells{done}")
+        # Cached cells took no time: left out of the bar, or they would spoil the expected end.
+        self._bar.update(self._task, total=total - cached)
+        self._bar.start_task(self._task)
+        self._bar.start()
+
+    def finished(self, outcome: Outcome, store: RunStore) -> None:
+        row = outcome.row
+        self._counts[row.status] += 1
+        counts = " ".join(f"{status} {count}" for status, count in sorted(self._counts.items()))
+        self._bar.update(self._task, advance=1, counts=counts)
+        if not self._console.is_terminal or row.status not in ("ok", "skipped"):
+            self._console.print(_line(row), markup=False, highlight=False)
+
+    def stop(self) -> None:
+        """Leave the last state of the bar on the screen."""
+        self._bar.stop()
+
+
+def run_with_progress(grid: Grid, options: RunOptions) -> RunSummary:
+    """Run a grid with live progress, MLflow and a summary at the end."""
+    return _with_progress(lambda observers, say: run_grid(grid, options, observers, say), options)
+
+
+def score_with_progress(metrics: Sequence[str], options: RunOptions) -> RunSummary:
+    """Score the stored releases of a run directory, likewise."""
+    return _with_progress(
+        lambda observers, say: score_run(metrics, options, observers, say), options
+    )
+
+
+def _with_progress(
+    work: Callable[[Callable[[RunStore], Sequence[Observer]], Say], RunSummary],
+    options: RunOptions,
+) -> RunSummary:
+    console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        # Rich takes a pipe for 80 columns wide and would cut the table to that.
+        console = Console(soft_wrap=True, width=200)
+    display = ProgressDisplay(console)
+    trackers: list[Tracker] = []
+
+    def observers(store: RunStore) -> Sequence[Observer]:
+        if options.tracking:
+            trackers.append(
+                Tracker(store, options.mlflow_uri, lambda text: console.print(text, markup=False))
+            )
+        return [*trackers, display]
+
+    failed = 1  # unless the run comes to its end
+    try:
+        summary = work(observers, lambda text: console.print(text, markup=False, highlight=False))
+        failed = summary.failed
+    finally:
+        display.stop()
+        for tracker in trackers:
+            tracker.close(failed)
+    _show(console, summary, options)
+    return summary
+
+
+def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
+    heads = ("method", "dataset", "ipc", "eps", "proven", "verdict", "utility", "status")
+    table = Table(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    reasons: list[str] = []
+    for row, scores in summary.results() if len(summary.keys) <= _SHOWN else ():
+        size, spend, proven = _numbers(row)
+        utility = _utility(row.task, scores)
+        cells = (row.label, row.dataset, size, spend, proven, row.verdict, utility)
+        table.add_row(*(escape(text) for text in (*cells, row.status)))
+        if row.reason:
+            reasons.append(_line(row))
+    if len(summary.keys) <= _SHOWN:
+        console.print(table)
+    else:
+        console.print(f"(too many cells to list: see `bench status {options.out}`)", markup=False)
+    for line in reasons:
+        console.print(line, markup=False, highlight=False)
+    found = summary.counts
+    counts = ", ".join(
+        f"{found[status.value]} {status.value}" for status in Status if found[status.value]
+    )
+    console.print(
+        f"{len(summary.keys)} cells: {counts or 'none finished'}; {summary.cached} were done "
+        f"before; {summary.seconds:.0f} s. Results in {options.out}",
+        markup=False,
+        highlight=False,
+    )
+    if summary.interrupted:
+        console.print("interrupted: run the same command again to go on", markup=False)
+
+
+def _numbers(row: CellRow) -> tuple[str, str, str]:
+    """IPC, target and proven epsilon as text."""
+    size = "full" if row.full_size else ("-" if row.ipc is None else str(row.ipc))
+    spend = "-" if row.eps_target is None else f"{row.eps_target:g}"
+    proven = "-" if row.eps_proven is None else f"{row.eps_proven:.3g}"
+    return size, spend, proven
+
+
+def _utility(task: str, scores: Sequence[ScoreRow]) -> str:
+    """The headline of the task, or the first utility score that has a value, with its interval."""
+    present = [s for s in scores if s.family == Family.UTILITY.value and s.value is not None]
+    headline = [score for score in present if score.metric == HEADLINES.get(task)]
+    for score in (*headline, *present):
+        interval = "" if score.low is None else f" [{score.low:.3f}, {score.high:.3f}]"
+        return f"{score.metric} {score.value:.3f}{interval}"
+    return "-"
+
+
+def _line(row: CellRow) -> str:
+    size, spend, proven = _numbers(row)
+    seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
+    why = f" ({row.reason})" if row.reason else ""
+    return (
+        f"{row.status}{why}: {row.label} on {row.dataset}, ipc {size}, eps {spend}, "
+        f"seed {row.seed}: proven {proven}, {row.verdict or 'no verdict'}, {seconds:.1f} s"
+    )

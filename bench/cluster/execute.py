@@ -1,0 +1,228 @@
+"""The loop of a run: a bounded number of cells in flight, lost ones started again, polite ends."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from types import FrameType
+from typing import Any, final
+
+from bench.cluster.ray_cluster import Watchers
+from bench.cluster.tasks import Started, Tasks, first_line
+from bench.cluster.watcher import Death
+from bench.data.dataset import Dataset
+from bench.engine import keys
+from bench.engine.cell import Outcome, failed_row
+from bench.engine.options import RunOptions
+from bench.engine.plan import Datasets, Job, stored_outcome
+from bench.environments.environments import Say
+from bench.errors import BenchError, ClusterLostError
+from bench.plugins.environment import Environment
+from bench.results.records import Status
+from bench.results.run_directory import RunStore
+
+_WAIT_SECONDS = 2.0
+_ATTEMPTS = 4
+"""Starts of a cell whose worker or machine was lost; errors of its own are never tried again."""
+
+_STATUS = {"timeout": Status.TIMEOUT, "memory": Status.OUT_OF_MEMORY}
+
+
+@final
+class Stop:
+    """Ctrl-C once: no new cells, those that run are finished. Twice: now."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self.asked = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals of this process for the time of a run."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self._heard) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _heard(self, number: int, _: FrameType | None) -> None:
+        if self.asked or number == signal.SIGTERM:
+            raise KeyboardInterrupt
+        self.asked = True
+        self._say("stopping: cells that run are finished first; Ctrl-C again stops them now")
+
+
+def execute(
+    jobs: Sequence[Job],
+    datasets: Datasets,
+    store: RunStore,
+    options: RunOptions,
+    stop: Stop,
+    say: Say,
+    running_now: Callable[[Sequence[Job]], None] = lambda jobs: None,
+) -> Generator[tuple[Job, Outcome], None, None]:
+    """Run the jobs; gives each with its outcome as it ends."""
+    loop = _Loop(datasets, store, options, stop, say, running_now)
+    try:
+        yield from loop.run(jobs)
+    finally:
+        loop.close()
+
+
+@final
+class _Loop:
+    def __init__(
+        self,
+        datasets: Datasets,
+        store: RunStore,
+        options: RunOptions,
+        stop: Stop,
+        say: Say,
+        running_now: Callable[[Sequence[Job]], None],
+    ) -> None:
+        self._datasets = datasets
+        self._store = store
+        self._stop = stop
+        self._say = say
+        self._running_now = running_now
+        self._watchers = Watchers()
+        self._tasks = Tasks(datasets, options, self._watchers.run, say)
+        self._room = _room()
+        self._looked = time.monotonic()
+        self._waiting: deque[tuple[Job, int]] = deque()
+        self._held: dict[Environment, list[Job]] = {}
+        self._running: dict[Any, Started] = {}
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
+        import ray
+
+        for job in jobs:
+            if job.environment is None:
+                self._waiting.append((job, 1))
+            else:
+                self._held.setdefault(job.environment, []).append(job)
+                self._tasks.prepare(job.environment)
+        while self._waiting or self._running or self._held:
+            if self._stop.asked:
+                self._waiting.clear()
+                self._held.clear()
+                if not self._running:
+                    return
+            yield from self._fill()
+            self._running_now([started.job for started in self._running.values()])
+            pending = [*self._running, *self._tasks.preparing]
+            try:
+                done, _ = ray.wait(pending, timeout=_WAIT_SECONDS) if pending else ([], [])
+                self._look_around()
+            except ray.exceptions.RaySystemError as problem:
+                raise ClusterLostError(first_line(problem)) from None
+            for reference in done:
+                if reference in self._running:
+                    yield from self._collect(reference)
+                else:
+                    yield from self._settle(reference)
+
+    def _look_around(self) -> None:
+        """Machines come and go."""
+        if time.monotonic() - self._looked >= _WAIT_SECONDS:
+            self._watchers.refresh()
+            self._room = _room()
+            self._looked = time.monotonic()
+
+    def _fill(self) -> Iterator[tuple[Job, Outcome]]:
+        while self._waiting and len(self._running) < self._room:
+            job, attempt = self._waiting.popleft()
+            if lost := self._tasks.lost_environment(job):
+                yield job, self._without(job, Status.SKIPPED, lost)
+                continue
+            dataset = self._datasets[job.cell.dataset]
+            stored = None
+            if job.scoring and isinstance(dataset, Dataset):
+                stored = stored_outcome(job, self._store, dataset)
+                if stored is None:
+                    why = "its stored release was damaged or removed during the run; run again"
+                    yield job, self._without(job, Status.ERROR, why)
+                    continue
+            if job.charges and isinstance(dataset, Dataset):
+                self._store.charge(job.key, keys.charge_identity(job.cell, dataset.fingerprint))
+            reference, started = self._tasks.start(job, attempt, stored)
+            self._running[reference] = started
+
+    def _collect(self, reference: Any) -> Iterator[tuple[Job, Outcome]]:
+        import ray
+
+        started = self._running.pop(reference)
+        job = started.job
+        self._tasks.ended(started)
+        try:
+            yield job, ray.get(reference)
+            return
+        except ray.exceptions.RayError as problem:
+            lost = problem
+        death = self._watchers.why(*started.tickets)
+        if isinstance(lost, ray.exceptions.OutOfMemoryError):
+            reason = f"the machine ran out of memory: {first_line(lost)}"
+            yield job, self._without(job, Status.OUT_OF_MEMORY, reason, death.log if death else "")
+        elif death is not None and death.cause != "lost":
+            status = _STATUS.get(death.cause, Status.ERROR)
+            yield job, self._without(job, status, death.reason, death.log)
+        elif job.charges:
+            reason = "its worker was lost; the budget of its secure noise is spent"
+            yield job, self._without(job, Status.ERROR, f"{reason}: {first_line(lost)}")
+        elif started.attempt < _ATTEMPTS and not self._stop.asked:
+            self._say(f"{job.cell.describe()}: its worker was lost ({_short(lost)}), started again")
+            self._waiting.appendleft((job, started.attempt + 1))
+        elif not self._stop.asked:
+            reason = f"its worker was lost {started.attempt} times: {first_line(lost)}"
+            yield job, self._without(job, Status.ERROR, reason, _log(death))
+
+    def _settle(self, reference: Any) -> Iterator[tuple[Job, Outcome]]:
+        environment = self._tasks.settle(reference)
+        if not self._tasks.settled(environment):
+            return
+        own = self._held.pop(environment, [])
+        if self._tasks.places[environment]:
+            self._waiting.extend((job, 1) for job in own)
+            return
+        why = self._tasks.problems[environment]
+        for job in own:
+            yield job, self._without(job, Status.SKIPPED, why)
+
+    def _without(self, job: Job, status: Status, reason: str, log: str = "") -> Outcome:
+        dataset = self._datasets[job.cell.dataset]
+        known = None if isinstance(dataset, BenchError) else dataset
+        return Outcome(failed_row(job.cell, job.key, known, status, reason, log))
+
+    def close(self) -> None:
+        """Let go. What still runs ends with our connection to Ray.
+
+        Nothing is cancelled by `ray.cancel`: in Ray 2.60 a cancelled task that ends at the same
+        moment ends the driver (task_manager.cc, "tried to complete task that was not pending").
+        """
+        self._running_now([])
+        self._watchers.close()
+
+
+def _room() -> int:
+    """Twice as many cells in flight as there are CPUs: no worker waits for the driver."""
+    import ray
+
+    return max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
+
+
+def _short(problem: BaseException) -> str:
+    return type(problem).__name__
+
+
+def _log(death: Death | None) -> str:
+    return "" if death is None else death.log

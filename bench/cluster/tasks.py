@@ -1,0 +1,214 @@
+"""Starts the tasks of a run, each in the environment and on the machine where it can run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from bench.cluster import steps
+from bench.cluster.ray_cluster import nodes, only_on
+from bench.cluster.watcher import Ticket
+from bench.data.dataset import Dataset
+from bench.engine.cell import Outcome
+from bench.engine.fit import for_fitting
+from bench.engine.grid import Entry
+from bench.engine.limits import Limits
+from bench.engine.options import RunOptions
+from bench.engine.plan import Datasets, Job
+from bench.environments.environments import Prepared, Say, given_path
+from bench.errors import EnvironmentUnavailable
+from bench.plugins import registry
+from bench.plugins.environment import Environment
+from bench.plugins.resources import Resources
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """A machine on which an environment is ready."""
+
+    node: str
+    python: str
+
+
+@final
+@dataclass(frozen=True)
+class Started:
+    """One attempt at a job."""
+
+    job: Job
+    attempt: int
+    tickets: tuple[str, ...]
+    place: Place | None = None
+
+
+@final
+class Tasks:
+    """Shares the datasets once, and turns jobs into Ray tasks."""
+
+    def __init__(self, datasets: Datasets, options: RunOptions, run: str, say: Say) -> None:
+        import ray
+
+        self._say = say
+        self._run = run
+        self._options = options
+        self._datasets = datasets
+        # No retries by Ray: it retries out-of-memory for ever, and a method's own error is a
+        # result. Lost workers are started again by the loop, which counts.
+        self._task: dict[Any, Any] = {
+            step: ray.remote(max_retries=0)(step)
+            for step in (steps.run_step, steps.fit_step, steps.finish_step, steps.prepare_step)
+        }
+        self._shared = {
+            entry: ray.put(dataset)
+            for entry, dataset in datasets.items()
+            if isinstance(dataset, Dataset)
+        }
+        self._for_fitting: dict[Entry, Any] = {}
+        self._own_node = ray.get_runtime_context().get_node_id()
+        self._fits: Counter[Place] = Counter()
+        self._gpus = ray.cluster_resources().get("GPU", 0.0) > 0
+        self._most_cpus = max(
+            (int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]),
+            default=1,
+        )
+        self.preparing: dict[Any, Environment] = {}
+        self.places: dict[Environment, list[Place]] = {}
+        self.problems: dict[Environment, str] = {}
+
+    # Environments ---------------------------------------------------------------------------------
+
+    def prepare(self, environment: Environment) -> None:
+        """Make an environment ready on every machine; asked a second time, do nothing."""
+        if environment in self.places:
+            return
+        self.places[environment] = []
+        self._say(f"environment {environment.name}: making it ready (minutes, the first time)")
+        given = given_path(environment)
+        # A cluster that grows on demand may have no machine yet: any that comes will do.
+        for strategy in [only_on(node) for node in nodes()] or ["DEFAULT"]:
+            task = self._task[steps.prepare_step].options(num_cpus=1, scheduling_strategy=strategy)
+            self.preparing[task.remote(environment, given)] = environment
+
+    def settle(self, reference: Any) -> Environment:
+        """Take note of how a preparation ended."""
+        import ray
+
+        environment = self.preparing.pop(reference)
+        name = environment.name
+        try:
+            node, prepared = ray.get(reference)
+        except ray.exceptions.RayError as problem:
+            lost = EnvironmentUnavailable(name, f"built: a worker was lost: {first_line(problem)}")
+            node, prepared = "", Prepared("a lost machine", "", str(lost))
+        where = f" on {prepared.machine}" if len(nodes()) > 1 else ""
+        if prepared.problem:
+            self.problems[environment] = prepared.problem
+            self._say(f"{prepared.problem}{where}")
+        else:
+            self.places[environment].append(Place(node, prepared.python))
+            built = f", {prepared.built}" if prepared.built else ""
+            self._say(f"environment {name}: ready{where}{built}")
+        return environment
+
+    def settled(self, environment: Environment) -> bool:
+        """True when an environment is ready, or has failed, on every machine."""
+        return environment not in self.preparing.values()
+
+    def lost_environment(self, job: Job) -> str:
+        """Why a job cannot be started: Ray waits for ever for an interpreter that is not there."""
+        environment = job.environment
+        if environment is None:
+            return ""
+        alive = set(nodes())
+        self.places[environment] = [p for p in self.places[environment] if p.node in alive]
+        if not self.places[environment]:
+            return str(
+                EnvironmentUnavailable(environment.name, "used: the machines that had it are gone")
+            )
+        place = self._place(environment)
+        if place.node != self._own_node or Path(place.python).exists():
+            return ""
+        return str(EnvironmentUnavailable(environment.name, "used: it was removed during the run"))
+
+    def _place(self, environment: Environment) -> Place:
+        return min(self.places[environment], key=lambda place: self._fits[place])
+
+    # Cells ----------------------------------------------------------------------------------------
+
+    def start(self, job: Job, attempt: int, stored: Outcome | None) -> tuple[Any, Started]:
+        """Start a job; the reference is that of its outcome."""
+        entry, environment = job.cell.dataset, job.environment
+        needs = self._needs(job)
+        step = f"{job.key}.{attempt}"
+        if environment is None:
+            ticket = self._ticket(job, f"{step}.run", needs)
+            reference = (
+                self._task[steps.run_step]
+                .options(**self._asked(needs))
+                .remote(ticket, job.cell, job.key, self._shared[entry], job.metrics, stored)
+            )
+            return reference, Started(job, attempt, (ticket.name,))
+        place = self._place(environment)
+        # Only where the environment is: machines that joined later do not have it.
+        ticket = self._ticket(job, f"{step}.fit", needs)
+        fitted = (
+            self._task[steps.fit_step]
+            .options(
+                runtime_env={"py_executable": place.python},
+                scheduling_strategy=only_on(place.node),
+                **self._asked(needs),
+            )
+            .remote(ticket, job.cell, job.key, self._fitting_data(entry))
+        )
+        # Ray starts it when the fit has ended; nobody waits here.
+        scoring = self._ticket(job, f"{step}.finish", Resources())
+        reference = (
+            self._task[steps.finish_step]
+            .options(num_cpus=1)
+            .remote(scoring, job.cell, job.key, self._shared[entry], job.metrics, fitted)
+        )
+        self._fits[place] += 1
+        return reference, Started(job, attempt, (ticket.name, scoring.name), place)
+
+    def ended(self, started: Started) -> None:
+        """Free the place of a job that has ended."""
+        if started.place is not None:
+            self._fits[started.place] -= 1
+
+    def _needs(self, job: Job) -> Resources:
+        return Resources() if job.scoring else registry.method_class(job.cell.method.name).resources
+
+    def _asked(self, needs: Resources) -> Mapping[str, Any]:
+        """What Ray is asked for. More CPUs than any machine has would wait for ever."""
+        asked: dict[str, Any] = {"num_cpus": min(needs.cpus, self._most_cpus)}
+        if needs.gpus and self._gpus:
+            asked["num_gpus"] = needs.gpus
+        if needs.memory_mb is not None and self._options.ray_address:
+            asked["memory"] = needs.memory_mb * 2**20
+        return asked
+
+    def _ticket(self, job: Job, name: str, needs: Resources) -> Ticket:
+        dataset = self._datasets[job.cell.dataset]
+        assert isinstance(dataset, Dataset)
+        limits = Limits.of(needs, dataset, self._options.limits)
+        return Ticket(name, self._run, limits, min(needs.cpus, self._most_cpus))
+
+    def _fitting_data(self, entry: Entry) -> Any:
+        import ray
+
+        if entry not in self._for_fitting:
+            dataset = self._datasets[entry]
+            assert isinstance(dataset, Dataset)
+            self._for_fitting[entry] = ray.put(for_fitting(dataset))
+        return self._for_fitting[entry]
+
+
+def first_line(problem: BaseException) -> str:
+    """A Ray error in one line."""
+    # The loss of a fit reaches us through the task that waited for it.
+    problem = getattr(problem, "cause", None) or problem
+    return next((line.strip() for line in str(problem).splitlines() if line.strip()), repr(problem))

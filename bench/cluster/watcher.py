@@ -1,0 +1,227 @@
+"""One watcher a machine: kills the worker of a cell that takes too long or too much.
+
+A process of its own, so that a cell that hangs inside a library, or holds the interpreter's lock,
+is stopped as well. Memory and child processes are read from /proc: where there is none (macOS),
+only time and disk are limited. It also keeps what each cell printed: when a worker is gone, that
+tells a crash of the method from a machine that was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, final
+
+from bench.engine import cell_log
+from bench.engine.limits import Limits
+
+_TURN_SECONDS = 0.2
+_DISK_TURNS = 5
+"""Disk use is looked at every so many turns."""
+_BASE = "bench-cells-"
+_SHOWN = "cell.json"
+_WATCHER = "watcher-"
+
+Cause = Literal["timeout", "memory", "disk", "crash", "exit", "lost"]
+
+
+@final
+@dataclass(frozen=True)
+class Ticket:
+    """One attempt at one step of a cell."""
+
+    name: str
+    """Unique in the run; the name of a folder."""
+    run: str
+    limits: Limits
+    threads: int
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[Path]:
+        """For the time of the step, a folder tells the watcher which process is this cell.
+
+        A file and no call to the watcher: a task that waits for an answer gives its CPU back, and
+        Ray would start another one in its place.
+        """
+        folder = base_folder(self.run) / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        limits = self.limits
+        line = [os.getpid(), time.time(), limits.seconds, limits.memory_mb, limits.disk_mb]
+        (folder / f".{_SHOWN}").write_text(json.dumps(line), encoding="ascii")
+        (folder / f".{_SHOWN}").replace(folder / _SHOWN)
+        try:
+            yield folder
+        finally:
+            # First of all: from here on the process must not be taken for this cell.
+            (folder / _SHOWN).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@final
+@dataclass(frozen=True)
+class Death:
+    """Why a worker is gone."""
+
+    cause: Cause
+    reason: str
+    log: str
+
+
+@final
+@dataclass(frozen=True)
+class _Watched:
+    """What a cell has shown."""
+
+    folder: Path
+    pid: int
+    since: float
+    limits: Limits
+
+    @classmethod
+    def read(cls, folder: Path) -> _Watched | None:
+        """None for a folder whose cell has just ended, or not quite begun."""
+        try:
+            pid, since, *limits = json.loads((folder / _SHOWN).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+        return cls(folder, pid, since, Limits(*limits))
+
+    def over(self, look_at_disk: bool) -> tuple[Cause, str] | None:
+        """Which limit it is over."""
+        limits = self.limits
+        memory = sum(_memory_mb(process) for process in _with_children(self.pid))
+        if time.time() - self.since > limits.seconds:
+            return "timeout", f"still running after {_time(limits.seconds)}"
+        if memory > limits.memory_mb:
+            used = f"used {memory:,.0f} MB of memory"
+            return "memory", f"{used}; the limit is {limits.memory_mb:,.0f} MB"
+        disk = _size_mb(self.folder) if look_at_disk else 0.0
+        if disk > limits.disk_mb:
+            used = f"wrote {disk:,.0f} MB of temporary files"
+            return "disk", f"{used}; the limit is {limits.disk_mb:,.0f} MB"
+        return None
+
+
+@final
+class Watcher:
+    """An actor: watches the cells of its own machine."""
+
+    def __init__(self, run: str) -> None:
+        _remove_left_over()
+        self._folder = base_folder(run)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        (self._folder / f"{_WATCHER}{os.getpid()}").touch()
+        self._deaths: dict[str, Death] = {}
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def why(self, name: str) -> Death | None:
+        """Why the process of this cell is gone; None where it was not on this machine."""
+        folder = self._folder / name
+        death = self._deaths.pop(name, None)
+        if death is None and folder.exists():
+            death = _last_words(cell_log.tail(folder))
+        shutil.rmtree(folder, ignore_errors=True)
+        return death
+
+    def close(self) -> None:
+        """Remove all that was kept."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _watch(self) -> None:
+        turn = 0
+        while True:
+            time.sleep(_TURN_SECONDS)
+            turn += 1
+            for folder in self._folder.glob("*/"):
+                if folder.name in self._deaths:
+                    continue
+                watched = _Watched.read(folder)
+                found = watched and watched.over(look_at_disk=turn % _DISK_TURNS == 0)
+                # Read again: the cell may have ended meanwhile, and its process run another.
+                if watched and found and _Watched.read(folder) == watched:
+                    self._deaths[folder.name] = Death(*found, cell_log.tail(folder))
+                    for process in _with_children(watched.pid):
+                        with contextlib.suppress(ProcessLookupError, PermissionError):
+                            os.kill(process, signal.SIGKILL)
+
+
+def base_folder(run: str) -> Path:
+    """Where the cells of a run are shown on a machine."""
+    return Path(tempfile.gettempdir()) / f"{_BASE}{os.getuid()}-{run}"
+
+
+def watcher_of(node: str) -> str:
+    """Name of the watcher on a machine."""
+    return f"watcher-{node}"
+
+
+def _last_words(log: str) -> Death:
+    if cell_log.EXIT_MARK in log:
+        status = re.findall(re.escape(cell_log.EXIT_MARK) + r"\((-?\d+)\)", log)[-1:]
+        return Death("exit", f"the cell ended its process: os._exit({''.join(status)})", log)
+    if cell_log.CRASH_MARK in log:
+        line = log[log.rindex(cell_log.CRASH_MARK) :].splitlines()[0]
+        return Death("crash", f"the cell crashed its process: {line}", log)
+    return Death("lost", "the worker process was killed from outside", log)
+
+
+def _with_children(pid: int) -> list[int]:
+    found, waiting = [], [pid]
+    while waiting:
+        process = waiting.pop()
+        found.append(process)
+        for task in Path(f"/proc/{process}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                waiting += [int(child) for child in task.read_text(encoding="ascii").split()]
+    return found
+
+
+def _memory_mb(pid: int) -> float:
+    """Memory of a process that nobody shares: rows in the object store are not the cell's."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        for line in status.splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _size_mb(folder: Path) -> float:
+    total = 0
+    for where, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(where, name)).st_size
+    return total / 2**20
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:g} minutes" if seconds >= 60 else f"{seconds:g} seconds"
+
+
+def _remove_left_over() -> None:
+    """Folders of runs whose watchers were killed themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_BASE}{os.getuid()}-*"):
+        watchers = [int(mark.name.removeprefix(_WATCHER)) for mark in folder.glob(f"{_WATCHER}*")]
+        if watchers and not any(map(_alive, watchers)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

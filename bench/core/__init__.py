@@ -1,1 +1,0 @@
-"""Contracts of the harness: data, privacy, release, result, registry, errors."""

@@ -1,0 +1,338 @@
+"""Datasets: a public declaration beside a loader, split once, before neighbours are defined."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.data.counts import Counts
+from bench.data.encoder import EncodedRows, Encoder, category_codes
+from bench.data.obtain import Obtain, obtain_from_table
+from bench.data.schema import Schema, Task, read_toml, schema_from_table
+from bench.errors import DataError, InputError, SchemaError
+
+SPLITS = ("train", "validation", "control", "test")
+
+PRESETS: Mapping[str, tuple[float, float, float]] = {
+    "default": (0.10, 0.10, 0.20),
+    # The zero-order paper's 70/10/20: no rows are left for a control, the test rows stand in.
+    "paper": (0.10, 0.0, 0.20),
+}
+"""Shares of validation, control and test rows; training rows are the rest."""
+
+SITE_PRESET = "site:"
+"""`site:<name>`: one site trains, all are tested. Its rows are split as by `default`, those of all
+other sites are test rows."""
+
+
+def check_preset(preset: str) -> None:
+    """Refuse a split preset that does not exist."""
+    if preset not in PRESETS and not preset.startswith(SITE_PRESET):
+        raise InputError(
+            f"unknown split preset {preset!r}; known: {', '.join(sorted(PRESETS))}, and "
+            f"{SITE_PRESET}<name> for datasets with sites"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Declaration:
+    """What is publicly said about a dataset: its schema file."""
+
+    title: str
+    schema: Schema
+    by_class: tuple[int, ...]
+    """Rows of each class in the whole table."""
+    by_site_class: Mapping[str, tuple[int, ...]]
+    licence: str
+    citation: str
+    source: str
+    unit: str = "row"
+    simulated: bool = False
+    stands_for: str = ""
+    """The closed dataset of a paper that this open or simulated one stands in for."""
+    extra: str = ""
+    """The extra of this distribution that brings the data, where it is not in the core."""
+    obtain: Obtain | None = None
+    """How to get the files, where they are not in an installed package."""
+
+
+def declaration_from_toml(path: Path) -> Declaration:
+    """Read `datasets/<name>.toml`."""
+    return declaration_from_table(read_toml(path), str(path))
+
+
+def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
+    """A declaration from a parsed TOML file; sources with many like columns add them first."""
+    try:
+        counts = table["counts"]
+        return Declaration(
+            title=table["title"],
+            schema=schema_from_table(table),
+            by_class=tuple(counts["by_class"]),
+            by_site_class={site: tuple(c) for site, c in counts.get("by_site_class", {}).items()},
+            licence=table["licence"],
+            citation=table["citation"],
+            source=table["source"],
+            unit=table.get("unit", "row"),
+            simulated=bool(table.get("simulated", False)),
+            stands_for=table.get("stands_for", ""),
+            extra=table.get("extra", ""),
+            obtain=obtain_from_table(table["obtain"]) if "obtain" in table else None,
+        )
+    except KeyError as missing:
+        raise SchemaError(f"{where}: lacks the key {missing}") from None
+
+
+class DatasetSource(ABC):
+    """A dataset plugin: a frozen dataclass of parameters with a loader.
+
+    The declaration is read from the TOML file beside the module unless overridden.
+    """
+
+    name: ClassVar[str]
+
+    def declare(self) -> Declaration:
+        """Public facts, without touching a row."""
+        return declaration_from_toml(self.toml_path())
+
+    def toml_path(self) -> Path:
+        """The TOML file beside the module of the plugin."""
+        return Path(inspect.getfile(type(self))).with_suffix(".toml")
+
+    @abstractmethod
+    def load(self) -> pd.DataFrame:
+        """The whole table, in the units of the schema."""
+
+    def available(self) -> bool:
+        """False when a package that brings the data is not installed."""
+        return True
+
+    def load_official_test(self) -> pd.DataFrame | None:
+        """The official test rows, where the field uses fixed ones; `load` then gives the rest."""
+        return None
+
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of this source, for keys and result tables."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@final
+@dataclass(frozen=True)
+class Split:
+    """Rows of one split, in units and encoded."""
+
+    frame: pd.DataFrame
+    rows: EncodedRows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@final
+@dataclass(frozen=True)
+class Dataset:
+    """A table, split and encoded. Methods see it through `PrivateData` only."""
+
+    name: str
+    declaration: Declaration
+    preset: str
+    split_seed: int
+    parameters: Mapping[str, Any]
+    encoder: Encoder
+    train: Split
+    validation: Split
+    control: Split
+    """Never shown to a method: attacks use these rows as non-members."""
+    test: Split
+    counts: Counts
+    """Public by declaration: training rows, also by class and by site."""
+    validation_counts: Counts
+    """The same of the validation rows."""
+    fingerprint: str
+    clipped: Mapping[str, int]
+    """How many values lay outside the public bounds: a raw look, for the evaluator only."""
+    differs: str
+    """How the rows differ from the declared counts, if they do: for the evaluator only."""
+
+    @property
+    def schema(self) -> Schema:
+        """Public schema."""
+        return self.declaration.schema
+
+    @property
+    def task(self) -> Task:
+        """What is predicted."""
+        return self.schema.task
+
+    @property
+    def home(self) -> str | None:
+        """The only site that training rows come from, under a preset `site:<name>`."""
+        return _home(self.preset)
+
+
+def build_dataset(source: DatasetSource, preset: str = "default", split_seed: int = 0) -> Dataset:
+    """Load, split and encode a source."""
+    check_preset(preset)
+    declaration = source.declare()
+    home = _home(preset)
+    if home is not None:
+        _check_site(source, declaration, home)
+    frame = source.load().reset_index(drop=True)
+    if frame.empty:
+        raise DataError(f"dataset {source.name}: no rows")
+    official = source.load_official_test()
+    generator = np.random.default_rng(
+        np.random.SeedSequence([_number(f"split/{source.name}/{preset}"), split_seed])
+    )
+    encoder = Encoder(declaration.schema)
+    strata = _strata(frame, declaration.schema)
+    members = _assign(strata, preset, official is not None, generator)
+    if home is not None and declaration.schema.site is not None:
+        members[frame[declaration.schema.site.name].astype(str).to_numpy() != home] = "test"
+    positions = generator.random(len(frame))
+    clipped: dict[str, int] = dict.fromkeys((block.column.name for block in encoder.blocks), 0)
+    splits: dict[str, Split] = {}
+    for split in SPLITS:
+        chosen = members == split
+        part = frame[chosen].reset_index(drop=True)
+        where = positions[chosen]
+        if split == "test" and official is not None:
+            part, where = official.reset_index(drop=True), generator.random(len(official))
+        rows, outside = encoder.encode(part, where)
+        splits[split] = Split(part, rows)
+        for name, count in outside.items():
+            clipped[name] += count
+    if preset == "paper":
+        splits["control"] = splits["test"]
+    return Dataset(
+        name=source.name,
+        declaration=declaration,
+        preset=preset,
+        split_seed=split_seed,
+        parameters=source.parameters(),
+        encoder=encoder,
+        **splits,
+        counts=_declared_counts(declaration, preset, official is not None, "train"),
+        validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
+        fingerprint=_fingerprint(source, declaration, preset, split_seed, frame, official),
+        clipped=clipped,
+        differs=_differs(declaration, strata % len(declaration.by_class)),
+    )
+
+
+def split_sizes(rows: int, preset: str, official_test: bool) -> dict[str, int]:
+    """Rows of a stratum in each split: a public formula, the same for every seed."""
+    validation, control, test = PRESETS["default" if _home(preset) else preset]
+    if official_test:
+        rest = 1.0 - test
+        validation, control, test = validation / rest, control / rest, 0.0
+    sizes = {
+        "validation": round(rows * validation),
+        "control": round(rows * control),
+        "test": round(rows * test),
+    }
+    return {"train": rows - sum(sizes.values()), **sizes}
+
+
+def _home(preset: str) -> str | None:
+    return preset.removeprefix(SITE_PRESET) if preset.startswith(SITE_PRESET) else None
+
+
+def _check_site(source: DatasetSource, declaration: Declaration, home: str) -> None:
+    if declaration.schema.site is None or not declaration.by_site_class:
+        raise InputError(
+            f"dataset {source.name}: split {SITE_PRESET}{home} needs declared sites, it has none"
+        )
+    if home not in declaration.by_site_class:
+        raise InputError(
+            f"dataset {source.name}: no site {home!r}; known: "
+            f"{', '.join(declaration.by_site_class)}"
+        )
+
+
+def _assign(
+    strata: npt.NDArray[np.int64], preset: str, official_test: bool, rng: np.random.Generator
+) -> npt.NDArray[np.str_]:
+    members = np.empty(len(strata), dtype="<U10")
+    for stratum in np.unique(strata):
+        order = rng.permutation(np.flatnonzero(strata == stratum))
+        start = 0
+        for split, size in split_sizes(len(order), preset, official_test).items():
+            members[order[start : start + size]] = split
+            start += size
+    return members
+
+
+def _strata(frame: pd.DataFrame, schema: Schema) -> npt.NDArray[np.int64]:
+    for column in (schema.label, schema.site):
+        if column is not None and column.name not in frame.columns:
+            raise SchemaError(
+                f"the table lacks the column {column.name!r} that its schema declares"
+            )
+    codes = category_codes(frame[schema.label.name], schema.label)
+    if schema.site is not None:
+        sites = category_codes(frame[schema.site.name], schema.site)
+        codes = codes + len(schema.classes) * sites
+    return codes
+
+
+def _declared_counts(
+    declaration: Declaration, preset: str, official_test: bool, split: str
+) -> Counts:
+    def share(rows: int) -> int:
+        return split_sizes(rows, preset, official_test)[split]
+
+    home = _home(preset)
+    if declaration.by_site_class:
+        by_site_class = {
+            site: tuple(share(rows) if home in (None, site) else 0 for rows in by_class)
+            for site, by_class in declaration.by_site_class.items()
+        }
+        by_class = tuple(sum(column) for column in zip(*by_site_class.values(), strict=True))
+        by_site = {site: sum(counts) for site, counts in by_site_class.items()}
+        return Counts(sum(by_class), by_class, by_site, by_site_class)
+    by_class = tuple(share(rows) for rows in declaration.by_class)
+    return Counts(sum(by_class), by_class)
+
+
+def _differs(declaration: Declaration, labels: npt.NDArray[np.int64]) -> str:
+    actual = tuple(np.bincount(labels, minlength=len(declaration.by_class)).tolist())
+    if actual == declaration.by_class:
+        return ""
+    return f"rows by class {actual}, declared {declaration.by_class}: see `bench data check`"
+
+
+def _fingerprint(
+    source: DatasetSource,
+    declaration: Declaration,
+    preset: str,
+    split_seed: int,
+    frame: pd.DataFrame,
+    official: pd.DataFrame | None,
+) -> str:
+    digest = hashlib.sha256()
+    digest.update(
+        json.dumps(
+            [source.name, source.parameters(), preset, split_seed, repr(declaration)]
+        ).encode()
+    )
+    for table in (frame, official):
+        if table is not None:
+            digest.update(json.dumps(list(map(str, table.columns))).encode())
+            digest.update(pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

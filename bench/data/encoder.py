@@ -1,0 +1,229 @@
+"""The shared encoder: schema in, numbers in [-1, 1] out, and back. It never looks at rows to learn.
+
+Layout of the encoded values: every feature column in schema order, then the time column of a
+survival task. A numeric column becomes one number scaled from its public bounds to [-1, 1]; a
+binary column one number in {-1, 1}; a column with K > 2 categories K numbers in {0, 1}, one of
+them 1. The label (class, or event indicator) is kept apart as an integer code. A method that
+works on `values` and `labels` therefore works unchanged on tables, survival cohorts and images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.data.schema import Categorical, Column, Numeric, Schema
+from bench.errors import SchemaError
+
+Floats = npt.NDArray[np.floating]
+Integers = npt.NDArray[np.integer]
+
+
+@final
+@dataclass(frozen=True)
+class EncodedRows:
+    """Encoded rows of one table: what a per-row function of a method receives."""
+
+    values: Floats
+    labels: Integers
+    sites: Integers
+    """Site codes; all zero where the schema declares no site."""
+    positions: Floats
+    """One fixed uniform number a row, drawn by the Dataset: random parts are cut along it."""
+
+    def __post_init__(self) -> None:
+        # A row function that writes in place would change the data of every later call.
+        for array in (self.values, self.labels, self.sites, self.positions):
+            array.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> EncodedRows:
+        """The rows at `index`."""
+        return EncodedRows(
+            self.values[index], self.labels[index], self.sites[index], self.positions[index]
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Block:
+    """Where one column sits in the encoded values."""
+
+    column: Column
+    start: int
+    stop: int
+
+    @property
+    def slice(self) -> slice:
+        """The block as a slice over encoded columns."""
+        return slice(self.start, self.stop)
+
+
+@final
+@dataclass(frozen=True)
+class Encoder:
+    """Encodes and decodes by the schema alone."""
+
+    schema: Schema
+    blocks: tuple[Block, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        columns = list(self.schema.features)
+        if self.schema.time is not None:
+            columns.append(self.schema.time)
+        blocks: list[Block] = []
+        start = 0
+        for column in columns:
+            wide = isinstance(column, Categorical) and not column.binary
+            stop = start + (len(column.categories) if wide else 1)  # type: ignore[attr-defined]
+            blocks.append(Block(column, start, stop))
+            start = stop
+        object.__setattr__(self, "blocks", tuple(blocks))
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns, time included."""
+        return self.blocks[-1].stop
+
+    @property
+    def feature_width(self) -> int:
+        """Number of encoded columns without the time."""
+        return self.width - (self.schema.time is not None)
+
+    @property
+    def max_norm(self) -> float:
+        """Largest Euclidean norm of an encoded row, by the schema: sqrt(number of columns).
+
+        Each numeric or binary column contributes at most 1 and each one-hot block exactly 1. For
+        all-numeric data in [-1, 1]^d this is sqrt(d), the sensitivity of NDPDC's Theorem III.1.
+        """
+        return float(np.sqrt(len(self.blocks)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        names: list[str] = []
+        for block in self.blocks:
+            if block.stop - block.start == 1:
+                names.append(block.column.name)
+            elif isinstance(block.column, Categorical):
+                names += [f"{block.column.name}={value}" for value in block.column.categories]
+        return tuple(names)
+
+    def encode(
+        self, frame: pd.DataFrame, positions: Floats | None = None
+    ) -> tuple[EncodedRows, Mapping[str, int]]:
+        """Encode a table; the second value counts clipped values by column.
+
+        The counts are a raw look at the rows: they are for the evaluator, never for a method.
+        """
+        values = np.zeros((len(frame), self.width), dtype=np.float32)
+        clipped: dict[str, int] = {}
+        for block in self.blocks:
+            column = block.column
+            series = self._series(frame, column)
+            if isinstance(column, Numeric):
+                try:
+                    numbers = series.to_numpy(dtype=np.float64)
+                except (TypeError, ValueError):
+                    raise SchemaError(
+                        f"column {column.name!r}: declared numeric, but it holds text"
+                    ) from None
+                inside = np.clip(numbers, column.low, column.high)
+                clipped[column.name] = int(np.count_nonzero(inside != numbers))
+                span = column.high - column.low
+                values[:, block.start] = 2.0 * (inside - column.low) / span - 1.0
+            elif isinstance(column, Categorical):
+                codes = category_codes(series, column)
+                if column.binary:
+                    values[:, block.start] = 2.0 * codes - 1.0
+                else:
+                    values[np.arange(len(frame)), block.start + codes] = 1.0
+        labels = category_codes(self._series(frame, self.schema.label), self.schema.label)
+        site = self.schema.site
+        sites = (
+            np.zeros(len(frame), dtype=np.int64)
+            if site is None
+            else category_codes(self._series(frame, site), site)
+        )
+        if positions is None:
+            positions = np.zeros(len(frame))
+        return EncodedRows(values, labels, sites, positions), clipped
+
+    def _series(self, frame: pd.DataFrame, column: Column) -> pd.Series:
+        if column.name not in frame.columns:
+            raise SchemaError(
+                f"the table lacks the column {column.name!r} that its schema declares"
+            )
+        series = frame[column.name]
+        missing = int(series.isna().sum())
+        if missing:
+            if column.fill is None:
+                raise SchemaError(
+                    f"column {column.name!r}: {missing} missing values and no public `fill` value "
+                    "declared; add one to the schema"
+                )
+            series = series.fillna(column.fill)
+        return series
+
+    def decode(self, values: Floats, labels: Integers) -> pd.DataFrame:
+        """Back to the units of the schema.
+
+        Numbers are clipped to their bounds and integers rounded; a one-hot block becomes its
+        largest entry (the first one on ties) and a binary column its sign (0 counts as positive).
+        """
+        data: dict[str, npt.NDArray[np.float64] | pd.Categorical[str]] = {}
+        for block in self.blocks:
+            column = block.column
+            if isinstance(column, Numeric):
+                inside = np.clip(values[:, block.start].astype(np.float64), -1.0, 1.0)
+                numbers = column.low + (inside + 1.0) / 2.0 * (column.high - column.low)
+                data[column.name] = np.rint(numbers) if column.integer else numbers
+            elif isinstance(column, Categorical):
+                if column.binary:
+                    codes = (values[:, block.start] >= 0).astype(np.int64)
+                else:
+                    codes = np.argmax(values[:, block.slice], axis=1)
+                data[column.name] = pd.Categorical.from_codes(
+                    codes, categories=pd.Index(column.categories)
+                )
+        label = self.schema.label
+        data[label.name] = pd.Categorical.from_codes(labels, categories=pd.Index(label.categories))
+        return pd.DataFrame(data)
+
+
+def category_codes(
+    series: pd.Series,
+    column: Categorical,
+) -> npt.NDArray[np.int64]:
+    """Integer codes by the declared order; a value outside the declared categories is an error."""
+    text = spelled(series)
+    codes = pd.Categorical(text, categories=list(column.categories)).codes.astype(np.int64)
+    if (codes < 0).any():
+        strange = sorted(map(str, set(text[codes < 0])))[:3]
+        raise SchemaError(
+            f"column {column.name!r}: {int((codes < 0).sum())} values are not among the declared "
+            f"categories {list(column.categories)}; for example {strange}"
+        )
+    return codes
+
+
+def spelled(series: pd.Series[Any]) -> pd.Series[Any]:
+    """A column as text, missing values left missing; every distinct value is spelled once."""
+    codes, values = pd.factorize(series)
+    texts = np.array([spell(value) for value in values] + [None], dtype=object)
+    return pd.Series(texts[codes], index=series.index)
+
+
+def spell(value: object) -> str:
+    """A category as text. 1.0 is spelled "1": missing values turn integers into floats."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()

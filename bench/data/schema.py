@@ -1,0 +1,317 @@
+"""What is publicly known about a table before anybody looks at its rows.
+
+A schema is a data dictionary: kinds, bounds and categories are declared, with the source that
+justifies them, and never read off the private rows. Everything that scales, encodes, bins or
+clips in the harness takes its constants from here, so that preprocessing cannot leak.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+import tomllib
+from abc import ABC
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.errors import SchemaError
+
+
+class Role(enum.StrEnum):
+    """What a column is for."""
+
+    FEATURE = "feature"
+    TARGET = "target"
+    TIME = "time"
+    EVENT = "event"
+    SITE = "site"
+
+
+class Task(enum.StrEnum):
+    """What is predicted from the rows."""
+
+    CLASSIFICATION = "classification"
+    SURVIVAL = "survival"
+    IMAGE = "image"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column(ABC):
+    """One declared column. `source` says where its bounds or categories come from."""
+
+    name: str
+    role: Role = Role.FEATURE
+    description: str = ""
+    source: str = ""
+    fill: float | str | None = None
+    """Public value that replaces a missing one; None means that missing values are an error."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Numeric(Column):
+    """A number between two public bounds."""
+
+    low: float
+    high: float
+    integer: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise SchemaError(
+                f"column {self.name!r}: bounds [{self.low}, {self.high}] must be finite, low < high"
+            )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Categorical(Column):
+    """One of a public list of categories. A binary column is one with two categories."""
+
+    categories: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.categories) < 2 or len(set(self.categories)) != len(self.categories):
+            raise SchemaError(
+                f"column {self.name!r}: needs two or more distinct categories, "
+                f"got {list(self.categories)}"
+            )
+
+    @property
+    def binary(self) -> bool:
+        """True when one number is enough to encode the column."""
+        return len(self.categories) == 2
+
+
+_COMPARISON = re.compile(r"^\s*([^<>=!]+?)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*$")
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """`left op right`, where left is a column and right a column, a number or a category."""
+
+    left: str
+    operator: str
+    right: str
+
+    @classmethod
+    def parse(cls, text: str) -> Comparison:
+        """Read `pnodes <= examined` or `sex == male`."""
+        match = _COMPARISON.match(text)
+        if match is None:
+            raise SchemaError(f"rule {text!r}: expected `column <op> column-or-value`")
+        return cls(*match.groups())
+
+    def present(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """True where all that is compared is there."""
+        # Column by column: rules are asked of pools again and again, and a reduction over two
+        # columns of a frame takes several times as long.
+        present = np.ones(len(frame), dtype=bool)
+        for name in (self.left, self.right):
+            if name in frame.columns:
+                present &= frame[name].notna().to_numpy(dtype=bool)
+        return present
+
+    def holds(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """One boolean a row."""
+        left: pd.Series[Any] = frame[self.left]
+        right: Any = frame[self.right] if self.right in frame.columns else self.right
+        if isinstance(right, str) and pd.api.types.is_numeric_dtype(left):
+            right = float(right)
+        comparisons = {
+            "<": left.lt,
+            "<=": left.le,
+            ">": left.gt,
+            ">=": left.ge,
+            "==": left.eq,
+            "!=": left.ne,
+        }
+        return comparisons[self.operator](right).to_numpy(dtype=bool)
+
+
+@final
+@dataclass(frozen=True)
+class Rule:
+    """A clinical consistency rule: where all of `when` hold, `then` must hold."""
+
+    name: str
+    then: Comparison
+    when: tuple[Comparison, ...] = ()
+
+    def broken(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """True for the rows that break the rule; a missing value breaks nothing."""
+        relevant = self.then.present(frame)
+        for condition in self.when:
+            relevant &= condition.holds(frame)
+        return relevant & ~self.then.holds(frame)
+
+
+@final
+@dataclass(frozen=True)
+class Schema:
+    """The public description of one table."""
+
+    columns: tuple[Column, ...]
+    task: Task
+    quasi_identifiers: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    image_shape: tuple[int, int, int] | None = None
+    inferred: bool = False
+    """True when bounds or categories were read off the rows: a raw look, charged as such."""
+    _by_name: Mapping[str, Column] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        names = Counter(column.name for column in self.columns)
+        doubled = sorted(name for name, count in names.items() if count > 1)
+        if doubled:
+            raise SchemaError(f"columns declared twice: {', '.join(doubled)}")
+        object.__setattr__(self, "_by_name", {column.name: column for column in self.columns})
+        self._check_roles()
+        for listed in (self.quasi_identifiers, self.sensitive):
+            for name in listed:
+                self[name]
+        for rule in self.rules:
+            for comparison in (rule.then, *rule.when):
+                self[comparison.left]
+
+    def _check_roles(self) -> None:
+        needed = (Role.TIME, Role.EVENT) if self.task is Task.SURVIVAL else (Role.TARGET,)
+        for role in needed:
+            count = len(self.with_role(role))
+            if count != 1:
+                raise SchemaError(
+                    f"a {self.task.value} schema needs exactly one {role.value} column, has {count}"
+                )
+        if not isinstance(self.label, Categorical):
+            raise SchemaError(f"column {self.label.name!r}: the label must be categorical")
+        if self.task is Task.SURVIVAL and not (
+            isinstance(self.time, Numeric) and self.label.binary
+        ):
+            raise SchemaError("a survival schema needs a numeric time and a two-category event")
+        if not self.features:
+            raise SchemaError("the schema declares no feature column")
+        if self.task is Task.IMAGE:
+            shape = self.image_shape
+            if shape is None or math.prod(shape) != len(self.features):
+                raise SchemaError(
+                    f"image_shape {shape} does not match {len(self.features)} pixel columns"
+                )
+
+    def __getitem__(self, name: str) -> Column:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise SchemaError(
+                f"no column {name!r} in the schema; declared: {', '.join(self._by_name)}"
+            ) from None
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
+    def with_role(self, role: Role) -> tuple[Column, ...]:
+        """The columns of one role, in declared order."""
+        return tuple(column for column in self.columns if column.role is role)
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The columns a model may read."""
+        return self.with_role(Role.FEATURE)
+
+    @property
+    def label(self) -> Categorical:
+        """The target of a classification, or the event indicator of a survival task."""
+        role = Role.EVENT if self.task is Task.SURVIVAL else Role.TARGET
+        column = self.with_role(role)[0]
+        if not isinstance(column, Categorical):
+            raise SchemaError(f"column {column.name!r}: the label must be categorical")
+        return column
+
+    @property
+    def time(self) -> Numeric | None:
+        """The time column of a survival task."""
+        columns = self.with_role(Role.TIME)
+        return columns[0] if columns and isinstance(columns[0], Numeric) else None
+
+    @property
+    def site(self) -> Categorical | None:
+        """The site column, where the table comes from several places."""
+        columns = self.with_role(Role.SITE)
+        return columns[0] if columns and isinstance(columns[0], Categorical) else None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes (for survival: censored first, event second)."""
+        return self.label.categories
+
+
+def schema_from_table(table: Mapping[str, Any]) -> Schema:
+    """Build a schema from a parsed TOML table; see `datasets/*.toml` for the form."""
+    try:
+        columns = tuple(_column(name, entry) for name, entry in table["columns"].items())
+        shape = table.get("image_shape")
+        return Schema(
+            columns=columns,
+            task=Task(table["task"]),
+            quasi_identifiers=tuple(table.get("quasi_identifiers", ())),
+            sensitive=tuple(table.get("sensitive", ())),
+            rules=tuple(
+                Rule(
+                    name=rule["name"],
+                    then=Comparison.parse(rule["then"]),
+                    when=tuple(Comparison.parse(text) for text in rule.get("when", ())),
+                )
+                for rule in table.get("rules", ())
+            ),
+            image_shape=None if shape is None else (shape[0], shape[1], shape[2]),
+            inferred=bool(table.get("inferred", False)),
+        )
+    except KeyError as missing:
+        raise SchemaError(f"schema lacks the key {missing}") from None
+    except ValueError as wrong:
+        raise SchemaError(f"schema: {wrong}") from None
+
+
+def _column(name: str, entry: Mapping[str, Any]) -> Column:
+    common: dict[str, Any] = {
+        "name": name,
+        "role": Role(entry.get("role", "feature")),
+        "description": entry.get("description", ""),
+        "source": entry.get("source", ""),
+        "fill": entry.get("fill"),
+    }
+    match entry["kind"]:
+        case "numeric":
+            return Numeric(
+                **common,
+                low=float(entry["low"]),
+                high=float(entry["high"]),
+                integer=bool(entry.get("integer", False)),
+            )
+        case "categorical":
+            return Categorical(**common, categories=tuple(map(str, entry["categories"])))
+        case "binary":
+            return Categorical(**common, categories=tuple(entry.get("categories", ("0", "1"))))
+        case other:
+            raise SchemaError(
+                f"column {name!r}: kind {other!r} is not one of numeric, categorical, binary"
+            )
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; a malformed one is a user error with file and place."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise SchemaError(f"{path}: cannot be read ({problem})") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise SchemaError(f"{path}: not valid TOML ({problem})") from None

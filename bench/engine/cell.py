@@ -1,0 +1,329 @@
+"""Runs one cell: fit, prove, judge, score. No Ray here; any exception becomes a status.
+
+A method with an environment of its own is fitted there (`bench.engine.fit`); the rest happens here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import pandas as pd
+
+from bench.data.dataset import Dataset, Split
+from bench.engine import keys
+from bench.engine.fit import Fitted, fit_cell, in_words, synthesize
+from bench.engine.grid import Cell
+from bench.engine.memory import peak_memory_mb, reset_peak_memory
+from bench.environments.environments import environments
+from bench.errors import BenchError, NotComputable
+from bench.plugins import registry
+from bench.plugins.metric import Evaluation, Metric, Refit, Score
+from bench.plugins.release import Release
+from bench.privacy.accounting import ADJACENCY, Budget
+from bench.results.records import CellRow, ScoreRow, Status
+from bench.results.verdicts import judge
+
+_LOG_LINES = 30
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a cell produced."""
+
+    row: CellRow
+    scores: tuple[ScoreRow, ...] = ()
+    release: Release | None = None
+    fitted: bool = False
+    """False when a stored release was scored again."""
+    details: Mapping[str, pd.DataFrame] | None = None
+
+
+def run_cell(
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    stored: Outcome | None = None,
+    threads: int = 1,
+) -> Outcome:
+    """Fit (unless a stored release is given) and score one cell. Never raises.
+
+    Scores of a stored release that other metrics gave are kept.
+    """
+    if stored is None or stored.release is None:
+        fitted = fit_cell(cell, key, dataset)
+        return finish_cell(cell, key, dataset, metrics, fitted, threads)
+    reset_peak_memory()
+    return _scored_outcome(
+        cell, stored.row, dataset, stored.release, metrics, threads, stored=stored
+    )
+
+
+def finish_cell(
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    fitted: Fitted,
+    threads: int = 1,
+) -> Outcome:
+    """Prove, judge and score what was fitted, here or in another environment. Never raises."""
+    reset_peak_memory()
+    row = blank_row(cell, key, dataset)
+    if fitted.release is None:
+        return Outcome(_ended(row, fitted.status, fitted.reason, fitted.log))
+    try:
+        row, release = _judged(cell, row, fitted, fitted.release)
+    except Exception as problem:
+        return Outcome(_ended(row, Status.ERROR, in_words(problem), traceback.format_exc()))
+    return _scored_outcome(cell, row, dataset, release, metrics, threads)
+
+
+def _judged(cell: Cell, row: CellRow, fitted: Fitted, release: Release) -> tuple[CellRow, Release]:
+    ledger = release.ledger
+    if ledger is None:
+        raise BenchError(f"method {cell.method.name}: its release came without a ledger")
+    if not registry.method_class(cell.method.name).seeded:
+        release = replace(release, notes={**release.notes, "reproducible": "no"})
+    budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
+    proof = ledger.proof()
+    judgement = judge(budget, release.claim, proof)
+    row = replace(
+        row,
+        eps_claimed=None if release.claim is None else release.claim.epsilon,
+        claim_source="" if release.claim is None else release.claim.source,
+        eps_proven=proof.epsilon,
+        accountant=proof.accountant,
+        verdict=judgement.text,
+        verdict_reason=judgement.reason,
+        rows_released=None if release.rows is None else len(release.rows),
+        notes=json.dumps(dict(release.notes)),
+        fit_seconds=fitted.seconds,
+        peak_memory_mb=fitted.peak_memory_mb,
+        versions=json.dumps({**json.loads(row.versions), **fitted.versions}),
+    )
+    return row, release
+
+
+def _scored_outcome(
+    cell: Cell,
+    row: CellRow,
+    dataset: Dataset,
+    release: Release,
+    metrics: Sequence[str],
+    threads: int,
+    stored: Outcome | None = None,
+) -> Outcome:
+    started = time.perf_counter()
+    scored = _score(cell, row.key, dataset, release, metrics, threads)
+    hashes = json.loads(row.metrics) if stored is not None else {}
+    hashes |= keys.metric_hashes(metrics)
+    for name in scored.problems:
+        del hashes[name]  # tried again next time
+    row = replace(
+        row,
+        score_seconds=time.perf_counter() - started,
+        metrics=json.dumps(hashes, sort_keys=True),
+        metrics_hash=keys.metrics_hash(hashes),
+        peak_memory_mb=max(peak_memory_mb() or 0.0, row.peak_memory_mb or 0.0) or None,
+    )
+    status = Status.ERROR if scored.problems else Status.OK
+    failures = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
+    row = _ended(row, status, failures, scored.log)
+    scores = (*_kept(stored, metrics), *scored.scores)
+    return Outcome(row, scores, release, fitted=stored is None, details=scored.details)
+
+
+def _kept(stored: Outcome | None, metrics: Sequence[str]) -> tuple[ScoreRow, ...]:
+    """Earlier scores that these metrics do not give anew."""
+    if stored is None:
+        return ()
+    given = {output.name for name in metrics for output in registry.metric(name).declared()}
+    return tuple(score for score in stored.scores if score.metric not in given)
+
+
+@final
+@dataclass(frozen=True)
+class _Scored:
+    scores: tuple[ScoreRow, ...]
+    details: Mapping[str, pd.DataFrame]
+    problems: Mapping[str, str]
+    """Metrics that failed, and how."""
+    log: str
+
+
+def _score(
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    release: Release,
+    metrics: Sequence[str],
+    threads: int,
+) -> _Scored:
+    # The evaluator's randomness is the cell's seed, not its key: two methods with the same seed
+    # are compared on the same bootstrap resamples.
+    evaluation = Evaluation(dataset, release, cell.seed, threads)
+    scores: list[ScoreRow] = []
+    details: dict[str, pd.DataFrame] = {}
+    problems: dict[str, str] = {}
+    log = ""
+
+    environment = registry.method_class(cell.method.name).environment
+
+    def refit_for(metric: str) -> Refit:
+        if environment is not None and not environments.inside(environment):
+            raise NotComputable(
+                f"it fits the method again, whose environment {environment.name} is not the one "
+                "that scores"
+            )
+
+        def refit(train: pd.DataFrame, repetition: int) -> Release:
+            changed, digest = _changed(dataset, train, key)
+            # Noise of its own for every metric, repetition and table: two neighbours refitted with
+            # the same noise would differ by exactly one row.
+            purpose = f"/{metric}/{repetition}/{digest}"
+            return synthesize(cell, key, changed, purpose)
+
+        return refit
+
+    for name in metrics:
+        metric = registry.metric(name)
+        if dataset.task not in metric.tasks:
+            continue
+        try:
+            computed = (
+                metric.compute(evaluation)
+                if isinstance(metric, Metric)
+                else metric.compute(evaluation, refit_for(name))
+            )
+        except NotComputable as reason:
+            computed = metric.all_absent(str(reason))
+        except Exception as problem:
+            # The release is kept and the other metrics count, but the cell has failed.
+            problems[name] = in_words(problem)
+            log = traceback.format_exc()
+            computed = metric.all_absent(f"failed: {in_words(problem)}")
+        scores += [_score_row(key, score) for score in computed.scores]
+        details.update(computed.details)
+    return _Scored(tuple(scores), details, problems, log)
+
+
+def _changed(dataset: Dataset, train: pd.DataFrame, key: str) -> tuple[Dataset, str]:
+    """The dataset with another training table. Rows keep their fixed position by their index.
+
+    A metric that adds rows gives them index values of their own.
+    """
+    index = train.index.to_numpy()
+    if len(set(index)) != len(index):
+        raise BenchError("a training table for a refit needs a unique index")
+    known = dataset.train.rows.positions
+    positions = np.array(
+        [
+            known[label] if 0 <= label < len(known) else _position(key, label)
+            for label in index.tolist()
+        ]
+    )
+    rows, _ = dataset.encoder.encode(train.reset_index(drop=True), positions)
+    digest = hashlib.sha256(pd.util.hash_pandas_object(train).to_numpy().tobytes()).hexdigest()
+    return replace(dataset, train=Split(train, rows)), digest
+
+
+def _position(key: str, label: object) -> float:
+    return float(keys.generator(key, f"position/{label}").random())
+
+
+def _score_row(key: str, score: Score) -> ScoreRow:
+    value = score.value
+    if value is not None and math.isnan(value):
+        value, reason = None, score.reason or "the metric gave no number"
+    else:
+        reason = score.reason
+    return ScoreRow(
+        key,
+        score.metric,
+        value,
+        score.low,
+        score.high,
+        score.direction.value,
+        score.family.value,
+        reason,
+        score.limit,
+        score.remark,
+        score.shown,
+    )
+
+
+def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
+    """The row of a cell before anything has happened."""
+    warnings = []
+    total = dataset.counts.total if dataset and not cell.private_counts else 0
+    if cell.epsilon is not None and total and cell.delta > 1 / (10 * total):
+        warnings.append(f"delta {cell.delta:g} is above 1/(10 n) = {1 / (10 * total):.2g}")
+    if not registry.method_class(cell.method.name).seeded:
+        warnings.append("not reproducible: the method cannot be seeded")
+    return CellRow(
+        key=key,
+        method=cell.method.name,
+        label=cell.method.label,
+        parameters=json.dumps(dict(cell.method.parameters)),
+        dataset=cell.dataset.label,
+        dataset_parameters=json.dumps(dict(cell.dataset.parameters)),
+        task=dataset.task.value if dataset else "",
+        ipc=cell.ipc,
+        full_size=cell.full_size,
+        eps_target=cell.epsilon,
+        eps_claimed=None,
+        eps_proven=None,
+        eps_audited=None,
+        delta=cell.delta,
+        verdict="",
+        verdict_reason="",
+        claim_source="",
+        accountant="",
+        adjacency=ADJACENCY,
+        unit=registry.method_class(cell.method.name).unit
+        or (dataset.declaration.unit if dataset else ""),
+        study_only=not cell.secure_noise,
+        private_counts=cell.private_counts,
+        warnings="; ".join(warnings),
+        seed=cell.seed,
+        split=cell.split,
+        split_seed=cell.split_seed,
+        status="",
+        reason="",
+        log_tail="",
+        rows_released=None,
+        notes="{}",
+        fit_seconds=None,
+        score_seconds=None,
+        peak_memory_mb=None,
+        fingerprint=dataset.fingerprint if dataset else "",
+        source_hash=keys.method_source_hash(cell.method.name),
+        metrics_hash="",
+        versions=keys.versions(),
+        finished_at="",
+        dataset_name=cell.dataset.name,
+    )
+
+
+def failed_row(
+    cell: Cell, key: str, dataset: Dataset | None, status: Status, reason: str, log: str = ""
+) -> CellRow:
+    """The row of a cell that was lost outside its own code (worker died, dataset unreadable)."""
+    return _ended(blank_row(cell, key, dataset), status, reason, log)
+
+
+def _ended(row: CellRow, status: Status, reason: str, log: str = "") -> CellRow:
+    tail = "\n".join(log.strip().splitlines()[-_LOG_LINES:])
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return replace(row, status=status.value, reason=reason, log_tail=tail, finished_at=now)

@@ -1,0 +1,150 @@
+"""Fits one cell, in our environment or in the method's own. Any exception becomes a status.
+
+What comes back holds rows, a claim, notes and a ledger: events, not an epsilon. Proof and verdict
+are computed from them in the main environment, whatever the method's own has installed.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import numpy as np
+import pandas as pd
+
+from bench.data.dataset import Dataset, Split
+from bench.engine import keys
+from bench.engine.grid import Cell
+from bench.engine.memory import peak_memory_mb, reset_peak_memory
+from bench.environments.overlay import required_versions
+from bench.errors import BenchError, InvalidReleaseError, NotApplicable
+from bench.plugins import registry
+from bench.plugins.method import Spec
+from bench.plugins.release import Release, check_release
+from bench.privacy.accounting import Budget
+from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from bench.privacy.opening import open_private
+from bench.results.records import Status
+
+
+@final
+@dataclass(frozen=True)
+class Fitted:
+    """What fitting gave: a release with its ledger, or why there is none."""
+
+    status: Status
+    release: Release | None = None
+    reason: str = ""
+    log: str = ""
+    seconds: float | None = None
+    peak_memory_mb: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of what the method's own environment brings."""
+
+
+def fit_cell(cell: Cell, key: str, dataset: Dataset) -> Fitted:
+    """Fit one cell in this process. Never raises."""
+    reset_peak_memory()
+    started = time.perf_counter()
+    try:
+        release = synthesize(cell, key, dataset)
+    except NotApplicable as reason:
+        return Fitted(Status.SKIPPED, reason=str(reason))
+    except MemoryError as problem:
+        return Fitted(Status.OUT_OF_MEMORY, reason=repr(problem), log=traceback.format_exc())
+    except SystemExit as problem:
+        # Ray would take it for the end of the worker.
+        ended = f"the method called sys.exit({problem.code})"
+        return Fitted(Status.ERROR, reason=ended, log=traceback.format_exc())
+    except Exception as problem:
+        return Fitted(Status.ERROR, reason=in_words(problem), log=traceback.format_exc())
+    seconds = time.perf_counter() - started
+    return Fitted(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
+
+
+def fit_isolated(cell: Cell, key: str, dataset: Dataset) -> Fitted:
+    """`fit_cell` for a process of the method's own environment: what it gives crosses to ours."""
+    fitted = fit_cell(cell, key, dataset)
+    environment = registry.method_class(cell.method.name).environment
+    if fitted.release is None or environment is None:
+        return fitted
+    if fitted.release.model is not None:
+        problem = InvalidReleaseError(
+            "a method with an environment of its own must release rows: a model cannot leave it"
+        )
+        return Fitted(Status.ERROR, reason=str(problem))
+    versions = {
+        f"{environment.name}/{name}": version
+        for name, version in required_versions(environment).items()
+    }
+    return replace(fitted, versions=versions)
+
+
+def for_fitting(dataset: Dataset) -> Dataset:
+    """The dataset without the rows that no method sees, and without tables in units.
+
+    Less to share with another environment, whose pandas may be another.
+    """
+
+    def bare(split: Split, keep: bool) -> Split:
+        rows = split.rows if keep else split.rows.take(np.zeros(0, dtype=np.intp))
+        return Split(pd.DataFrame(), rows)
+
+    return replace(
+        dataset,
+        train=bare(dataset.train, True),
+        validation=bare(dataset.validation, True),
+        control=bare(dataset.control, False),
+        test=bare(dataset.test, False),
+        clipped={},
+        differs="",
+    )
+
+
+def synthesize(cell: Cell, key: str, dataset: Dataset, purpose: str = "") -> Release:
+    """Run the method behind the privacy kernel; the release carries its ledger."""
+    method = registry.build_method(cell.method.name, dict(cell.method.parameters))
+    if method.unit and cell.private_counts:
+        raise NotApplicable(
+            f"its unit of privacy is the {method.unit}; counts are bought with noise that hides a "
+            "row (leave out --private-counts)"
+        )
+    budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
+    noise: NoiseSource = (
+        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(key, f"noise{purpose}"))
+    )
+
+    def public(what: str) -> np.random.Generator:
+        """Randomness that needs no protection, which must not speak of the rows either.
+
+        A cell's key is a hash of the private table among others. Numbers drawn from it would tell
+        two tables apart wherever they reach the release, whatever the noise: a start of weights, a
+        random projection. With secure noise they come from the operating system as well; seeded
+        noise protects nobody, which `study only` says.
+        """
+        if cell.secure_noise:
+            return np.random.default_rng()
+        return keys.generator(key, f"{what}{purpose}")
+
+    private, ledger = open_private(
+        dataset,
+        budget,
+        noise,
+        delta=cell.delta,
+        private_counts=cell.private_counts,
+        public_entropy=int(public("parts").integers(2**63)),
+        unit=method.unit,
+    )
+    spec = Spec(dataset.task, cell.ipc, budget)
+    release = method.synthesize(private, spec, public("public"))
+    check_release(release, dataset.encoder)
+    return replace(release, ledger=ledger)
+
+
+def in_words(problem: Exception) -> str:
+    """A plugin's own error in its words; a foreign one with its type."""
+    own = isinstance(problem, BenchError)
+    return str(problem) if own else f"{type(problem).__name__}: {problem}"

@@ -1,0 +1,283 @@
+"""Grids: which cells to run. A grid is a TOML file, in the package or the user's own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, final
+
+from bench.data.dataset import check_preset
+from bench.errors import GridError, InputError
+from bench.plugins import registry
+
+BUILT_IN = ("smoke", "quick", "full")
+
+_KEYS = {
+    "name",
+    "datasets",
+    "methods",
+    "ipc",
+    "epsilon",
+    "delta",
+    "seeds",
+    "metrics",
+    "split",
+    "split_seed",
+}
+_ENTRY_KEYS = {"name", "label", "parameters"}
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """A plugin with parameters, under a label that tells variants apart."""
+
+    name: str
+    label: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """One method on one dataset at one IPC, epsilon and seed."""
+
+    method: Entry
+    dataset: Entry
+    ipc: int | None
+    full_size: bool
+    epsilon: float | None
+    delta: float
+    seed: int
+    split: str
+    split_seed: int
+    private_counts: bool = False
+    secure_noise: bool = False
+
+    def describe(self) -> str:
+        """One line for people."""
+        size = "" if self.ipc is None else f" ipc={self.ipc}"
+        size = " full size" if self.full_size else size
+        spend = "" if self.epsilon is None else f" eps={self.epsilon:g}"
+        return f"{self.method.label} on {self.dataset.label}{size}{spend} seed={self.seed}"
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """A product of datasets, methods, IPC, epsilon and seeds. IPC None stands for full size."""
+
+    name: str
+    datasets: tuple[Entry, ...]
+    methods: tuple[Entry, ...]
+    ipc: tuple[int | None, ...] = (50, 100, 500, 1000)
+    epsilon: tuple[float, ...] = (0.5, 1.0, 3.0, 10.0)
+    delta: float = 1e-5
+    seeds: tuple[int, ...] = (0,)
+    metrics: tuple[str, ...] = ()
+    """As in `registry.select_metrics`; empty asks for those that are computed by default."""
+    split: str = "default"
+    split_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.datasets or not self.methods:
+            raise GridError(f"grid {self.name!r} names no datasets or no methods")
+        for ipc in self.ipc:
+            if ipc is not None and ipc < 1:
+                raise GridError(f"IPC {ipc} is not a positive number of rows per class")
+        for epsilon in self.epsilon:
+            if not (epsilon > 0 and math.isfinite(epsilon)):
+                raise GridError(f"epsilon {epsilon:g} is not a positive finite number")
+        if not 0 < self.delta < 1:
+            raise GridError(f"delta {self.delta:g} is not between 0 and 1")
+        try:
+            check_preset(self.split)
+        except InputError as problem:
+            raise GridError(str(problem)) from None
+        for name, values in (("ipc", self.ipc), ("epsilon", self.epsilon), ("seeds", self.seeds)):
+            if not values:
+                raise GridError(f"grid {self.name!r}: {name} is empty")
+        for kind, entries in (("method", self.methods), ("dataset", self.datasets)):
+            labels = [entry.label for entry in entries]
+            doubled = sorted({label for label in labels if labels.count(label) > 1})
+            if doubled:
+                raise GridError(
+                    f"grid {self.name!r}: {kind} label {doubled[0]!r} is used twice; give variants "
+                    "labels of their own"
+                )
+
+    def cells(self, *, private_counts: bool = False, secure_noise: bool = False) -> list[Cell]:
+        """All cells. What a method has no use for (epsilon, IPC) does not multiply its cells."""
+        cells: dict[Cell, None] = {}
+        for dataset, method, seed in itertools.product(self.datasets, self.methods, self.seeds):
+            kind = registry.method_class(method.name)
+            sizes: Sequence[int | None] = self.ipc if kind.uses_ipc else (None,)
+            spends: Sequence[float | None] = self.epsilon if kind.uses_budget else (None,)
+            for ipc, epsilon in itertools.product(sizes, spends):
+                cell = Cell(
+                    method=method,
+                    dataset=dataset,
+                    ipc=ipc,
+                    full_size=ipc is None and kind.uses_ipc,
+                    epsilon=epsilon,
+                    delta=self.delta,
+                    seed=seed,
+                    split=self.split,
+                    split_seed=self.split_seed,
+                    private_counts=private_counts and kind.uses_budget,
+                    secure_noise=secure_noise,
+                )
+                cells[cell] = None
+        return list(cells)
+
+    def check_plugins(self) -> None:
+        """Every name is known and every parameter fits, before anything runs."""
+        for method in self.methods:
+            registry.build_method(method.name, dict(method.parameters))
+        for dataset in self.datasets:
+            registry.build_source(dataset.name, dict(dataset.parameters))
+        registry.select_metrics(self.metrics)
+
+    def narrowed(
+        self,
+        *,
+        methods: Sequence[str] = (),
+        datasets: Sequence[str] = (),
+        ipc: Sequence[int | None] = (),
+        epsilon: Sequence[float] = (),
+        seeds: Sequence[int] = (),
+        metrics: Sequence[str] = (),
+    ) -> Grid:
+        """The grid with some of its axes replaced from the command line.
+
+        A method or dataset named there is taken from the grid with all its variants, or with
+        default parameters where the grid does not have it.
+        """
+        return replace(
+            self,
+            methods=_chosen("method", methods, self.methods),
+            datasets=_chosen("dataset", datasets, self.datasets),
+            ipc=tuple(ipc) or self.ipc,
+            epsilon=tuple(epsilon) or self.epsilon,
+            seeds=tuple(seeds) or self.seeds,
+            metrics=tuple(metrics) or self.metrics,
+        )
+
+
+def load_grid(name: str) -> Grid:
+    """A built-in grid by name, or a TOML file."""
+    if name in BUILT_IN:
+        text = (resources.files("bench") / "grids" / f"{name}.toml").read_text(encoding="utf-8")
+        return parse_grid(text, name)
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise GridError(
+            f"unknown grid {name!r}; built-in grids are {', '.join(BUILT_IN)}, or name a .toml file"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise GridError(f"grid file {name}: cannot be read ({problem})") from None
+    return parse_grid(text, path.stem, origin=name)
+
+
+def parse_grid(text: str, name: str, origin: str = "") -> Grid:
+    """Read the TOML form of a grid; every mistake names its place."""
+    where = origin or f"grid {name!r}"
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise GridError(f"{where}: not valid TOML ({problem})") from None
+    unknown = sorted(set(table) - _KEYS)
+    if unknown:
+        raise GridError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
+    settings: dict[str, Any] = {}
+    for key, read in (
+        ("ipc", parse_ipc),
+        ("epsilon", parse_float),
+        ("seeds", parse_integer),
+        ("metrics", str),
+    ):
+        if key in table:
+            settings[key] = tuple(read(item) for item in _listed(where, key, table[key]))
+    for key, read in (("delta", parse_float), ("split_seed", parse_integer), ("split", str)):
+        if key in table:
+            settings[key] = read(table[key])
+    return Grid(
+        name=str(table.get("name", name)),
+        datasets=_entries(where, "datasets", table.get("datasets", [])),
+        methods=_entries(where, "methods", table.get("methods", [])),
+        **settings,
+    )
+
+
+def parse_ipc(value: Any) -> int | None:
+    """A number of rows per class, or `full`."""
+    return None if value == "full" else parse_integer(value)
+
+
+def parse_integer(value: Any) -> int:
+    """A whole number, from TOML or from the command line."""
+    if isinstance(value, bool) or not str(value).lstrip("-").isdigit():
+        raise GridError(f"{value!r} is not a whole number")
+    return int(value)
+
+
+def parse_float(value: Any) -> float:
+    """A number, from TOML or from the command line."""
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    except (TypeError, ValueError):
+        raise GridError(f"{value!r} is not a number") from None
+
+
+def _listed(where: str, key: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise GridError(f"{where}: {key} must be a list, got {value!r}")
+    return value
+
+
+def _entries(where: str, key: str, value: Any) -> tuple[Entry, ...]:
+    return tuple(_entry(where, key, item) for item in _listed(where, key, value))
+
+
+def _entry(where: str, key: str, item: Any) -> Entry:
+    if isinstance(item, str):
+        return Entry(item, item)
+    if not isinstance(item, Mapping) or "name" not in item or set(item) - _ENTRY_KEYS:
+        raise GridError(
+            f"{where}: an entry of {key} is a name or a table with "
+            f"{', '.join(sorted(_ENTRY_KEYS))}; got {item!r}"
+        )
+    parameters = item.get("parameters", {})
+    if not isinstance(parameters, Mapping):
+        raise GridError(f"{where}: parameters of {item['name']!r} must be a table")
+    name = str(item["name"])
+    shown = ",".join(f"{key}={value}" for key, value in sorted(parameters.items()))
+    default = f"{name}({shown})" if shown else name
+    return Entry(name, str(item.get("label", default)), tuple(sorted(parameters.items())))
+
+
+def _chosen(kind: str, wanted: Iterable[str], entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    wanted = tuple(wanted)
+    if not wanted:
+        return entries
+    chosen: dict[Entry, None] = {}
+    for name in wanted:
+        matching = [entry for entry in entries if name in (entry.name, entry.label)]
+        if not matching:
+            # Raises with near matches where no such plugin exists.
+            try:
+                (registry.method_class if kind == "method" else registry.dataset_class)(name)
+            except InputError as problem:
+                raise GridError(str(problem)) from None
+            matching = [Entry(name, name)]
+        chosen.update(dict.fromkeys(matching))
+    return tuple(chosen)

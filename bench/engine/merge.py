@@ -1,0 +1,337 @@
+"""Joins run directories into a new one: cells by key, releases and details with them.
+
+What several runs hold of one key is compared. The same release with the same scores is kept once
+(scores that only one run has are added); a cell that succeeded beats one that failed; two that
+succeeded and differ are a conflict: said, and the first kept. A key fixes what a seeded cell gives,
+so a conflict means that something the key does not know has changed the result.
+
+Sources are only read. Nothing is written until everything was compared; what is written is put
+together under another name and renamed, so that a merge that was cut short leaves no run directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.engine import keys
+from bench.engine.about import dataset_identity, join_cards
+from bench.engine.cell import Outcome
+from bench.engine.plan import stored_cell
+from bench.errors import StoreError
+from bench.leaderboard.tables.about import Identity
+from bench.results.agreement import close, score_differences
+from bench.results.journal import Finished, Journal
+from bench.results.reading import (
+    charged_keys,
+    check_run,
+    finished_of,
+    held,
+    is_plain_name,
+    open_journal,
+)
+from bench.results.records import Status
+from bench.results.run_directory import RunStore
+
+_LISTS = ("datasets", "methods", "ipc", "epsilon", "seeds", "metrics")
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """A run directory that is read."""
+
+    directory: Path
+    manifest: Mapping[str, Any]
+    journal: Journal
+    charged: frozenset[str]
+
+    @classmethod
+    def of(cls, directory: Path) -> Source:
+        """Check and open one."""
+        for folder in (directory / "releases", directory / "details"):
+            _check_no_link(folder)
+        charged = frozenset(charged_keys(directory))
+        return cls(directory, check_run(directory), open_journal(directory), charged)
+
+    def place(self, kind: str, key: str) -> Path:
+        """`releases/<key>` or `details/<key>`."""
+        return self.directory / kind / key
+
+
+@final
+@dataclass(frozen=True)
+class Choice:
+    """Whose result of a cell is kept, and who adds scores to it."""
+
+    key: str
+    source: Source
+    more: tuple[Source, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Conflict:
+    """Two good results of one key that differ."""
+
+    key: str
+    cell: str
+    kept: Path
+    other: Path
+    differences: tuple[str, ...]
+
+    def describe(self) -> str:
+        """One line."""
+        return (
+            f"{self.cell} ({self.key}): {self.kept} (kept) and {self.other} differ: "
+            + "; ".join(self.differences)
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Merge:
+    """What a merge keeps, before it is written."""
+
+    sources: tuple[Source, ...]
+    choices: tuple[Choice, ...]
+    conflicts: tuple[Conflict, ...]
+    doubles: int
+    """Results that were left out because the same, or a better one, is kept."""
+
+
+def merge_runs(directories: Sequence[Path], target: Path, strict: bool = False) -> Merge:
+    """Compare and write; with `strict`, conflicts are found and nothing is written."""
+    check_target(target)
+    with ExitStack() as stack:
+        for directory in directories:
+            check_run(directory)
+            # A run that starts meanwhile could replace a release that is being copied.
+            stack.enter_context(held(directory))
+        merge = plan_merge(directories)
+        if not (strict and merge.conflicts):
+            write_merge(merge, target)
+    return merge
+
+
+def plan_merge(directories: Sequence[Path]) -> Merge:
+    """Compare everything; nothing is written."""
+    places = [directory.resolve() for directory in directories]
+    if len(set(places)) < len(places):
+        raise StoreError("a run directory is named twice; name each once")
+    sources = tuple(Source.of(directory) for directory in directories)
+    choices, conflicts, doubles = [], [], 0
+    for key in dict.fromkeys(key for source in sources for key in source.journal):
+        holders = [source for source in sources if key in source.journal]
+        choice, found = _chosen(key, holders)
+        choices.append(choice)
+        conflicts += found
+        doubles += len(holders) - 1
+    return Merge(sources, tuple(choices), tuple(conflicts), doubles)
+
+
+def _chosen(key: str, holders: Sequence[Source]) -> tuple[Choice, list[Conflict]]:
+    if len(holders) == 1:
+        return Choice(key, holders[0]), []
+    # Sorting is stable: among equals, the first run named counts.
+    ranked = sorted(holders, key=lambda source: _rank(source, key))
+    best, row_and_scores = ranked[0], finished_of(ranked[0].journal, key)
+    if row_and_scores[0].status != Status.OK.value:
+        return Choice(key, best), []
+    more, conflicts = [], []
+    for other in ranked[1:]:
+        theirs = finished_of(other.journal, key)
+        if theirs[0].status != Status.OK.value:
+            continue
+        differences = tuple(_differences(best, row_and_scores, other, theirs))
+        if differences:
+            name = stored_cell(row_and_scores[0]).describe()
+            conflicts.append(Conflict(key, name, best.directory, other.directory, differences))
+        elif {s.metric for s in theirs[1]} - {s.metric for s in row_and_scores[1]}:
+            more.append(other)
+    return Choice(key, best, tuple(more)), conflicts
+
+
+def _rank(source: Source, key: str) -> int:
+    """Good with its release, good, failed after the release, skipped, failed."""
+    status = source.journal.statuses[key]
+    if status == Status.OK.value:
+        return 0 if RunStore(source.directory).release_intact(key) else 1
+    if source.place("releases", key).is_dir():
+        return 2
+    return 3 if status == Status.SKIPPED.value else 4
+
+
+def _differences(best: Source, mine: Finished, other: Source, theirs: Finished) -> Iterator[str]:
+    """In words, what two good results of one key do not agree on."""
+    (row, scores), (row2, scores2) = mine, theirs
+    key = row.key
+    released = _release_difference(best.place("releases", key), other.place("releases", key))
+    if released and not row.study_only:
+        released += " (noise was not seeded: these are two releases, and their budgets add up)"
+    if released:
+        yield released
+    for name in ("eps_proven", "verdict", "rows_released"):
+        one, two = getattr(row, name), getattr(row2, name)
+        if not (close(one, two) if name == "eps_proven" else one == two):
+            yield f"{name} {one} and {two}"
+    yield from score_differences(scores, scores2)
+
+
+def _release_difference(one: Path, two: Path) -> str:
+    """The encoded rows are compared, not the files: writers of other versions pad otherwise."""
+    first, second = one / "encoded.parquet", two / "encoded.parquet"
+    if not first.is_file() or not second.is_file():
+        return ""  # a model, or a release that was lost: there is nothing to compare
+    if first.read_bytes() == second.read_bytes():
+        return ""
+    try:
+        same = pq.read_table(first).equals(pq.read_table(second))
+    except (OSError, pa.ArrowInvalid):
+        return ""  # damaged, and so ranked behind the whole one
+    return "" if same else "the released rows"
+
+
+# Writing ------------------------------------------------------------------------------------------
+
+
+def write_merge(merge: Merge, target: Path) -> None:
+    """The new run directory, all of it or nothing."""
+    check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    try:
+        part.chmod(0o777 & ~_umask())
+        _fill(merge, part)
+        part.replace(target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def check_target(target: Path) -> None:
+    """Refuse to write over anything."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise StoreError(f"{target} is not a folder; give -o the name of a new one")
+    if target.is_dir() and any(target.iterdir()):
+        raise StoreError(f"{target} is not empty; give -o the name of a new folder")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _fill(merge: Merge, directory: Path) -> None:
+    about: dict[Path, set[Identity]] = {source.directory: set() for source in merge.sources}
+    with RunStore(directory) as store:
+        store.write_manifest(_joined_manifest(merge))
+        for key in sorted(set[str]().union(*(source.charged for source in merge.sources))):
+            store.charge(key)
+        for choice in merge.choices:
+            for kind in ("releases", "details"):
+                _copy(choice.source.place(kind, choice.key), directory / kind / choice.key)
+            for other in choice.more:
+                _copy(other.place("details", choice.key), directory / "details" / choice.key)
+            row, scores = _joined(choice)
+            store.record(Outcome(row, scores), None)
+            about[choice.source.directory].add(
+                dataset_identity(row.dataset_name, row.dataset, row.dataset_parameters)
+            )
+        join_cards(directory, about)
+        try:
+            store.compact()
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
+            raise StoreError(f"a cell holds what its column does not ({problem})") from None
+
+
+def _joined(choice: Choice) -> Finished:
+    """The kept result, with the scores that only others have."""
+    row, scores = finished_of(choice.source.journal, choice.key)
+    for other in choice.more:
+        theirs, their_scores = finished_of(other.journal, choice.key)
+        known = {score.metric for score in scores}
+        scores = (*scores, *(score for score in their_scores if score.metric not in known))
+        hashes = {**json.loads(theirs.metrics), **json.loads(row.metrics)}
+        row = replace(
+            row,
+            metrics=json.dumps(hashes, sort_keys=True),
+            metrics_hash=keys.metrics_hash(hashes),
+        )
+    return row, scores
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The files of one folder; what is there stays, and what a killed run left is not taken."""
+    _check_no_link(source)
+    if not source.is_dir():
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for file in sorted(source.iterdir()):
+        _check_no_link(file)
+        if not is_plain_name(file.name) or not stat.S_ISREG(file.lstat().st_mode):
+            continue
+        place = target / file.name
+        if place.exists():
+            continue
+        try:
+            # Files of a run directory are replaced, never written into: sharing them is safe.
+            os.link(file, place, follow_symlinks=False)
+        except OSError:
+            shutil.copyfile(file, place, follow_symlinks=False)
+
+
+def _check_no_link(path: Path) -> None:
+    """A stranger's link would bring a file of ours into what is given to others."""
+    if path.is_symlink():
+        raise StoreError(f"{path} is a symbolic link, which is not followed; put the files there")
+
+
+def _joined_manifest(merge: Merge) -> dict[str, Any]:
+    """Facts that all runs share, the union of what they list, and where everything is from."""
+    manifests = [source.manifest for source in merge.sources]
+    shared = {
+        name: value
+        for name, value in manifests[0].items()
+        if all(name in other and other[name] == value for other in manifests)
+    }
+    lists = {
+        name: list(dict.fromkeys(item for one in manifests for item in _items(one, name)))
+        for name in _LISTS
+    }
+    names = dict.fromkeys(str(one["grid"]) for one in manifests if one.get("grid"))
+    started = [str(one["started_at"]) for one in manifests if one.get("started_at")]
+    return {
+        **shared,
+        **lists,
+        "grid": " + ".join(names),
+        "started_at": min(started, default=""),
+        "merged_from": [
+            {
+                "directory": str(source.directory),
+                "cells": len(source.journal),
+                "kept": sum(choice.source is source for choice in merge.choices),
+                "manifest": dict(source.manifest),
+            }
+            for source in merge.sources
+        ],
+    }
+
+
+def _items(manifest: Mapping[str, Any], name: str) -> list[Any]:
+    value = manifest.get(name)
+    # A stranger's list may hold lists, which have no place here.
+    good = (str, int, float, type(None))
+    return [item for item in value if isinstance(item, good)] if isinstance(value, list) else []

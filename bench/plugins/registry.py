@@ -1,0 +1,219 @@
+"""Finds plugins: built-in ones by file name, third-party ones by entry point.
+
+Built-in methods and datasets are one module each, named like the plugin, in their room or in a
+folder of it, so that names are known without importing anything. Metrics share files, so listing them imports them; their heavy libraries are
+imported when they compute.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bench.data.folder import data_folder
+from bench.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from bench.data.dataset import DatasetSource
+    from bench.plugins.method import Method
+    from bench.plugins.metric import Metric, RefitMetric
+
+Plugin = TypeVar("Plugin")
+
+
+def method_names() -> tuple[str, ...]:
+    """Names of all methods, without importing them."""
+    return tuple(sorted({*_modules("methods"), *_entry_points("methods")}))
+
+
+def dataset_names() -> tuple[str, ...]:
+    """Names of all datasets, without importing them."""
+    return tuple(sorted({*_modules("datasets"), *_entry_points("datasets"), *own_tables()}))
+
+
+def metric_names() -> tuple[str, ...]:
+    """Names of all metrics."""
+    return tuple(sorted(_metrics()))
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method."""
+    from bench.plugins.method import Method
+
+    return _load("method", name, Method, method_names())
+
+
+def dataset_class(name: str) -> type[DatasetSource]:
+    """The class of a dataset."""
+    from bench.data.dataset import DatasetSource
+
+    own = own_tables()
+    if name in own:
+        from bench.plugins.user_tables import own_table_class
+
+        return own_table_class(name, own[name])
+    return _load("dataset", name, DatasetSource, dataset_names())
+
+
+def metric(name: str) -> Metric | RefitMetric:
+    """A metric by name."""
+    known = _metrics()
+    if name not in known:
+        raise UnknownNameError("metric", name, known)
+    return known[name]()
+
+
+def refits(name: str) -> bool:
+    """True for a metric that fits the method again."""
+    from bench.plugins.metric import RefitMetric
+
+    return isinstance(metric(name), RefitMetric)
+
+
+def select_metrics(wanted: Sequence[str] = ()) -> tuple[str, ...]:
+    """Names of metrics from names of metrics, of their numbers, of families, or `all`.
+
+    `default`, and asking for nothing, is every metric that is not optional.
+    """
+    known = _metrics()
+    default = {name for name, kind in known.items() if not kind.optional}
+    groups: dict[str, set[str]] = {"all": set(known), "default": default}
+    for name, kind in known.items():
+        if name in default:
+            groups.setdefault(kind.family.value, set()).add(name)
+    chosen: set[str] = set()
+    for item in wanted or ("default",):
+        own = {item} & set(known) or groups.get(item, set())
+        own = own or {
+            name
+            for name, kind in known.items()
+            if any(output.name == item for output in kind.declared())
+        }
+        if not own:
+            numbers = [output.name for kind in known.values() for output in kind.declared()]
+            raise UnknownNameError("metric", item, {*known, *groups, *numbers})
+        chosen |= own
+    return tuple(sorted(chosen))
+
+
+def build_method(name: str, parameters: Mapping[str, Any] | None = None) -> Method:
+    """A method with hyperparameters; unknown ones are refused with the known ones listed."""
+    return _construct("method", method_class(name), parameters or {})
+
+
+def build_source(name: str, parameters: Mapping[str, Any] | None = None) -> DatasetSource:
+    """A dataset source with parameters."""
+    return _construct("dataset", dataset_class(name), parameters or {})
+
+
+def _construct(kind: str, plugin: type[Plugin], parameters: Mapping[str, Any]) -> Plugin:
+    if not is_dataclass(plugin):
+        raise InputError(f"{kind} {plugin.__name__} is not a frozen dataclass of its parameters")
+    known = {item.name for item in fields(plugin)}
+    for name in parameters:
+        if name not in known:
+            raise UnknownNameError(f"{kind} parameter", name, known or {"(none)"})
+    try:
+        return plugin(**parameters)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{kind} {plugin.__name__}: {problem}") from None
+
+
+def own_tables() -> Mapping[str, Path]:
+    """TOML files of the user's own tables, by name: written by `bench data add`."""
+    folder = data_folder() / "own"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder.is_dir() else {}
+
+
+@functools.cache
+def _modules(room: str) -> Mapping[str, str]:
+    """Import names of the plugin modules of a room, by plugin name: nothing is imported.
+
+    A module is a plugin unless its name, or the name of a folder above it, starts with an
+    underscore.
+    """
+    modules: dict[str, str] = {}
+    waiting = [(Path(folder), f"bench.{room}") for folder in _package_path(room)]
+    while waiting:
+        folder, package = waiting.pop()
+        for module in pkgutil.iter_modules([str(folder)]):
+            if module.name.startswith("_"):
+                continue
+            place = f"{package}.{module.name}"
+            if module.ispkg:
+                waiting.append((folder / module.name, place))
+            else:
+                modules[module.name.replace("_", "-")] = place
+    return modules
+
+
+def _package_path(room: str) -> Sequence[str]:
+    return importlib.import_module(f"bench.{room}").__path__
+
+
+@functools.cache
+def _entry_points(folder: str) -> Mapping[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=f"bench.{folder}")}
+
+
+@functools.cache
+def _load(kind: str, name: str, base: type[Plugin], known: tuple[str, ...]) -> type[Plugin]:
+    if name not in known:
+        raise UnknownNameError(kind, name, known)
+    points = _entry_points(f"{kind}s")
+    if name in points:
+        # Said before import: a broken third-party plugin must name itself.
+        try:
+            found = points[name].load()
+        except Exception as problem:
+            raise InputError(
+                f"{kind} {name!r} ({points[name].value}) cannot be imported: {problem!r}"
+            ) from problem
+        return _checked(kind, name, found, base)
+    module = importlib.import_module(_modules(f"{kind}s")[name])
+    own = [
+        item
+        for _, item in inspect.getmembers(module, inspect.isclass)
+        if issubclass(item, base) and item.__module__ == module.__name__
+    ]
+    if len(own) != 1:
+        raise InputError(
+            f"{module.__name__} must define exactly one {base.__name__}, has {len(own)}"
+        )
+    return _checked(kind, name, own[0], base)
+
+
+def _checked(kind: str, name: str, found: Any, base: type[Plugin]) -> type[Plugin]:
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        raise InputError(f"{kind} {name!r} is not a {base.__name__}")
+    if getattr(found, "name", None) != name:
+        raise InputError(
+            f"{kind} {name!r} calls itself {getattr(found, 'name', None)!r}; the names must agree"
+        )
+    return found
+
+
+@functools.cache
+def _metrics() -> Mapping[str, type[Metric] | type[RefitMetric]]:
+    from bench.plugins.metric import Metric, RefitMetric
+
+    found: dict[str, type[Metric] | type[RefitMetric]] = {}
+    for place in _modules("metrics").values():
+        loaded = importlib.import_module(place)
+        for _, item in inspect.getmembers(loaded, inspect.isclass):
+            if (
+                issubclass(item, (Metric, RefitMetric))
+                and item.__module__ == loaded.__name__
+                and not inspect.isabstract(item)
+            ):
+                found[item.name] = item
+    for name, point in _entry_points("metrics").items():
+        found[name] = _checked("metric", name, point.load(), Metric)
+    return found

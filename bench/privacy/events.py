@@ -1,0 +1,145 @@
+"""DP events: what happened to the private rows, as plain data that can be written and read back.
+
+The classes are those of dp-accounting; this module builds, serialises and spells them. Only the
+kinds listed in `_KINDS` are read back, so a ledger from a stranger cannot name arbitrary classes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attr
+from dp_accounting import dp_event
+from dp_accounting.dp_event import DpEvent as DpEvent
+
+from bench.errors import PrivacyContractError
+
+_KINDS: Mapping[str, type[DpEvent]] = {
+    kind.__name__.removesuffix("DpEvent"): kind
+    for kind in (
+        dp_event.GaussianDpEvent,
+        dp_event.LaplaceDpEvent,
+        dp_event.DiscreteLaplaceDpEvent,
+        dp_event.ZCDpEvent,
+        dp_event.PoissonSampledDpEvent,
+        dp_event.SelfComposedDpEvent,
+        dp_event.NonPrivateDpEvent,
+        dp_event.UnsupportedDpEvent,
+        dp_event.NoOpDpEvent,
+    )
+}
+
+
+def gaussian(noise_multiplier: float) -> DpEvent:
+    """Gaussian noise of standard deviation `noise_multiplier` times the L2 sensitivity."""
+    return dp_event.GaussianDpEvent(float(noise_multiplier))
+
+
+def laplace(noise_multiplier: float) -> DpEvent:
+    """Laplace noise of scale `noise_multiplier` times the L1 sensitivity: 1/multiplier-DP."""
+    return dp_event.LaplaceDpEvent(float(noise_multiplier))
+
+
+@functools.lru_cache(maxsize=4096)
+def sampled_gaussian(rate: float, noise_multiplier: float) -> DpEvent:
+    """A Gaussian mechanism on a Poisson sample that holds each row with probability `rate`."""
+    if rate >= 1.0:
+        return gaussian(noise_multiplier)
+    return dp_event.PoissonSampledDpEvent(float(rate), gaussian(noise_multiplier))
+
+
+def flattened(event: DpEvent, count: int | float) -> Iterator[tuple[DpEvent, int]]:
+    """An event without composition around it, `count` times; refuses what cannot be accounted.
+
+    Composition is what a ledger's counts are for. A noise multiplier that is no number, or so
+    small that its square vanishes, would make an accountant answer zero instead of infinity.
+    """
+    if isinstance(count, bool | float) or count != int(count) or count < 1:
+        raise PrivacyContractError(f"an event happens a whole number of times, got {count!r}")
+    if isinstance(event, dp_event.SelfComposedDpEvent):
+        yield from flattened(event.event, int(count) * int(event.count))
+    elif isinstance(event, dp_event.ComposedDpEvent):
+        for inner in event.events:
+            yield from flattened(inner, int(count))
+    else:
+        _check(event)
+        yield event, int(count)
+
+
+def _check(event: DpEvent) -> None:
+    match event:
+        case dp_event.GaussianDpEvent() | dp_event.LaplaceDpEvent():
+            low, value, high = 1e-12, event.noise_multiplier, 1e12
+        case dp_event.DiscreteLaplaceDpEvent():
+            low, value, high = 1e-12, event.noise_parameter, 1e12
+        case dp_event.ZCDpEvent():
+            low, value, high = 0.0, min(event.rho, event.xi), max(event.rho, event.xi)
+            high = high if high < 1e12 else -1.0
+        case dp_event.PoissonSampledDpEvent():
+            _check(event.event)
+            low, value, high = 1e-300, event.sampling_probability, 1.0
+        case _:
+            return
+    if not low <= value <= high:
+        raise PrivacyContractError(f"{event}: its parameter is not a usable number")
+
+
+def non_private() -> DpEvent:
+    """Rows were read without noise."""
+    return dp_event.NonPrivateDpEvent()
+
+
+def is_non_private(event: DpEvent) -> bool:
+    """True for an event that no accountant can bound."""
+    return isinstance(event, dp_event.NonPrivateDpEvent)
+
+
+def to_json(event: DpEvent) -> dict[str, Any]:
+    """The event as a JSON object with its kind."""
+    kind = type(event).__name__.removesuffix("DpEvent")
+    if kind not in _KINDS:
+        raise ValueError(f"event kind {kind!r} has no file form; known: {', '.join(_KINDS)}")
+    fields: dict[str, Any] = {"kind": kind}
+    for attribute in attr.fields(type(event)):
+        value = getattr(event, attribute.name)
+        if isinstance(value, DpEvent):
+            fields[attribute.name] = to_json(value)
+        else:
+            fields[attribute.name] = value
+    return fields
+
+
+def from_json(fields: Mapping[str, Any]) -> DpEvent:
+    """The inverse of `to_json`; an unknown kind is an error that names it."""
+    kind = _KINDS.get(str(fields.get("kind")))
+    if kind is None:
+        raise ValueError(f"unknown event kind {fields.get('kind')!r}; known: {', '.join(_KINDS)}")
+    arguments: dict[str, Any] = {}
+    for attribute in attr.fields(kind):
+        value = fields[attribute.name]
+        if isinstance(value, Mapping):
+            value = from_json(value)
+        arguments[attribute.name] = value
+    return kind(**arguments)
+
+
+def in_words(event: DpEvent) -> str:
+    """One line for a reader who does not know the class names."""
+    match event:
+        case dp_event.GaussianDpEvent():
+            return f"Gaussian noise, multiplier {event.noise_multiplier:.4g}"
+        case dp_event.LaplaceDpEvent():
+            return f"Laplace noise, multiplier {event.noise_multiplier:.4g}"
+        case dp_event.ZCDpEvent():
+            return f"zero-concentrated DP, rho {event.rho:.4g}"
+        case dp_event.PoissonSampledDpEvent():
+            rate = event.sampling_probability
+            return f"{in_words(event.event)}, on a Poisson sample of rate {rate:.4g}"
+        case dp_event.SelfComposedDpEvent():
+            return f"{event.count} times ({in_words(event.event)})"
+        case dp_event.NonPrivateDpEvent():
+            return "rows read without noise"
+        case _:
+            return type(event).__name__

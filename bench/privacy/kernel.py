@@ -1,0 +1,398 @@
+"""`PrivateData`: the only way from a method to the private rows.
+
+Every call adds its noise **and** records its DP event in one step. The kernel guards against
+mistakes, not malice: a plugin that digs for underscored attributes is refused in review, not here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.data.counts import Counts
+from bench.data.encoder import EncodedRows, Encoder
+from bench.data.schema import Schema, Task
+from bench.errors import BudgetExceededError, PrivacyContractError
+from bench.privacy.accounting import Budget
+from bench.privacy.calibration import smallest_noise
+from bench.privacy.clients import Clients
+from bench.privacy.events import (
+    DpEvent,
+    gaussian,
+    in_words,
+    laplace,
+    non_private,
+    sampled_gaussian,
+)
+from bench.privacy.ledger import Entry, Ledger, Path
+from bench.privacy.partition import (
+    PartKey,
+    PartModels,
+    check_part_by_row,
+    part_label,
+    part_names,
+    row_parts,
+    same_parts,
+)
+from bench.privacy.rowwise import RowFunction, clipped, clipped_sum, evaluate, positive
+from bench.privacy.trusted import table as trusted
+from bench.privacy.vault import Plan, Vault
+
+__all__ = ["Plan", "PrivateData", "Vault"]
+
+Vector = npt.NDArray[np.float64]
+
+_SLACK = 1.0 + 1e-9
+"""Budget comparisons tolerate rounding of this size."""
+
+
+@final
+class PrivateData:
+    """Private rows behind noisy, recorded calls; a part of a partition is one of these too.
+
+    Public attributes are public knowledge: schema, encoder, declared counts, budget.
+    """
+
+    def __init__(
+        self,
+        rows: EncodedRows,
+        encoder: Encoder,
+        counts: Counts,
+        vault: Vault,
+        path: Path,
+        validation: PrivateData | None = None,
+    ) -> None:
+        self._rows = rows
+        self._vault = vault
+        self._path = path
+        self._partitions: dict[str, tuple[PartKey, tuple[str, ...], dict[str, PrivateData]]] = {}
+        self.encoder = encoder
+        self.counts = counts
+        self.validation = validation
+        """The validation rows: private as well, behind the same ledger."""
+
+    @property
+    def schema(self) -> Schema:
+        """Public schema of the rows."""
+        return self.encoder.schema
+
+    @property
+    def task(self) -> Task:
+        """What the rows are for."""
+        return self.schema.task
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        return self.encoder.width
+
+    @property
+    def budget(self) -> Budget | None:
+        """What may be spent in all; None for a method that asks for no budget."""
+        return self._vault.ledger.budget
+
+    @property
+    def adaptive(self) -> bool:
+        """True once an output was given: what is reserved now is accounted as adaptive."""
+        return self._vault.started
+
+    def rate(self, expected: float) -> float:
+        """Poisson rate for an expected sample size: min(1, L / declared count)."""
+        return min(1.0, expected / max(1, self.counts.total))
+
+    # Budget -------------------------------------------------------------------------------------
+
+    def plan(self, event: DpEvent, count: int = 1) -> Plan:
+        """`count` times `event` on these rows, to be calibrated or reserved later."""
+        return Plan(self._path, event, count)
+
+    def calibrate(
+        self, plans: Callable[[float], Iterable[Plan]], epsilon: float | None = None
+    ) -> float:
+        """Smallest noise multiplier s such that all of `plans(s)` still fit the budget.
+
+        What is already in the ledger is counted. `epsilon` asks for a smaller total than the
+        budget, to leave room for what comes later.
+        """
+        budget = self.budget
+        if budget is None:
+            raise PrivacyContractError("calibrate needs a budget; this cell has no epsilon")
+
+        def spent(noise: float, tight: bool) -> float:
+            return self._would(plans(noise)).spent(tight)[0]
+
+        return smallest_noise(
+            epsilon=lambda noise: spent(noise, tight=True),
+            target=min(epsilon or math.inf, budget.epsilon),
+            quick=None if self.adaptive else lambda noise: spent(noise, tight=False),
+        )
+
+    def _would(self, plans: Iterable[Plan], trust: str = "") -> Ledger:
+        return self._vault.ledger.with_entries(
+            (Entry(plan.path, plan.event, self.adaptive, trust=trust), plan.count)
+            for plan in plans
+            if plan.count != 0
+        )
+
+    def reserve(self, event: DpEvent, count: int = 1) -> None:
+        """Charge `count` calls at once, before the first of them, or refuse them all."""
+        self.reserve_all([self.plan(event, count)])
+
+    def reserve_all(self, plans: Iterable[Plan]) -> None:
+        """Charge everything planned at once, checking the budget once, or refuse it all.
+
+        The charge stays even if the calls are never made, so a lost process stays charged. Only
+        what is reserved before the first output may be accounted by PLD.
+        """
+        plans = [plan for plan in plans if plan.count != 0]
+        self._admit(plans)
+        for plan in plans:
+            key = (plan.path, plan.event)
+            self._vault.reserved[key] = self._vault.reserved.get(key, 0) + plan.count
+
+    def _admit(self, plans: Iterable[Plan], trust: str = "") -> None:
+        vault = self._vault
+        plans = list(plans)
+        budget = vault.ledger.budget
+        if budget is not None:
+            would, _ = self._would(plans, trust).spent()
+            if would > budget.epsilon * _SLACK:
+                asked = "; ".join(f"{plan.count} x {in_words(plan.event)}" for plan in plans)
+                raise BudgetExceededError(
+                    f"{asked} would bring epsilon to {would:.4g}, over the budget of "
+                    f"{budget.epsilon:g} at delta {budget.delta:g}; nothing was computed. Ask "
+                    "`calibrate` for the noise, or make fewer calls"
+                )
+        for plan in plans:
+            entry = Entry(plan.path, plan.event, vault.started, trust=trust)
+            vault.ledger.add(entry, plan.count)
+
+    def _charge(self, event: DpEvent) -> None:
+        vault = self._vault
+        key = (self._path, event)
+        left = vault.reserved.get(key, 0)
+        if left > 0:
+            vault.reserved[key] = left - 1
+        else:
+            self._admit([self.plan(event)])
+        vault.started = True
+
+    # Noisy answers ------------------------------------------------------------------------------
+
+    def poisson_sum(
+        self, function: RowFunction, clip: float, noise_multiplier: float, rate: float
+    ) -> Vector:
+        """Noisy sum of clipped per-row vectors over a Poisson sample.
+
+        sum over sampled i of v_i min(1, clip / |v_i|) + N(0, (noise_multiplier clip)^2 I): the
+        sampled Gaussian mechanism; DP-SGD is this call with per-example gradients.
+        """
+        # Python floats: in a smaller number type the noise would not have the recorded scale.
+        clip, noise_multiplier, rate = positive(clip), positive(noise_multiplier), positive(rate)
+        if rate > 1.0:
+            raise PrivacyContractError(f"sampling rate {rate} is not in (0, 1]")
+        self._vault.refuse_for_clients()
+        self._charge(sampled_gaussian(rate, noise_multiplier))
+        rows = self._rows
+        if rate < 1.0:
+            rows = rows.take(self._vault.noise.poisson_sample(len(rows), rate))
+        return self._noisy_sum(function, rows, clip, noise_multiplier)
+
+    def gaussian_sum(self, function: RowFunction, clip: float, noise_multiplier: float) -> Vector:
+        """Noisy sum of clipped per-row vectors over all rows: the Gaussian mechanism."""
+        clip, noise_multiplier = positive(clip), positive(noise_multiplier)
+        self._vault.refuse_for_clients()
+        self._charge(gaussian(noise_multiplier))
+        return self._noisy_sum(function, self._rows, clip, noise_multiplier)
+
+    def _noisy_sum(
+        self, function: RowFunction, rows: EncodedRows, clip: float, noise_multiplier: float
+    ) -> Vector:
+        total: Vector = clipped_sum(self._evaluate(function, rows), clip)
+        return total + (noise_multiplier * clip) * self._vault.noise.normal(len(total))
+
+    def _evaluate(self, function: RowFunction, rows: EncodedRows) -> Vector:
+        vectors = evaluate(function, rows, self._vault.check_rows)
+        return vectors[:0] if self._vault.blind else vectors
+
+    def histograms(
+        self,
+        codes: RowFunction,
+        bins: Sequence[int],
+        noise_multiplier: float,
+        mechanism: Literal["gaussian", "laplace"] = "gaussian",
+    ) -> list[Vector]:
+        """Noisy counts of several binnings at once.
+
+        `codes` maps n rows to an (n, k) array of bin numbers, one column a binning; numbers out
+        of range count nowhere. One row moves one count in each of k binnings by one: sensitivity
+        sqrt(k) in L2 (Gaussian) and k in L1 (Laplace), which the noise is scaled by.
+        """
+        noise_multiplier = positive(noise_multiplier)
+        binnings = len(bins)
+        event = gaussian if mechanism == "gaussian" else laplace
+        self._vault.refuse_for_clients()
+        self._charge(event(noise_multiplier))
+        table = self._evaluate(codes, self._rows).astype(np.int64)
+        if table.shape[1] != binnings:
+            raise PrivacyContractError(
+                f"the bin function gave {table.shape[1]} columns for {binnings} binnings"
+            )
+        if mechanism == "gaussian":
+            scale, draw = noise_multiplier * math.sqrt(binnings), self._vault.noise.normal
+        else:
+            scale, draw = noise_multiplier * binnings, self._vault.noise.laplace
+        answers: list[Vector] = []
+        for column, size in enumerate(bins):
+            inside = table[:, column][(table[:, column] >= 0) & (table[:, column] < size)]
+            answers.append(np.bincount(inside, minlength=size) + scale * draw(size))
+        return answers
+
+    # Parts --------------------------------------------------------------------------------------
+
+    def partition(
+        self,
+        key: PartKey,
+        public_keys: Sequence[str] | None = None,
+        *,
+        name: str = "",
+        parts: int | None = None,
+    ) -> Mapping[str, PrivateData]:
+        """Disjoint parts, accounted in parallel: a row pays in its own part only.
+
+        `key` is "class", "site", a name with `parts=k` for k random parts fixed by the Dataset
+        ("teacher", ...), `Clients` with label skew, or a row-wise function with a `name` and its
+        `public_keys`. Parts follow the public keys, not the rows: an absent class is an empty part,
+        whose answers are noise. Valid for add/remove adjacency.
+        """
+        names = part_names(self.schema, key, public_keys, parts)
+        label = part_label(key, name, parts)
+        known = self._partitions.get(label)
+        if known is None:
+            classes = self.schema.classes
+            where = "/".join(f"{name}={part}" for name, part in (*self._path, (label, "")))
+            codes = row_parts(self._rows, key, names, parts, len(classes), where)
+            if self._vault.check_rows:
+                check_part_by_row(self._rows, codes, key, names, parts, len(classes), where)
+            pieces = {
+                part: PrivateData(
+                    self._rows.take(codes == code),
+                    self.encoder,
+                    key.part_counts(self.counts, code)
+                    if isinstance(key, Clients)
+                    else self.counts.part(label, part, classes, len(names)),
+                    self._vault,
+                    (*self._path, (label, part)),
+                )
+                for code, part in enumerate(names)
+            }
+            known = self._partitions[label] = (key, names, pieces)
+        elif known[:2] != (key, names):
+            # Under one name a row could lie in a part of each and pay for one only.
+            raise PrivacyContractError(
+                f"another partition is already called {label!r}; give this one its own name"
+            )
+        return MappingProxyType(known[2])
+
+    def fit_parts(
+        self,
+        parts: Mapping[str, PrivateData],
+        fit: Callable[[EncodedRows, np.random.Generator], Any],
+    ) -> PartModels:
+        """Fit one model on each part, inside the kernel: free until `partition_sum` asks them.
+
+        `fit` gets the rows of its part and a generator of its own: public randomness drawn
+        elsewhere would be consumed as the rows demand, and so carry one part into another.
+        """
+        whole = next(
+            (key for key, _, pieces in self._partitions.values() if same_parts(pieces, parts)), None
+        )
+        if whole is None:
+            raise PrivacyContractError(
+                "models are fitted on one whole partition of this private data, as `partition` "
+                "gave it: a row in two parts would move two votes"
+            )
+        rows = {name: part._rows for name, part in parts.items()}
+        centres = whole == "site" or isinstance(whole, Clients)
+        return PartModels(self, rows, fit, self._vault.public_entropy, centres)
+
+    def partition_sum(
+        self,
+        models: PartModels,
+        answer: Callable[[Any], Any],
+        clip: float,
+        noise_multiplier: float,
+    ) -> npt.NDArray[np.float64]:
+        """Noisy sum of one vector a part, such as the votes of teachers fitted on the parts.
+
+        Adding or removing one row can swap one part's whole vector for another of norm `clip`:
+        the sensitivity is 2 clip, and the event is charged to the whole, not to a part.
+        """
+        clip, noise_multiplier = positive(clip), positive(noise_multiplier)
+        shape, vectors = self._answers(models, answer, noise_multiplier)
+        total = clipped_sum(vectors, clip)
+        noise = self._vault.noise.normal(len(total))
+        return (total + 2.0 * clip * noise_multiplier * noise).reshape(shape)
+
+    def part_vectors(
+        self,
+        models: PartModels,
+        answer: Callable[[Any], Any],
+        clip: float,
+        noise_multiplier: float,
+    ) -> npt.NDArray[np.float64]:
+        """A noisy vector of every part, one row a part: such as one chosen record of each.
+
+        Adding or removing one row moves the vector of one part alone, by at most 2 clip: all of
+        them together are one Gaussian mechanism of sensitivity 2 clip, charged to the whole.
+        """
+        clip, noise_multiplier = positive(clip), positive(noise_multiplier)
+        _, vectors = self._answers(models, answer, noise_multiplier)
+        noise = self._vault.noise.normal(vectors.size).reshape(vectors.shape)
+        return clipped(vectors, clip) + 2.0 * clip * noise_multiplier * noise
+
+    def _answers(
+        self, models: PartModels, answer: Callable[[Any], Any], noise_multiplier: float
+    ) -> tuple[tuple[int, ...], Vector]:
+        """Charge, then ask: one flat vector a part, and the shape that each had."""
+        if models._owner is not self:
+            raise PrivacyContractError("these models were fitted on parts of other private data")
+        if not (models.centres and len(self._path) == 1):
+            self._vault.refuse_for_clients()
+        self._charge(gaussian(noise_multiplier))
+        vectors = [np.asarray(value, dtype=np.float64) for value in models._ask(answer)]
+        flat = np.stack([vector.reshape(-1) for vector in vectors])
+        return vectors[0].shape, np.zeros_like(flat) if self._vault.blind else flat
+
+    # Other ways in ------------------------------------------------------------------------------
+
+    def delegate(self, mechanism: str | trusted.TrustedMechanism, **parameters: Any) -> object:
+        """Run a mechanism of another library that the harness vouches for; see `trusted`.
+
+        Its noise comes from the kernel's generator, never from the method's public one.
+        """
+        self._vault.refuse_for_clients()
+        entry = trusted.find(mechanism)
+        unchecked = entry.unchecked()
+        if unchecked and not entry.plugin:
+            self._raw(unchecked)
+        else:
+            self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
+        self._vault.started = True
+        return entry.run(self._rows, self.encoder, self._vault.noise.generator(), parameters)
+
+    def raw(self, reason: str) -> EncodedRows:
+        """The rows themselves. From here on the proven epsilon is infinite, for this reason."""
+        if not reason.strip():
+            raise PrivacyContractError("a raw look needs a reason: it is shown with the result")
+        self._raw(reason)
+        self._vault.started = True
+        return self._rows
+
+    def _raw(self, reason: str) -> None:
+        self._vault.ledger.add(Entry(self._path, non_private(), reason=reason))

@@ -1,0 +1,165 @@
+"""How rows are assigned to parts, and models that live inside the kernel."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.data.encoder import EncodedRows
+from bench.data.schema import Schema
+from bench.errors import PrivacyContractError
+from bench.privacy.clients import Clients
+
+PartKey = str | Clients | Callable[[EncodedRows], Sequence[str]]
+
+_MEANINGFUL = ("class", "site", "split")
+
+
+def part_names(
+    schema: Schema, key: PartKey, public_keys: Sequence[str] | None, parts: int | None
+) -> tuple[str, ...]:
+    """Names of all parts, from public knowledge alone."""
+    if isinstance(key, Clients):
+        return key.names
+    if parts is not None:
+        if not isinstance(key, str) or parts < 1:
+            raise PrivacyContractError("random parts need a name and a positive number of parts")
+        return tuple(str(number) for number in range(parts))
+    if key == "class":
+        return schema.classes
+    if key == "site":
+        if schema.site is None:
+            raise PrivacyContractError("the schema declares no site column to partition by")
+        return schema.site.categories
+    if isinstance(key, str):
+        raise PrivacyContractError(
+            f"unknown partition {key!r}; use 'class', 'site', a name with parts=k, or a function "
+            "with its public keys"
+        )
+    if not public_keys:
+        raise PrivacyContractError("a partition by a function needs its public keys")
+    return tuple(public_keys)
+
+
+def part_label(key: PartKey, name: str, parts: int | None) -> str:
+    """What the ledger calls a partition."""
+    label = name or (key if isinstance(key, str) else getattr(key, "label", ""))
+    if not label:
+        raise PrivacyContractError("a partition by a function needs a name for the ledger")
+    if parts is not None:
+        return f"{label}/{parts}"
+    if label in _MEANINGFUL and label != key:
+        # An audit reads in the ledger which class and site its canary pays in.
+        raise PrivacyContractError(
+            f"a partition called {label!r} must be the one by {label}; give this one another name"
+        )
+    return label
+
+
+def row_parts(
+    rows: EncodedRows,
+    key: PartKey,
+    names: tuple[str, ...],
+    parts: int | None,
+    classes: int,
+    where: str,
+) -> npt.NDArray[np.int64]:
+    """Part number of every row; -1 for a row whose key is not public: it lies in no part."""
+    if isinstance(key, Clients):
+        return key.assign(rows.labels, mixed_positions(rows.positions, where), classes)
+    if parts is not None:
+        positions = mixed_positions(rows.positions, where)
+        return np.minimum((positions * parts).astype(np.int64), parts - 1)
+    if key == "class":
+        return rows.labels.astype(np.int64)
+    if key == "site":
+        return rows.sites.astype(np.int64)
+    if isinstance(key, str):
+        raise PrivacyContractError(f"unknown partition {key!r}")
+    known = {name: code for code, name in enumerate(names)}
+    return np.array([known.get(str(part), -1) for part in key(rows)], dtype=np.int64)
+
+
+def check_part_by_row(
+    rows: EncodedRows,
+    codes: npt.NDArray[np.int64],
+    key: PartKey,
+    names: tuple[str, ...],
+    parts: int | None,
+    classes: int,
+    where: str,
+) -> None:
+    """A row's part must depend on that row alone: a few rows are assigned again by themselves."""
+    for index in range(0, len(rows), max(1, len(rows) // 5)):
+        alone = rows.take(np.array([index]))
+        if row_parts(alone, key, names, parts, classes, where)[0] != codes[index]:
+            raise PrivacyContractError(
+                "the partition does not act row by row: a row's part changes with the other rows "
+                "(a median, a rank?)"
+            )
+
+
+def same_parts(whole: Mapping[str, object], parts: Mapping[str, object]) -> bool:
+    """True for the whole partition as it was given, every part under its own name."""
+    return whole.keys() == parts.keys() and all(part is parts[name] for name, part in whole.items())
+
+
+def mixed_positions(positions: npt.NDArray[np.floating], where: str) -> npt.NDArray[np.float64]:
+    """Uniform numbers for one partition, a function of each row's fixed position alone.
+
+    The position's bits are mixed with the name of the partition (the finaliser of splitmix64), so
+    that random parts inside random parts are not the same cut again.
+    """
+    salt = np.uint64(int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], "big"))
+    bits = (np.asarray(positions, dtype=np.float64) * 2.0**53).astype(np.uint64) ^ salt
+    with np.errstate(over="ignore"):
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@final
+class PartModels:
+    """Models fitted on the parts. They stay inside; only noisy sums of their answers come out."""
+
+    def __init__(
+        self,
+        owner: object,
+        rows: Mapping[str, EncodedRows],
+        fit: Callable[[EncodedRows, np.random.Generator], Any],
+        entropy: int,
+        centres: bool = False,
+    ) -> None:
+        if not rows:
+            raise PrivacyContractError("no parts to fit models on")
+        self._owner = owner
+        self.centres = centres
+        """True where the parts are clients or sites."""
+        self._rows = dict(rows)
+        # One stream a part: how much randomness a part uses must not reach another one.
+        seeds = np.random.SeedSequence([entropy, len(rows)]).spawn(len(rows))
+        self._generators = [np.random.default_rng(seed) for seed in seeds]
+        self._models = [
+            fit(own, generator)
+            for own, generator in zip(self._rows.values(), self._generators, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def update(self, step: Callable[[Any, EncodedRows, np.random.Generator], Any]) -> None:
+        """Train each model further on its own part; `step` gives the new model."""
+        self._models = [
+            step(model, own, generator)
+            for model, own, generator in zip(
+                self._models, self._rows.values(), self._generators, strict=True
+            )
+        ]
+
+    def _ask(self, answer: Callable[[Any], Any]) -> list[Any]:
+        """Answers of all models, for the kernel's noisy sum."""
+        return [answer(model) for model in self._models]

@@ -1,0 +1,133 @@
+"""MWEM of smartnoise-synth 1.0.8, called so that what is charged is what runs.
+
+Hardt, Ligett and McSherry 2012: a histogram over all combinations of codes starts uniform; each
+iteration chooses the marginal that it misses most by the exponential mechanism, counts that
+marginal with Laplace noise, and moves the histogram towards all noisy counts so far. Add/remove of
+a row:
+
+* the score of a marginal is its mean absolute error a cell, of sensitivity 1 at most, so that the
+  choice at e is e-DP and e^2/8-zCDP (Cesar and Rogers 2021);
+* the cells of a marginal are disjoint: Laplace noise of scale 1/e on each is e-DP.
+
+The ledger has one of each an iteration, for all histograms of one table.
+
+What was read in the library, and what is done about it:
+
+* `_histogram_from_data_attributes` takes the codes' range from the rows: the histograms are made
+  here, over public numbers of codes.
+* `fit` takes iterations and the width of marginals from the exact number of rows: parameters here.
+* `_initialize_a` starts with the exact number of rows: the declared one is used.
+* `_exponential_mechanism` draws again when a marginal was measured before, and after eleven draws
+  takes any: the chance to get that far is a power of one that depends on the rows, so that a rare
+  choice can be more than exp(e) times as likely for a neighbour. Here it is given the marginals
+  that are left, and draws once.
+* `mwem` returns the exact histograms beside the noisy ones: they are left behind.
+
+Noise is OpenDP's Laplace, which takes no seed, on the grid of `trusted_smartnoise.on_grid`. Choices
+are drawn from Python's global generator, seeded for the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from dp_accounting import dp_event
+
+from bench.data.encoder import EncodedRows, Encoder
+from bench.privacy.events import DpEvent
+from bench.privacy.foreign import global_seeds, quiet
+from bench.privacy.rowwise import evaluate, positive
+from bench.privacy.trusted.smartnoise import on_grid
+
+Table = npt.NDArray[np.float64]
+Group = tuple[int, ...]
+
+
+def iterations_of(group: Group, width: int, iterations: int) -> int:
+    """At most as many as a group of columns has marginals: none is measured twice."""
+    columns = len(group)
+    return min(iterations, columns + (columns * (columns - 1) // 2 if width > 1 else 0))
+
+
+def choices_and_counts(parameters: Mapping[str, Any]) -> DpEvent:
+    """The events of a call: `groups`, `iterations`, `width`, `epsilon` of each step."""
+    epsilon = positive(parameters["epsilon"])
+    times = sum(
+        iterations_of(group, parameters["width"], parameters["iterations"])
+        for group in parameters["groups"]
+    )
+    return dp_event.ComposedDpEvent(
+        [
+            dp_event.SelfComposedDpEvent(dp_event.ZCDpEvent(epsilon**2 / 8.0), times),
+            dp_event.SelfComposedDpEvent(dp_event.LaplaceDpEvent(1.0 / epsilon), times),
+        ]
+    )
+
+
+def run_mwem(
+    rows: EncodedRows,
+    encoder: Encoder,
+    generator: np.random.Generator,
+    parameters: Mapping[str, Any],
+) -> tuple[tuple[Table, ...], ...]:
+    """For each class, one histogram of every group of columns. Parameters:
+
+    * `codes` (rows to codes, row by row, the label last), `sizes` (numbers of codes), `totals`
+      (declared rows of each class: classes are disjoint, each is measured with the whole budget);
+    * `groups` of columns, `width` of marginals (1 or 2), `iterations` for each group at most,
+      `epsilon` of each choice and of each count, `updates` of the weights an iteration.
+    """
+    sizes: Sequence[int] = parameters["sizes"]
+    with quiet(), global_seeds(generator):
+        codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
+        codes = np.clip(codes, 0, np.asarray(sizes) - 1)
+        return tuple(
+            tuple(
+                _histogram(codes[codes[:, -1] == label], group, float(total), parameters)
+                for group in parameters["groups"]
+            )
+            for label, total in enumerate(parameters["totals"])
+        )
+
+
+def _histogram(
+    codes: npt.NDArray[np.int64], group: Group, total: float, parameters: Mapping[str, Any]
+) -> Table:
+    from snsynth.mwem import Histogram, MWEMSynthesizer
+
+    class Declared(MWEMSynthesizer):
+        """MWEM with a public start, choosing among the marginals that are left."""
+
+        def _initialize_a(self, histogram: Table, dimensions: Sequence[int]) -> Table:
+            return np.full(histogram.shape, total / histogram.size)
+
+        def _laplace(self, scale: float) -> float:
+            return float(on_grid(super()._laplace(scale)))
+
+        def _exponential_mechanism(
+            self,
+            hist: Table,
+            synth_hist: Table,
+            queries: Sequence[Any],
+            eps: float,
+            measurements: Mapping[int, Any],
+            iteration: int,
+        ) -> int:
+            left = [number for number in range(len(queries)) if number not in measurements]
+            rest = [queries[number] for number in left]
+            chosen = super()._exponential_mechanism(hist, synth_hist, rest, eps, {}, iteration)
+            return left[int(chosen)]
+
+    shape = [int(parameters["sizes"][column]) for column in group]
+    counts = Histogram.histogramdd_indexes(codes[:, list(group)], shape).astype(np.float64)
+    histogram = Histogram(counts, shape, shape, list(group))
+    histogram.add_cuboid_queries(parameters["width"])
+    histogram.iterations = iterations_of(group, parameters["width"], parameters["iterations"])
+    histogram.meas_eps = positive(parameters["epsilon"])
+    mechanism = Declared(mult_weights_iterations=parameters["updates"])
+    mechanism.histograms = [histogram]
+    ((noisy, _, _),) = mechanism.mwem()
+    return np.asarray(noisy, dtype=np.float64)

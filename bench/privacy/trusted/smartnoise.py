@@ -1,0 +1,369 @@
+"""MST and AIM of smartnoise-synth 1.0.8, called so that what is charged is what runs.
+
+Both measure marginals of a table of codes with Gaussian noise and choose which ones with the
+exponential mechanism. The proof, in zero-concentrated DP (Bun and Steinke 2016), add/remove of a
+row:
+
+* a marginal moves by one in one cell: L2 sensitivity 1, so noise of deviation s is 1/(2 s^2)-zCDP;
+* the exponential mechanism at epsilon e with scores of sensitivity 1 is e^2/8-zCDP (Cesar and
+  Rogers 2021); the scores are L1 distances of a marginal from one that earlier answers gave (AIM:
+  weighted, and divided by the largest weight among the candidates);
+* zCDP adds up under adaptive composition, and everything else is post-processing.
+
+What was read in the library (smartnoise-synth 1.0.8), and what is done about it:
+
+* `fit` takes the domain from the rows where it makes its own transformer: here the codes and their
+  number come from the schema, and its mechanisms are called directly.
+* `MSTSynthesizer.MST` hands the exact number of rows to the estimation: the declared one is used.
+* `MST` and `AIM` turn (epsilon, delta) into rho by OpenDP's conversion: here rho is a parameter, as
+  the harness's accountant allows it.
+* `compress_domain` scales the count of merged codes by 1/sqrt(k) but not what it is compared with,
+  which makes merged codes too rare: here the sum is compared as it is, at its own deviation.
+* `select` fits a graphical model to single columns to compare pairs with: the product of the single
+  marginals, which is the same.
+* AIM's limit on the size of its model adds up the measured marginals, but the junction tree can be
+  far larger: here candidates are held to the size of the tree.
+* AIM's estimation is given by the caller (it sees noisy answers only).
+
+Private steps are the library's own code: `MSTSynthesizer.measure` and `exponential_mechanism`,
+`AIMSynthesizer._worst_approximated` and `snsynth.utils.gaussian_noise`. Noise is OpenDP's Gaussian,
+which takes no seed. The library adds it in double precision, where the last bits of a sum can tell
+which count it was added to (Mironov 2012): here noisy counts are rounded to multiples of 1/1024
+(`on_grid`), which makes the sum of a whole count and its noise exact. The choices are drawn from
+numpy's global generator, seeded for the call. What is returned holds noisy answers only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import numpy as np
+import numpy.typing as npt
+from dp_accounting import dp_event
+
+from bench.data.encoder import EncodedRows, Encoder
+from bench.errors import PrivacyContractError
+from bench.privacy.events import DpEvent
+from bench.privacy.foreign import global_seeds, quiet
+from bench.privacy.rowwise import evaluate, positive
+
+Codes = npt.NDArray[np.int64]
+Table = npt.NDArray[np.float64]
+Columns = tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True)
+class NoisyMarginal:
+    """Counts of the codes of some columns, with Gaussian noise."""
+
+    columns: Columns
+    """In rising order; one axis of `counts` each."""
+    counts: Table
+    deviations: Table
+    """Of the noise on each count."""
+
+
+@final
+@dataclass(frozen=True)
+class NoisyMarginals:
+    """All that left the mechanism."""
+
+    marginals: tuple[NoisyMarginal, ...]
+    kept: tuple[npt.NDArray[np.bool_], ...]
+    """For each column the codes that are counted on their own; the others share one last count."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of counts of each column."""
+        return tuple(int(kept.sum()) + (not kept.all()) for kept in self.kept)
+
+
+class Model(Protocol):
+    """What AIM needs of a model fitted to noisy marginals."""
+
+    def counts(self, columns: Columns) -> Table:
+        """The model's marginal."""
+
+
+class Estimator(Protocol):
+    """Makes AIM's models. It sees noisy answers only: all it does is post-processing."""
+
+    def fit(self, measured: Sequence[NoisyMarginal]) -> Model:
+        """A model of these answers."""
+
+    def affordable(self, sets: Sequence[Columns]) -> bool:
+        """Whether a model of marginals of these columns is small enough."""
+
+
+def zero_concentrated(parameters: Mapping[str, Any]) -> DpEvent:
+    """The event of a mechanism that is told its rho."""
+    return dp_event.ZCDpEvent(positive(parameters["rho"]))
+
+
+def run_mst(
+    rows: EncodedRows,
+    encoder: Encoder,
+    generator: np.random.Generator,
+    parameters: Mapping[str, Any],
+) -> tuple[NoisyMarginals, ...]:
+    """MST on the whole table, or on each class by itself. Parameters:
+
+    * `rho`, `codes` (rows to codes, row by row, the label last), `sizes` (numbers of codes);
+    * `totals`: the declared number of rows, or those of each class. With those, every class is a
+      table of its own without the label, and has the whole rho: a row lies in one of them.
+    """
+    with quiet(), global_seeds(generator):
+        return tuple(
+            _mst(data, positive(parameters["rho"]), total)
+            for data, total in zip(_tables(rows, parameters), parameters["totals"], strict=True)
+        )
+
+
+def run_aim(
+    rows: EncodedRows,
+    encoder: Encoder,
+    generator: np.random.Generator,
+    parameters: Mapping[str, Any],
+) -> tuple[NoisyMarginals, ...]:
+    """AIM on the whole table, or on each class by itself. Parameters as of `run_mst`, and:
+
+    * `rounds` (of the first noise level, for each column), `cells` (of a marginal, at most);
+    * `estimator`: makes a `Estimator` for a table with these sizes and this total.
+    """
+    with quiet(), global_seeds(generator):
+        return tuple(
+            _aim(
+                data,
+                positive(parameters["rho"]),
+                parameters["estimator"](data.domain.shape, total),
+                parameters["rounds"],
+                parameters["cells"],
+            )
+            for data, total in zip(_tables(rows, parameters), parameters["totals"], strict=True)
+        )
+
+
+def _mst(data: Any, rho: float, total: float) -> NoisyMarginals:
+    """Marginals of single columns, a tree of pairs chosen privately, and their marginals.
+
+    A third of rho each (McKenna, Miklau and Sheldon 2021, Algorithm 1 and Theorem 1).
+    """
+    from snsynth.mst.mst import MSTSynthesizer
+
+    mechanism = MSTSynthesizer()
+    deviation = math.sqrt(3.0 / (2.0 * rho))
+    single = _read(data, mechanism.measure(data, [(name,) for name in data.domain], deviation))
+    kept = tuple(_often(one) for one in single)
+    merged = data.compress(
+        {name: _merging(mask) for name, mask in zip(data.domain.attrs, kept, strict=True)}
+    )
+    single = [_merged(one, mask) for one, mask in zip(single, kept, strict=True)]
+    estimated = [nearest_counts(one.counts, float(total)) for one in single]
+    pairs = _tree(mechanism, merged, estimated, rho / 3.0)
+    double = _read(merged, mechanism.measure(merged, pairs, deviation)) if pairs else []
+    return NoisyMarginals((*single, *double), kept)
+
+
+def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int) -> NoisyMarginals:
+    """Rounds of choosing the pair that the model knows worst and measuring it, until rho is spent.
+
+    McKenna, Mullins, Sheldon and Miklau 2022, Algorithm 2: the noise is halved, and the choices
+    sharpened, when a round taught less than its noise; the last round takes what is left.
+    """
+    from snsynth.aim.aim import AIMSynthesizer, compile_workload
+    from snsynth.utils import gaussian_noise
+
+    domain, columns = data.domain, _numbers(data.domain)
+    mechanism = AIMSynthesizer()
+    candidates = compile_workload(mechanism.get_workload(data, degree=2, max_cells=cells))
+    # Columns whose pairs are all too large still have their own marginal.
+    candidates = {**{(name,): 1 for name in domain.attrs}, **candidates}
+    answers = {
+        names: np.asarray(data.project(names).datavector(), dtype=np.float64)
+        for names in candidates
+    }
+    measured: list[NoisyMarginal] = []
+
+    def measure(names: tuple[str, ...], deviation: float) -> None:
+        noise = on_grid(gaussian_noise(deviation, domain.size(names)))
+        shape = domain.project(names).shape
+        noisy = (answers[names] + noise).reshape(shape)
+        measured.append(NoisyMarginal(columns(names), noisy, np.full(shape, deviation)))
+
+    if not rounds >= 1.0:
+        raise PrivacyContractError(
+            f"AIM with rounds={rounds!r} would spend more than rho on single columns; use 1 or more"
+        )
+    planned = rounds * len(domain.attrs)
+    deviation = math.sqrt(planned / (2.0 * 0.9 * rho))
+    epsilon = math.sqrt(8.0 * 0.1 * rho / planned)
+    left = rho
+    for names in candidates:
+        if len(names) == 1:
+            measure(names, deviation)
+            left -= 0.5 / deviation**2
+    model = estimator.fit(measured)
+    last = False
+    while not last:
+        cost = 0.5 / deviation**2 + epsilon**2 / 8.0
+        if left < 2.0 * cost:
+            deviation, epsilon = math.sqrt(1.0 / (1.8 * left)), math.sqrt(0.8 * left)
+            last, cost = True, left
+        left -= cost
+        known = [one.columns for one in measured]
+        small = {
+            names: weight
+            for names, weight in candidates.items()
+            if columns(names) in known or estimator.affordable([*known, columns(names)])
+        }
+        chosen = mechanism._worst_approximated(
+            small, answers, _Projections(domain, model, columns), epsilon, deviation
+        )
+        before = model.counts(columns(chosen))
+        measure(chosen, deviation)
+        model = estimator.fit(measured)
+        moved = float(np.abs(model.counts(columns(chosen)) - before).sum())
+        if moved <= deviation * math.sqrt(2.0 / math.pi) * domain.size(chosen):
+            deviation, epsilon = deviation / 2.0, 2.0 * epsilon
+    return NoisyMarginals(
+        tuple(measured), tuple(np.ones(size, dtype=bool) for size in domain.shape)
+    )
+
+
+@final
+@dataclass(frozen=True)
+class _Projections:
+    """A model as AIM's own code asks it."""
+
+    domain: Any
+    model: Model
+    columns: Callable[[tuple[str, ...]], Columns]
+
+    def project(self, names: tuple[str, ...]) -> Any:
+        """Something that gives the marginal as a vector."""
+        return _Vector(self.model.counts(self.columns(names)).ravel())
+
+
+@final
+@dataclass(frozen=True)
+class _Vector:
+    counts: Table
+
+    def datavector(self) -> Table:
+        return self.counts
+
+
+def _tables(rows: EncodedRows, parameters: Mapping[str, Any]) -> list[Any]:
+    """The table of codes, or one a class without the label, as mbi's datasets."""
+    sizes: Sequence[int] = parameters["sizes"]
+    codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
+    # mbi refuses codes out of range, which would say that there is one.
+    codes = np.clip(codes, 0, np.asarray(sizes) - 1)
+    if len(parameters["totals"]) == 1:
+        return [_dataset(codes, sizes)]
+    labels = codes[:, -1]
+    return [_dataset(codes[labels == label, :-1], sizes[:-1]) for label in range(sizes[-1])]
+
+
+def _dataset(codes: Codes, sizes: Sequence[int]) -> Any:
+    from mbi import Dataset, Domain
+
+    names = [f"column{number}" for number in range(len(sizes))]
+    data = {name: codes[:, number] for number, name in enumerate(names)}
+    return Dataset(data, Domain(names, [int(size) for size in sizes]))
+
+
+def _numbers(domain: Any) -> Callable[[tuple[str, ...]], Columns]:
+    place = {name: number for number, name in enumerate(domain.attrs)}
+    return lambda names: tuple(place[name] for name in names)
+
+
+def _read(data: Any, measured: Sequence[Any]) -> list[NoisyMarginal]:
+    """The library's measurements; pairs are asked for in the order of columns."""
+    columns = _numbers(data.domain)
+    return [
+        NoisyMarginal(
+            columns(one.clique),
+            on_grid(one.noisy_measurement).reshape(shape),
+            np.full(shape, float(one.stddev)),
+        )
+        for one in measured
+        for shape in [data.domain.project(one.clique).shape]
+    ]
+
+
+def _often(marginal: NoisyMarginal) -> npt.NDArray[np.bool_]:
+    """Codes counted more than three deviations often, or all where fewer than two are."""
+    often = marginal.counts >= 3.0 * marginal.deviations
+    return often if often.sum() >= 2 else np.ones(len(often), dtype=bool)
+
+
+def _merging(kept: npt.NDArray[np.bool_]) -> Codes:
+    """New codes: those that are kept in order, and one last code for all others."""
+    return np.where(kept, np.cumsum(kept) - 1, kept.sum()).astype(np.int64)
+
+
+def _merged(marginal: NoisyMarginal, kept: npt.NDArray[np.bool_]) -> NoisyMarginal:
+    """The same answer with one count for all codes that are not kept."""
+    if kept.all():
+        return marginal
+    counts, deviations = marginal.counts, marginal.deviations
+    return NoisyMarginal(
+        marginal.columns,
+        np.append(counts[kept], counts[~kept].sum()),
+        np.append(deviations[kept], math.sqrt(float(np.square(deviations[~kept]).sum()))),
+    )
+
+
+def _tree(mechanism: Any, data: Any, single: Sequence[Table], rho: float) -> list[Any]:
+    """A spanning tree of pairs that depend most on each other, one at a time, chosen privately.
+
+    The score of a pair is the L1 distance of its marginal from that of independent columns with
+    the estimated single marginals: one row moves it by at most one.
+    """
+    import networkx as nx
+
+    names = data.domain.attrs
+    scores = {
+        (names[first], names[second]): float(
+            np.abs(
+                np.asarray(data.project((names[first], names[second])).datavector(flatten=False))
+                - np.outer(single[first], single[second]) / single[first].sum()
+            ).sum()
+        )
+        for first, second in itertools.combinations(range(len(names)), 2)
+    }
+    tree = nx.Graph()
+    tree.add_nodes_from(names)
+    choices = len(names) - 1
+    epsilon = math.sqrt(8.0 * rho / max(1, choices))
+    chosen: list[Any] = []
+    for _ in range(choices):
+        piece = {
+            name: number
+            for number, joined in enumerate(nx.connected_components(tree))
+            for name in joined
+        }
+        pairs = [pair for pair in scores if piece[pair[0]] != piece[pair[1]]]
+        values = np.array([scores[pair] for pair in pairs])
+        chosen.append(pairs[mechanism.exponential_mechanism(values, epsilon, sensitivity=1.0)])
+        tree.add_edge(*chosen[-1])
+    return chosen
+
+
+def on_grid(values: npt.ArrayLike) -> Table:
+    """Rounded to multiples of 1/1024: of a whole number plus noise no bit tells the number."""
+    return np.asarray(np.rint(np.asarray(values, dtype=np.float64) * 1024.0) / 1024.0)
+
+
+def nearest_counts(noisy: Table, total: float) -> Table:
+    """Euclidean projection on {x >= 0, sum x = total} (Duchi et al. 2008, Figure 1)."""
+    ordered = np.sort(noisy)[::-1]
+    excess = (np.cumsum(ordered) - total) / np.arange(1, len(noisy) + 1)
+    shift = excess[np.flatnonzero(ordered > excess)[-1]]
+    return np.asarray(np.maximum(noisy - shift, 0.0), dtype=np.float64)

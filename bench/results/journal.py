@@ -1,0 +1,179 @@
+"""The journal of a run: one line a finished cell, appended and synced; the last word counts.
+
+Only the place of each cell's last line is kept in memory. A grid of 100,000 cells has gigabytes of
+scores, which are read when they are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import IO, Any, TypeVar, final
+
+from bench.errors import StoreError
+from bench.results.records import CellRow, ScoreRow, required
+
+Finished = tuple[CellRow, tuple[ScoreRow, ...]]
+Record = TypeVar("Record", CellRow, ScoreRow)
+
+
+@final
+class Journal(MutableMapping[str, Finished]):
+    """Finished cells by key, read from the file one at a time.
+
+    Setting a key appends a line. Deleting one forgets it for this process: the file keeps it.
+    """
+
+    def __init__(self, path: Path, *, write: bool = False) -> None:
+        self._path = path
+        self._places: dict[str, int] = {}
+        self._statuses: dict[str, str] = {}
+        self._file: IO[bytes] | None = None
+        if write:
+            cut_torn_line(path)
+        if path.exists():
+            self._scan()
+        if write:
+            self._file = path.open("ab")
+
+    def _scan(self) -> None:
+        place = 0
+        with self._path.open("rb") as file:
+            for line in file:
+                document = _document(line)
+                # A damaged line is passed over: its cell counts as not done and is done again.
+                if isinstance(document, dict) and "cell" in document:
+                    row = document["cell"]
+                    self._places[row["key"]] = place
+                    self._statuses[row["key"]] = row["status"]
+                place += len(line)
+
+    @property
+    def statuses(self) -> Mapping[str, str]:
+        """How each cell ended."""
+        return self._statuses
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __getitem__(self, key: str) -> Finished:
+        with self._path.open("rb") as file:
+            file.seek(self._places[key])
+            return _finished(json.loads(file.readline()))
+
+    def __setitem__(self, key: str, finished: Finished) -> None:
+        if self._file is None:
+            raise StoreError("the run directory is not open")
+        row, scores = finished
+        line = json.dumps(
+            {"cell": plain(asdict(row)), "scores": [plain(asdict(score)) for score in scores]}
+        )
+        place = self._file.seek(0, os.SEEK_END)
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        # A cell that is asked for again moves to the end, where its line is.
+        self._places.pop(key, None)
+        self._places[key] = place
+        self._statuses[key] = row.status
+
+    def __delitem__(self, key: str) -> None:
+        del self._places[key]
+        del self._statuses[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self._places))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def all(self) -> Iterator[Finished]:
+        """Every finished cell in the order of the file, which is read through once."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            for place in sorted(self._places.values()):
+                file.seek(place)
+                yield _finished(json.loads(file.readline()))
+
+
+def read_journal(path: Path) -> dict[str, Finished]:
+    """Everything at once; for a run that fits into memory."""
+    return {row.key: (row, scores) for row, scores in Journal(path).all()}
+
+
+def cut_torn_line(path: Path) -> None:
+    """Cut off what a killed process left of its last line: it was never acted upon."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        start = end
+        while start > 0:
+            size = min(1 << 16, start)
+            file.seek(start - size)
+            newline = file.read(size).rfind(b"\n")
+            if newline >= 0:
+                whole = start - size + newline + 1
+                if whole < end:
+                    file.truncate(whole)
+                return
+            start -= size
+        file.truncate(0)
+
+
+def json_lines(content: bytes) -> tuple[list[Any], int]:
+    """Whole lines as JSON, and how many bytes they take."""
+    documents, whole = [], 0
+    for line in content.splitlines(keepends=True):
+        document = _document(line)
+        if document is None:
+            break
+        documents.append(document)
+        whole += len(line)
+    return documents, whole
+
+
+def _document(line: bytes) -> Any | None:
+    """A whole line as JSON; None for a torn one."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _finished(document: Mapping[str, Any]) -> Finished:
+    scores = tuple(_record(ScoreRow, score) for score in document["scores"])
+    return _record(CellRow, document["cell"]), scores
+
+
+def _record(kind: type[Record], document: Mapping[str, Any]) -> Record:
+    try:
+        values = unplain(document)
+        # Later additions to the records have defaults: what an earlier version wrote is read.
+        names = [item.name for item in fields(kind) if item.name in values or required(item)]
+        return kind(**{name: values[name] for name in names})
+    except KeyError as missing:
+        raise StoreError(f"journal line lacks {missing}: written by another version?") from None
+
+
+def plain(record: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: spell it."""
+    return {
+        name: "Infinity" if isinstance(value, float) and math.isinf(value) else value
+        for name, value in record.items()
+    }
+
+
+def unplain(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Back from JSON."""
+    return {name: math.inf if value == "Infinity" else value for name, value in record.items()}

@@ -1,0 +1,196 @@
+"""The result schema: what a run directory's tables hold. The leaderboard depends on it alone."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, asdict, dataclass, fields
+from typing import Any, final
+
+import pyarrow as pa
+
+
+class Status(enum.StrEnum):
+    """How a cell ended."""
+
+    OK = "ok"
+    SKIPPED = "skipped"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out-of-memory"
+
+
+@final
+@dataclass(frozen=True)
+class CellRow:
+    """One row of `cells.parquet`. JSON texts hold what has no fixed columns."""
+
+    key: str
+    method: str
+    label: str
+    """The method's name in this grid: tells variants with other parameters apart."""
+    parameters: str
+    """JSON: hyperparameters of the method."""
+    dataset: str
+    dataset_parameters: str
+    task: str
+    ipc: int | None
+    """Synthetic rows per class; None where the release has one size or full size was asked."""
+    full_size: bool
+    eps_target: float | None
+    eps_claimed: float | None
+    eps_proven: float | None
+    """Infinity where nothing is proven; None where the cell did not finish."""
+    eps_audited: float | None
+    delta: float
+    verdict: str
+    """The verdict with the trusted library, if any; empty where the cell did not finish."""
+    verdict_reason: str
+    claim_source: str
+    accountant: str
+    adjacency: str
+    unit: str
+    study_only: bool
+    """True for seeded noise: no conclusion about releasing may be drawn."""
+    private_counts: bool
+    warnings: str
+    seed: int
+    split: str
+    split_seed: int
+    status: str
+    reason: str
+    log_tail: str
+    rows_released: int | None
+    notes: str
+    """JSON: facts the method reported about itself."""
+    fit_seconds: float | None
+    score_seconds: float | None
+    peak_memory_mb: float | None
+    fingerprint: str
+    """Of the dataset with its split."""
+    source_hash: str
+    """Of the method's source."""
+    metrics_hash: str
+    """Of all metrics that scored the release."""
+    versions: str
+    """JSON: versions of Python and the libraries that computed the cell."""
+    finished_at: str
+    dataset_name: str = ""
+    """The dataset plugin behind the label."""
+    metrics: str = "{}"
+    """JSON: metrics that scored the release, each with the hash of its source."""
+
+
+@final
+@dataclass(frozen=True)
+class ScoreRow:
+    """One row of `scores.parquet`: one metric of one cell. Absent scores carry a reason."""
+
+    key: str
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    direction: str
+    family: str
+    reason: str
+    limit: float | None = None
+    """The paper's acceptance threshold, where it has one: a worse value is not acceptable."""
+    remark: str = ""
+    shown: bool = True
+    """On the leaderboard's page; the others are in its tables."""
+
+
+@final
+@dataclass(frozen=True)
+class AuditRow:
+    """One row of `audits.parquet`: one audit of one method with its parameters.
+
+    A bound is a lower bound on epsilon at 95%, from trials that chose nothing: canary, scorer and
+    threshold come from the first half of the trials. p-values are of the null hypothesis that the
+    claimed (proven) guarantee holds; 1 where there is none, or nothing spoke against it. Whether
+    that refutes is decided over all methods audited together (`bench.results.refutation`).
+    """
+
+    key: str
+    """Of the audit: what was attacked, how and how often."""
+    kind: str
+    """`two-world` or `one-run`."""
+    method: str
+    label: str
+    parameters: str
+    source_hash: str
+    """A refutation holds for this code and these parameters, everywhere."""
+    dataset: str
+    dataset_parameters: str
+    task: str
+    ipc: int | None
+    full_size: bool
+    eps_target: float | None
+    eps_claimed: float | None
+    eps_proven: float | None
+    delta: float
+    trials: int
+    """Refits in both worlds together that the bound is based on; canaries of a one-run audit."""
+    refits: int
+    """All fits of the method, those that chose and the replication included."""
+    canary: str
+    scorer: str
+    threshold: float | None
+    false_positives: float | None
+    """Share of trials without the canary that were called `in`."""
+    false_negatives: float | None
+    eps_audited: float | None
+    """The bound that is valid whatever the method does; None where the audit did not finish."""
+    eps_gaussian: float | None
+    """The tighter bound for a ledger of full-batch Gaussians; None where it would not be valid."""
+    ceiling: float | None
+    """The largest bound that so many trials could have shown."""
+    p_claim: float
+    p_proof: float
+    replicated_eps: float | None
+    """The same test with fresh seeds, where the first spoke against a number; else None."""
+    replicated_p_claim: float
+    replicated_p_proof: float
+    planted: float | None
+    """Share of planted bugs (a method that copies the canary now and then) that were found."""
+    planted_bug: str
+    seed: int
+    status: str
+    reason: str
+    seconds: float | None
+    versions: str
+    finished_at: str
+
+
+def required(item: Field[Any]) -> bool:
+    """True for a column that every version has written."""
+    return item.default is MISSING
+
+
+_ARROW = {
+    "str": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+}
+
+
+Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
+
+
+def arrow_schema(record: Record) -> pa.Schema:
+    """Columns of a result table."""
+    return pa.schema(
+        [
+            pa.field(item.name, _ARROW[str(item.type).removesuffix(" | None")])
+            for item in fields(record)
+        ]
+    )
+
+
+def to_table(
+    rows: Iterable[CellRow] | Iterable[ScoreRow] | Iterable[AuditRow], record: type[Any]
+) -> pa.Table:
+    """Rows as an Arrow table with the fixed schema, also when there are none."""
+    return pa.Table.from_pylist([asdict(row) for row in rows], schema=arrow_schema(record))

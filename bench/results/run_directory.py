@@ -1,0 +1,321 @@
+"""The run directory: results as they arrive, tables when asked, nothing half-written.
+
+    run.json          what was run, with which versions
+    journal.jsonl     one line a finished cell: the truth; appended and synced as cells end
+    cells.parquet     compacted from the journal, as is
+    scores.parquet
+    releases/<key>/   synthetic.parquet (in units), encoded.parquet (as models train on it),
+                      ledger.json, release.json
+    details/<key>/    tables for plots and paired tests
+    charges.jsonl     cells with secure noise that were started: a lost one stays charged
+
+A release is written under another name and renamed before its line enters the journal, so a line
+never points to half a release; a torn last line is cut off. Nothing here is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.data.encoder import Encoder
+from bench.engine.cell import Outcome
+from bench.errors import InputError, StoreError
+from bench.plugins.federation import Federation
+from bench.plugins.release import Claim, Release, Rows
+from bench.privacy.ledger import Ledger
+from bench.results.journal import Finished, Journal, cut_torn_line, json_lines, plain, unplain
+from bench.results.records import CellRow, ScoreRow, arrow_schema, to_table
+
+FORM = 1
+
+_CHUNK = 500
+"""Cells that are held in memory at once while the tables are written."""
+
+
+@final
+class RunStore:
+    """A run directory, held by one writer at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock: IO[str] | None = None
+        self._journal: Journal | None = None
+        self.finished: MutableMapping[str, Finished] = {}
+        """Cells that have ended, by key; read from the journal one at a time."""
+
+    @classmethod
+    def existing(cls, directory: Path) -> RunStore:
+        """A run directory that is there already; nothing is created."""
+        if not (directory / "run.json").is_file():
+            raise StoreError(
+                f"{directory} is not a run directory; `bench run --out {directory}` makes one"
+            )
+        return cls(directory)
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        directory = self.directory
+        manifest = directory / "run.json"
+        try:
+            if directory.is_dir() and any(directory.iterdir()) and not manifest.exists():
+                raise StoreError(
+                    f"{directory} is not empty and not a run directory; give --out another folder"
+                )
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = (directory / "lock").open("a")
+        except OSError as problem:
+            raise StoreError(
+                f"{directory}: cannot be used as a run directory ({problem})"
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise StoreError(
+                f"{directory} is in use by another `bench run`; wait for it or use another --out"
+            ) from None
+        if manifest.exists():
+            form = _read_json(manifest).get("form")
+            if form != FORM:
+                raise StoreError(f"{manifest}: form {form!r}, this version reads form {FORM}")
+        else:
+            self.write_manifest({})
+        self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
+        cut_torn_line(directory / "charges.jsonl")
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        if self._lock is not None:
+            self._lock.close()
+
+    def write_manifest(self, facts: Mapping[str, Any]) -> None:
+        """Say what this run is; earlier facts stay where they are not given anew."""
+        path = self.directory / "run.json"
+        known = _read_json(path) if path.exists() else {}
+        write_atomically(path, json.dumps({**known, **facts, "form": FORM}, indent=1).encode())
+
+    def record(self, outcome: Outcome, encoder: Encoder | None) -> None:
+        """Keep the outcome of a cell."""
+        if self._journal is None:
+            raise StoreError("the run directory is not open")
+        key = outcome.row.key
+        if outcome.fitted and outcome.release is not None and encoder is not None:
+            self._write_release(key, outcome.release, encoder)
+        if outcome.details is not None:
+            self._write_details(key, outcome.details)
+        self.finished[key] = (outcome.row, outcome.scores)
+
+    def charge(self, key: str, identity: str = "") -> None:
+        """Note that a cell with secure noise has been started: from now on it is charged.
+
+        `identity` is `keys.charge_identity`: it outlives a change of the method's source.
+        """
+        path = self.directory / "charges.jsonl"
+        new = not path.exists()
+        with path.open("ab") as file:
+            line = {"key": key, "identity": identity} if identity else {"key": key}
+            file.write(json.dumps(line).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            folder = os.open(self.directory, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def charged(self) -> set[str]:
+        """Keys and identities of cells with secure noise that were started at some time."""
+        path = self.directory / "charges.jsonl"
+        if not path.exists():
+            return set()
+        content = path.read_bytes()
+        lines, whole = json_lines(content)
+        if whole < len(content):
+            raise StoreError(f"{path}: a line in the middle is damaged; charges may be lost")
+        return {line[name] for line in lines for name in ("key", "identity") if name in line}
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, also of a directory that was let go: then only to be read."""
+        if isinstance(self.finished, Journal):
+            return self.finished
+        return Journal(self.directory / "journal.jsonl")
+
+    def compact(self) -> None:
+        """Write the two tables from everything finished so far."""
+        write_tables(self.directory, self.all())
+
+    def all(self) -> Iterator[Finished]:
+        """Everything finished so far, read through once."""
+        return self._journal.all() if self._journal is not None else iter(self.finished.values())
+
+    # Releases -----------------------------------------------------------------------------------
+
+    def release_directory(self, key: str) -> Path:
+        """Where the release of a cell is."""
+        return self.directory / "releases" / key
+
+    def _write_release(self, key: str, release: Release, encoder: Encoder) -> None:
+        final_place = self.release_directory(key)
+        temporary = self.directory / "releases" / f".{key}.part"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        rows = release.rows
+        if rows is not None:
+            decoded = encoder.decode(rows.values, rows.labels)
+            pq.write_table(pa.Table.from_pandas(decoded), temporary / "synthetic.parquet")
+            pq.write_table(_encoded_table(rows, encoder), temporary / "encoded.parquet")
+        if release.ledger is not None:
+            (temporary / "ledger.json").write_text(release.ledger.to_json(), encoding="utf-8")
+        about = {
+            "claim": None if release.claim is None else plain(asdict(release.claim)),
+            "notes": plain(dict(release.notes)),
+            "result": "rows" if rows is not None else "model",
+            "federation": None if release.federation is None else release.federation.to_record(),
+        }
+        (temporary / "release.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+        shutil.rmtree(final_place, ignore_errors=True)
+        temporary.replace(final_place)
+
+    def read_release(self, key: str, encoder: Encoder) -> Release | None:
+        """A stored release of rows, or None where it is missing, torn or a model."""
+        directory = self.release_directory(key)
+        try:
+            about = _read_json(directory / "release.json")
+            ledger = Ledger.from_json((directory / "ledger.json").read_text(encoding="utf-8"))
+            table = pq.read_table(directory / "encoded.parquet")
+            rows = _rows_of(table, encoder)
+        except (OSError, InputError, KeyError, pa.ArrowInvalid):
+            return None
+        claim = None if about["claim"] is None else Claim(**unplain(about["claim"]))
+        federation = about.get("federation")
+        return Release(
+            rows,
+            claim=claim,
+            notes=unplain(about["notes"]),
+            ledger=ledger,
+            federation=None if federation is None else Federation.from_record(federation),
+        )
+
+    def release_intact(self, key: str) -> bool:
+        """True when the files of a release are whole (footers and JSON are read)."""
+        directory = self.release_directory(key)
+        try:
+            about = _read_json(directory / "release.json")
+            json.loads((directory / "ledger.json").read_text(encoding="utf-8"))
+            if about["result"] == "rows":
+                pq.read_metadata(directory / "encoded.parquet")
+                pq.read_metadata(directory / "synthetic.parquet")
+        except (OSError, StoreError, ValueError, KeyError, pa.ArrowInvalid):
+            return False
+        return True
+
+    def _write_details(self, key: str, details: Mapping[str, pd.DataFrame]) -> None:
+        directory = self.directory / "details" / key
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, frame in details.items():
+            temporary = directory / f".{name}.part"
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            # A reader can then tell overwritten numbers from what was measured.
+            pq.write_table(table, temporary, write_page_checksum=True)
+            temporary.replace(directory / f"{name}.parquet")
+
+
+def _encoded_table(rows: Rows, encoder: Encoder) -> pa.Table:
+    columns: dict[str, Any] = {
+        name: rows.values[:, number] for number, name in enumerate(encoder.names)
+    }
+    columns["(label)"] = rows.labels
+    if rows.weights is not None:
+        columns["(weight)"] = rows.weights
+    if rows.soft_labels is not None:
+        for code, name in enumerate(encoder.schema.classes):
+            columns[f"(soft) {name}"] = rows.soft_labels[:, code]
+    return pa.table({name: np.ascontiguousarray(values) for name, values in columns.items()})
+
+
+def _rows_of(table: pa.Table, encoder: Encoder) -> Rows:
+    def column(name: str) -> np.ndarray[Any, Any]:
+        return np.asarray(table.column(name).to_numpy())
+
+    soft = [f"(soft) {name}" for name in encoder.schema.classes]
+    return Rows(
+        values=np.column_stack([column(name) for name in encoder.names]),
+        labels=column("(label)"),
+        weights=column("(weight)") if "(weight)" in table.column_names else None,
+        soft_labels=(
+            np.column_stack([column(name) for name in soft])
+            if soft[0] in table.column_names
+            else None
+        ),
+    )
+
+
+def write_tables(directory: Path, finished: Iterable[Finished]) -> None:
+    """`cells.parquet` and `scores.parquet`, a few hundred cells at a time."""
+    kinds: tuple[tuple[str, type[CellRow] | type[ScoreRow]], ...] = (
+        ("cells.parquet", CellRow),
+        ("scores.parquet", ScoreRow),
+    )
+    parts = [directory / f".{name}.part" for name, _ in kinds]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(pq.ParquetWriter(part, arrow_schema(kind)))
+            for part, (_, kind) in zip(parts, kinds, strict=True)
+        ]
+        remaining = iter(finished)
+        while batch := list(itertools.islice(remaining, _CHUNK)):
+            writers[0].write_table(to_table([row for row, _ in batch], CellRow))
+            writers[1].write_table(to_table([score for _, own in batch for score in own], ScoreRow))
+    for part, (name, _) in zip(parts, kinds, strict=True):
+        part.replace(directory / name)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old or the new content, nothing between."""
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise StoreError(f"{path}: cannot be read ({problem})") from None
+    if not isinstance(document, dict):
+        raise StoreError(f"{path}: expected a JSON object")
+    return document

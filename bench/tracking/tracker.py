@@ -1,0 +1,396 @@
+"""Logs cells to MLflow. The only module that knows MLflow.
+
+One parent run a run directory, one nested run a cell, found again by its key: logging is
+idempotent, so a resumed run catches up without doubles. A thread of its own does it, fed with keys
+only, so that a slow server does not hold the cells. If tracking fails the run goes on; the run
+directory is the truth, and `bench sync` logs later what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import json
+import os
+import queue
+import re
+import shlex
+import shutil
+import sqlite3
+import sys
+import tempfile
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+from urllib.parse import unquote, urlparse
+
+from bench.engine.cell import Outcome
+from bench.results.records import CellRow, ScoreRow, Status
+from bench.results.run_directory import RunStore, write_atomically
+from bench.tracking.cell_page import cell_report, cell_title
+from bench.tracking.tracked import (
+    VIEW,
+    markdown,
+    metrics_of,
+    parameters_of,
+    tags_of,
+    valid_name,
+    view,
+)
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_ENDED = {Status.OK.value: "FINISHED", Status.SKIPPED.value: "FINISHED"}
+
+_PARAMETERS_AT_ONCE = 100
+_METRICS_AT_ONCE = 800
+"""MLflow takes 100 parameters and 1000 items of all kinds in one call."""
+
+
+@final
+class Tracker:
+    """Mirrors a run directory into MLflow."""
+
+    def __init__(self, store: RunStore, uri: str | None, say: Callable[[str], None]) -> None:
+        self._store = store
+        self._uri = uri or default_uri(store.directory)
+        # Without a server, MLflow would put artifacts below whatever folder we are called from.
+        self._local = self._uri.startswith("sqlite:")
+        self._say = say
+        self._client: MlflowClient | None = None
+        self._broken = False
+        self._experiment = ""
+        self._parent = ""
+        self._manifest: Mapping[str, Any] = {}
+        self._known: dict[str, tuple[str, str]] = {}
+        # None ends the thread. Only keys wait here: a slow server does not fill the memory.
+        self._keys: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        # A daemon: a driver that fails must not wait for a server before it can say so.
+        self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
+
+    def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
+        """Start to log, first what an earlier, killed driver did not log."""
+        # Here and not in the thread: two threads that import at the same time can get in each
+        # other's way, and the run is about to import Ray.
+        self._guarded(_import_quietly)
+        self._thread.start()
+
+    def finished(self, outcome: Outcome, store: RunStore) -> None:
+        """Log one cell, in a while."""
+        if not self._broken:
+            self._keys.put(outcome.row.key)
+
+    def close(self, failed: int) -> None:
+        """Log what still waits, and end the parent run."""
+        if not self._thread.is_alive():
+            return
+        self._keys.put(None)
+        self._thread.join()
+        self._guarded(self._end, failed)
+
+    def _work(self) -> None:
+        self._guarded(self._start)
+        waiting = itertools.chain(self._store.finished, iter(self._keys.get, None))
+        for key in waiting:
+            self._guarded(self._log_key, key)
+
+    def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
+        if self._broken:
+            return
+        try:
+            action(*arguments)
+        except Exception as problem:
+            # Whatever a tracking server does, results are safe in the run directory.
+            self._broken = True
+            first = next(iter(str(problem).splitlines()), "") or repr(problem)
+            sync = ["bench", "sync", str(self._store.directory)]
+            if self._uri != default_uri(self._store.directory):
+                sync += ["--mlflow-uri", _without_password(self._uri)]
+            self._say(
+                f"MLflow logging stopped ({_without_password(first)[:300]}); results are kept in "
+                f"the run directory, `{shlex.join(sync)}` logs them later"
+            )
+
+    # The parent run -------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        client = _client(self._uri, own=self._uri == default_uri(self._store.directory))
+        self._manifest = self._read_manifest()
+        name = f"bench {self._manifest.get('grid', '')}".strip()
+        experiment = client.get_experiment_by_name(name)
+        if experiment is not None:
+            self._experiment = experiment.experiment_id
+        else:
+            root = (self._store.directory / "mlartifacts").resolve().as_uri()
+            self._experiment = client.create_experiment(
+                name,
+                artifact_location=root if self._local else None,
+                # Otherwise the interface asks what the experiment is about.
+                tags={"mlflow.experimentKind": "custom_model_development", **view()},
+            )
+        self._parent = self._find_parent(client)
+        for run in _search(
+            client, self._experiment, f"tags.`mlflow.parentRunId` = '{self._parent}'"
+        ):
+            tags = run.data.tags
+            if "bench.key" in tags:
+                self._known[tags["bench.key"]] = (run.info.run_id, tags["bench.finished_at"])
+            else:
+                # Cut off when an earlier driver was killed: its cell is logged again.
+                client.delete_run(run.info.run_id)
+        self._client = client
+
+    def _read_manifest(self) -> Mapping[str, Any]:
+        path = self._store.directory / "run.json"
+        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def _find_parent(self, client: MlflowClient) -> str:
+        identity = _identity(self._store.directory)
+        for run in _search(client, self._experiment, f"tags.`bench.run` = '{identity}'"):
+            client.update_run(run.info.run_id, status="RUNNING")
+            return str(run.info.run_id)
+        started = str(self._manifest.get("started_at", ""))
+        run = client.create_run(
+            self._experiment,
+            start_time=_milliseconds(started) if started else None,
+            run_name=f"{self._manifest.get('grid')} {started}",
+            tags={
+                "bench.run": identity,
+                "bench.directory": str(self._store.directory.resolve()),
+                "mlflow.note.content": self._description("It is running."),
+                **_source(),
+            },
+        )
+        return str(run.info.run_id)
+
+    def _end(self, failed: int) -> None:
+        client = self._client
+        if client is None:
+            return
+        found = Counter(self._store.journal.statuses.values())
+        counts = ", ".join(f"{found[s.value]} {s.value}" for s in Status if found[s.value])
+        text = self._description(f"Cells in the run directory: {counts or 'none'}.")
+        client.set_tag(self._parent, "mlflow.note.content", text)
+        # As long as the run took, also where it is logged on another day.
+        facts, end = self._read_manifest(), None
+        if "started_at" in facts and "wall_seconds" in facts:
+            end = _milliseconds(facts["started_at"]) + int(1000 * facts["wall_seconds"])
+        client.set_terminated(self._parent, "FAILED" if failed else "FINISHED", end)
+
+    def _description(self, state: str) -> str:
+        facts, directory = self._manifest, self._store.directory.resolve()
+        axes = "\n".join(
+            f"| {markdown(axis)} | {markdown(_listed(facts[axis]))} |"
+            for axis in ("datasets", "methods", "ipc", "epsilon", "delta", "seeds", "split")
+            if axis in facts
+        )
+        return (
+            f"Grid **{markdown(facts.get('grid', ''))}** of dp-release-bench: one nested run a "
+            f"cell. {state}\n\n| axis | values |\n|---|---|\n{axes}\n\n"
+            f"Run directory on {markdown(facts.get('host', 'the driver'))}: `{directory}`. "
+            "`cells.parquet` has one row a cell, `scores.parquet` one a score, `releases/` the "
+            f"synthetic rows. `bench status {directory}` says how it went, `bench leaderboard "
+            f"{directory} -o site` makes a page of it.\n\n"
+            "Columns to compare by: `utility/...`, `fidelity/...`, `privacy/...` (scores), "
+            "`epsilon/proven`, `grid/...`, `cost/...`; tags `verdict` and `status`; parameters "
+            "`parameter/...`. An infinite epsilon is a tag, not a metric."
+        )
+
+    # A cell ---------------------------------------------------------------------------------------
+
+    def _log_key(self, key: str) -> None:
+        try:
+            row, scores = self._store.finished[key]
+        except KeyError:
+            return  # recorded anew at this moment: its key comes again
+        self._log(row, scores)
+
+    def _log(self, row: CellRow, scores: tuple[ScoreRow, ...]) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
+        client = self._client
+        earlier = self._known.get(row.key)
+        if client is None or (earlier is not None and earlier[1] == row.finished_at):
+            return
+        end = _milliseconds(row.finished_at)
+        seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
+        run = client.create_run(
+            self._experiment,
+            start_time=end - int(seconds * 1000),
+            run_name=cell_title(row),
+            tags={"mlflow.parentRunId": self._parent, **tags_of(row), **_source()},
+        )
+        run_id = run.info.run_id
+        self._attach(client, run_id, run.info.artifact_uri, row, scores)
+        values = metrics_of(row, scores)
+        metrics = [Metric(valid_name(name), value, end, 0) for name, value in values.items()]
+        params = [Param(valid_name(name), value) for name, value in parameters_of(row).items()]
+        while len(metrics) > _METRICS_AT_ONCE or len(params) > _PARAMETERS_AT_ONCE:
+            client.log_batch(run_id, metrics[:_METRICS_AT_ONCE], params[:_PARAMETERS_AT_ONCE])
+            metrics, params = metrics[_METRICS_AT_ONCE:], params[_PARAMETERS_AT_ONCE:]
+        # MLflow writes the tags of a batch last (SqlAlchemyStore.log_batch): a run that was cut
+        # off has no key and is not taken for whole.
+        whole = [RunTag("bench.finished_at", row.finished_at), RunTag("bench.key", row.key)]
+        client.log_batch(run_id, metrics, params, whole)
+        client.set_terminated(run_id, _ENDED.get(row.status, "FAILED"), end)
+        if earlier is not None:
+            client.delete_run(earlier[0])
+        self._known[row.key] = (run_id, row.finished_at)
+
+    def _attach(
+        self, client: MlflowClient, run_id: str, uri: str, row: CellRow, scores: Sequence[ScoreRow]
+    ) -> None:
+        """The page of the cell and its release; its rows only where they stay on this disk.
+
+        A server has other readers than the run directory, and a release need not be private.
+        """
+        release, page = self._store.release_directory(row.key), cell_report(row, scores)
+        place = urlparse(uri)
+        if place.scheme in ("", "file"):
+            # On this disk: the release is linked, not copied, and no call is needed.
+            folder = Path(unquote(place.path))
+            folder.mkdir(parents=True, exist_ok=True)
+            _fill(folder, page, release, rows=self._local)
+            return
+        with tempfile.TemporaryDirectory(prefix="bench-tracking-") as scratch:
+            _fill(Path(scratch), page, release, rows=False)
+            client.log_artifacts(run_id, scratch)
+
+
+def default_uri(directory: Path) -> str:
+    """The sqlite store inside a run directory."""
+    return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
+
+
+def ui_command(directory: Path, port: int) -> tuple[list[str], dict[str, str]]:
+    """Command and environment that show a run directory in the MLflow interface, on loopback."""
+    command = [sys.executable, "-m", "mlflow", "ui"]
+    command += ["--backend-store-uri", default_uri(directory)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    return command, {**os.environ, **quiet}
+
+
+def ui_address(directory: Path, port: int) -> str:
+    """Where the cells of a run directory are, as a table to compare."""
+    # Read without MLflow, whose import takes seconds.
+    with contextlib.closing(sqlite3.connect(directory / "mlflow.db")) as database:
+        newest = database.execute(
+            "SELECT experiment_id FROM experiments WHERE name LIKE 'bench%' "
+            "ORDER BY last_update_time DESC LIMIT 1"
+        ).fetchone()
+    page = f"/#/experiments/{newest[0]}/runs?workflowType=machine_learning" if newest else ""
+    return f"http://127.0.0.1:{port}{page}{f'&viewStateShareKey={VIEW}' if newest else ''}"
+
+
+# MLflow -------------------------------------------------------------------------------------------
+
+
+def _import_quietly() -> None:
+    # Telemetry would leave the machine; a server that is down must not hold the end of a run.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    import logging
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import mlflow
+        import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 (else imported by the thread)
+
+    # After the import, which sets levels of its own: creating the tables is not news to a user.
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _client(uri: str, own: bool = False) -> MlflowClient:
+    from mlflow import MlflowClient
+    from sqlalchemy import Engine, event
+
+    if own and not event.contains(Engine, "connect", _unsynced):
+        # Five syncs a cell would take as long as all the rest. What a power cut may spoil here,
+        # `bench sync` makes again from the journal, which is synced.
+        event.listen(Engine, "connect", _unsynced)
+    path = Path(unquote(uri.removeprefix("sqlite:///").split("?")[0]))
+    if uri.startswith("sqlite:///") and not path.exists():
+        _create_database(path)
+    return MlflowClient(tracking_uri=uri)
+
+
+def _create_database(path: Path) -> None:
+    """A new sqlite database, at once: two processes that create one race, and one crashes."""
+    from mlflow import MlflowClient
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        MlflowClient(tracking_uri=f"sqlite:///{new.resolve()}").search_experiments(max_results=1)
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        # Where another process was first, what it made is whole.
+        with contextlib.suppress(FileExistsError):
+            os.link(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _unsynced(connection: Any, _: Any) -> None:
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
+
+
+def _search(client: MlflowClient, experiment: str, query: str) -> Iterator[Any]:
+    token = None
+    while True:
+        page = client.search_runs([experiment], query, max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _identity(directory: Path) -> str:
+    """Tells run directories apart on a server that many machines log to."""
+    path = directory / "tracking.id"
+    if not path.exists():
+        write_atomically(path, uuid.uuid4().hex.encode())
+    return path.read_text(encoding="ascii").strip()
+
+
+def _fill(folder: Path, page: str, release: Path, *, rows: bool) -> None:
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    if release.is_dir():
+        left_out = None if rows else shutil.ignore_patterns("*.parquet")
+        shutil.copytree(release, folder / "release", ignore=left_out, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    """A second name for a file of a release, which is never written to again."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)  # another disk
+
+
+def _source() -> dict[str, str]:
+    return {"mlflow.source.name": "bench", "mlflow.source.type": "LOCAL"}
+
+
+def _milliseconds(moment: str) -> int:
+    return int(datetime.datetime.fromisoformat(moment).timestamp() * 1000)
+
+
+def _listed(value: object) -> str:
+    items = value if isinstance(value, list) else [value]
+    return ", ".join("full" if item is None else str(item) for item in items)
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"(?<=://)[^/@\s]+(?=@)", "***", text)

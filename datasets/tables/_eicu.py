@@ -1,0 +1,168 @@
+"""eICU-CRD: death in hospital from what is known after the first day in intensive care.
+
+The full database and the open demo have the same tables; this is the loader of both. A row is a
+patient: the first unit stay of each `uniquepid`. The tables hold no dates: hospital stays are
+ordered by year of discharge, age and number of the hospital stay, and unit stays within one by
+their visit number. Patients whose first stay has no recorded `hospitaldischargestatus` are left
+out.
+
+Features are the patient's facts at admission (table `patient`), the worst values of the first 24
+hours (`apacheApsVar`) and the two APACHE IV scores made of them (`apachePatientResult`, version
+IVa; the scores of version IV are the same). -1 stands for a missing value in the APACHE tables,
+and `> 89`, which the publisher writes for all higher ages, is read as 90. A missing number is
+replaced by the normal value of the APACHE score, as the score itself does; a missing category is
+the category `missing`.
+
+Left out:
+- known only later: all discharge times, places, weights and states, `actual*`, `unabridged*`; and
+  what the APACHE model made of the same inputs, `predicted*`;
+- `apacheadmissiondx`, hundreds of texts; `hospitaladmitsource`, which is often missing and says
+  what `unitadmitsource` says;
+- identifiers: of patient, stays, ward and hospital.
+
+The site is the region of the hospital (table `hospital`), with `missing` where it is not known:
+the 208 hospitals are too small to declare counts for, and `hospitalid` would identify. Bed numbers
+and teaching status describe the hospital too, and are left out with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from bench.data.dataset import Declaration, declaration_from_table
+from bench.data.files import find_file, read_csv
+from bench.data.obtain import Obtain
+from bench.data.schema import Categorical, Schema, read_toml
+from bench.errors import DataError
+from bench.plugins.file_source import FileSource
+from bench.plugins.user_tables import tidy
+
+PATIENT, APS, RESULT, HOSPITAL = (
+    "patient.csv",
+    "apacheapsvar.csv",
+    "apachepatientresult.csv",
+    "hospital.csv",
+)
+"""Names of the files in lower case; PhysioNet spells two of them with capitals."""
+
+STAY = "patientunitstayid"
+MISSING = "missing"
+
+_ORDER = (
+    "uniquepid",
+    "hospitaldischargeyear",
+    "age",
+    "patienthealthsystemstayid",
+    "unitvisitnumber",
+)
+_AT_ADMISSION = (
+    "gender",
+    "ethnicity",
+    "unittype",
+    "unitadmitsource",
+    "admissionheight",
+    "admissionweight",
+    "hospitaladmitoffset",
+    "hospitaldischargestatus",
+)
+_FIRST_DAY = (
+    *("intubated", "vent", "dialysis", "meds", "eyes", "motor", "verbal", "urine", "wbc"),
+    *("temperature", "respiratoryrate", "sodium", "heartrate", "meanbp", "ph", "hematocrit"),
+    *("creatinine", "albumin", "pao2", "pco2", "bun", "glucose", "bilirubin", "fio2"),
+)
+_SCORES = ("acutephysiologyscore", "apachescore")
+
+
+class Eicu(FileSource):
+    """One of the two databases; columns and rules of both are in `_eicu.toml`."""
+
+    def declare(self) -> Declaration:
+        path = self.toml_path()
+        shared = read_toml(Path(__file__).with_suffix(".toml"))
+        return declaration_from_table({**shared, **read_toml(path)}, str(path))
+
+    def obtain(self) -> Obtain:
+        """A file whose name is spelled in lower case, as older releases do, is found as well."""
+        obtain = super().obtain()
+        folders = self._folders(obtain)
+        files = []
+        for file in obtain.files:
+            lower = file.name.lower()
+            if find_file(file.name, folders) is None and find_file(lower, folders) is not None:
+                file = dataclasses.replace(file, name=lower)
+            files.append(file)
+        return dataclasses.replace(obtain, files=tuple(files))
+
+    def read(self, paths: Mapping[str, Path]) -> pd.DataFrame:
+        schema = self.declare().schema
+        found = {name.lower(): (path, name) for name, path in paths.items()}
+        stays = first_stays(read_stays(*found[PATIENT]))
+        aps = _read(*found[APS], (STAY, *_FIRST_DAY))
+        results = _read(*found[RESULT], (STAY, "apacheversion", *_SCORES))
+        scores = results.loc[results["apacheversion"] == "IVa", [STAY, *_SCORES]]
+        hospitals = _read(*found[HOSPITAL], ("hospitalid", "region"))
+        for table, key, (path, _) in (
+            (aps, STAY, found[APS]),
+            (scores, STAY, found[RESULT]),
+            (hospitals, "hospitalid", found[HOSPITAL]),
+        ):
+            _check_key(table, key, path)
+        frame = stays.merge(_without_minus_one(aps), on=STAY, how="left")
+        frame = frame.merge(_without_minus_one(scores), on=STAY, how="left")
+        frame = frame.merge(hospitals, on="hospitalid", how="left")
+        frame = frame.dropna(subset="hospitaldischargestatus").reset_index(drop=True)
+        return _categories(frame[[column.name for column in schema]], schema)
+
+
+def read_stays(path: Path, name: str) -> pd.DataFrame:
+    """The table `patient`: all unit stays, with the age as a number."""
+    columns = [STAY, "hospitalid", *_ORDER, *_AT_ADMISSION]
+    stays = read_csv(path, name, columns=columns, usecols=columns, dtype={"age": str})
+    _check_key(stays, STAY, path)
+    text = stays["age"].str.strip().replace("> 89", "90")
+    age = pd.to_numeric(text, errors="coerce")
+    wrong = stays.loc[age.isna() & text.notna(), "age"]
+    if len(wrong):
+        raise DataError(
+            f"{path}: the age {wrong.iloc[0]!r} is neither a number nor '> 89'; obtain the "
+            "original table"
+        )
+    return stays.assign(age=age)
+
+
+def first_stays(stays: pd.DataFrame) -> pd.DataFrame:
+    """One stay a patient. Which one depends on the patient's own rows only."""
+    return stays.sort_values(list(_ORDER), kind="stable").drop_duplicates("uniquepid")
+
+
+def _read(path: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
+    return read_csv(path, name, columns=columns, usecols=list(columns))
+
+
+def _check_key(table: pd.DataFrame, key: str, path: Path) -> None:
+    twice = table.loc[table[key].duplicated(), key]
+    if len(twice):
+        raise DataError(f"{path}: {key} {twice.iloc[0]} is there twice; obtain the original table")
+
+
+def _without_minus_one(table: pd.DataFrame) -> pd.DataFrame:
+    """-1 means missing, in every column but the key."""
+    values = table.drop(columns=STAY)
+    return pd.concat([table[STAY], values.mask(values == -1)], axis=1)
+
+
+def _categories(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Missing categories by name; a way of admission that the list lacks counts as `Other`."""
+    frame = tidy(frame, schema)
+    for column in schema:
+        if isinstance(column, Categorical) and MISSING in column.categories:
+            frame[column.name] = frame[column.name].fillna(MISSING)
+    source = schema["unitadmitsource"]
+    if isinstance(source, Categorical):
+        listed = frame[source.name].isin(source.categories)
+        frame[source.name] = frame[source.name].where(listed, "Other")
+    return frame

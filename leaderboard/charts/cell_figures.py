@@ -1,0 +1,152 @@
+"""The figures about one cell: each where its data are there, otherwise why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from bench.data.schema import Task
+from bench.leaderboard.charts import cell_columns, cell_curves, cell_effects, cell_nearness
+from bench.leaderboard.charts.cell_drawn import Drawn
+from bench.leaderboard.tables.details import Files, NoSuchFile, Unavailable
+from bench.plugins.metric import Family
+from bench.results.records import ScoreRow
+
+_TABLES = (Task.CLASSIFICATION.value, Task.SURVIVAL.value)
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """A figure that a cell may have."""
+
+    name: str
+    """The anchor on the page."""
+    title: str
+    family: Family
+    metric: str
+    """Its details are drawn; its scores know why there are none."""
+    draw: Callable[[Files], Drawn]
+    tasks: tuple[str, ...] = tuple(task.value for task in Task)
+
+
+PLANS = (
+    Plan(
+        "survival",
+        "Survival curves",
+        Family.FIDELITY,
+        "km",
+        cell_curves.kaplan_meier,
+        (Task.SURVIVAL.value,),
+    ),
+    Plan(
+        "roc",
+        "ROC of the downstream model",
+        Family.UTILITY,
+        "auroc",
+        cell_curves.roc,
+        (Task.CLASSIFICATION.value,),
+    ),
+    Plan(
+        "confusion",
+        "Which images are taken for which",
+        Family.UTILITY,
+        "accuracy/convnet",
+        cell_curves.confusion,
+        (Task.IMAGE.value,),
+    ),
+    Plan(
+        "hazards",
+        "Hazard ratios",
+        Family.UTILITY,
+        "hazard",
+        cell_effects.hazards,
+        (Task.SURVIVAL.value,),
+    ),
+    Plan(
+        "importance",
+        "Which columns matter",
+        Family.UTILITY,
+        "shap",
+        cell_effects.importance,
+        _TABLES,
+    ),
+    Plan(
+        "marginals",
+        "Columns, real against released",
+        Family.FIDELITY,
+        "moments",
+        cell_columns.marginals,
+        _TABLES,
+    ),
+    Plan(
+        "correlations",
+        "Correlations",
+        Family.FIDELITY,
+        "pcd",
+        cell_columns.correlations,
+        _TABLES,
+    ),
+    Plan(
+        "embedding",
+        "Real and released rows in two dimensions",
+        Family.FIDELITY,
+        "embedding",
+        cell_nearness.embedding,
+    ),
+    Plan(
+        "closest",
+        "Distance to the closest record",
+        Family.PRIVACY,
+        "dcr-distribution",
+        cell_nearness.closest,
+    ),
+    Plan("attacks", "Membership attacks", Family.PRIVACY, "mia", cell_curves.attacks),
+    Plan(
+        "attributes",
+        "Attribute inference",
+        Family.PRIVACY,
+        "aia",
+        cell_effects.attributes,
+        _TABLES,
+    ),
+)
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """A figure, or why there is none."""
+
+    plan: Plan
+    drawn: Drawn | None
+    reason: str = ""
+
+
+def figures(
+    files: Files, task: str, scores: Sequence[ScoreRow], asked: Sequence[str]
+) -> tuple[Figure, ...]:
+    """All figures of a task; `asked` are the metrics that scored the release."""
+    found = []
+    for plan in PLANS:
+        if task and task not in plan.tasks:
+            continue
+        try:
+            found.append(Figure(plan, plan.draw(files)))
+        except Unavailable as problem:
+            found.append(Figure(plan, None, str(problem)))
+        except NoSuchFile as problem:
+            found.append(Figure(plan, None, _why(plan, scores, asked) or str(problem)))
+    return tuple(found)
+
+
+def _why(plan: Plan, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
+    """What the metric itself said, or that nobody asked it."""
+    own = [s for s in scores if s.metric == plan.metric or s.metric.startswith(f"{plan.metric}/")]
+    said = dict.fromkeys(score.reason for score in own if score.value is None and score.reason)
+    if said:
+        return "; ".join(said)
+    if not own and plan.metric not in asked:
+        return f"not computed: bench score RUN --metrics {plan.metric} adds it"
+    return ""

@@ -1,0 +1,303 @@
+"""Draws a panel: points and lines of many methods over two axes, some of them in the foreground.
+
+In the foreground a method has its colour, marker and dashes, whiskers, and a tooltip a point. All
+others are faint, one tooltip a method. Hollow: not sound. What has no value is drawn as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from markupsafe import Markup
+
+from bench.leaderboard.charts import svg
+from bench.leaderboard.charts.panel import Level, Member, Panel, Point, Role, Series, Upright
+from bench.leaderboard.charts.pareto import pareto
+from bench.leaderboard.charts.plots import PALETTE, Style
+from bench.leaderboard.charts.svg import BOTTOM, LEFT, MARKERS, RIGHT, TOP, Scale, n
+
+_DODGE, _DODGE_SPAN = 6.0, 36.0
+"""Points at one place are moved apart by this much, by less where they are many."""
+_LABELS = 3
+"""Methods of the background that are named where they are on the front."""
+_LISTED = 12
+_LINE = 12
+"""Height of a line of text."""
+
+
+@final
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn panel and the points on its front."""
+
+    markup: Markup
+    front: tuple[Member, ...]
+
+
+def draw(panel: Panel, numbers: Mapping[str, int]) -> Drawing:
+    """The panel as SVG; `numbers` tells methods apart for the page's script."""
+    shifts = _shifts(panel)
+    front = _front(panel) if panel.with_front else ()
+    members = tuple(Member(panel.name, s.entrant, p.x, p.y) for s, p in front)
+    parts = [
+        svg.opened(_spoken(panel, members)),
+        svg.head(panel.name, panel.subject),
+        svg.axes(panel.horizontal, panel.vertical, panel.label),
+    ]
+    parts += [_upright(item, panel.horizontal) for item in panel.uprights]
+    parts.append(_stairs(panel, front, shifts))
+    background = [item for item in panel.series if item.role is Role.OTHER]
+    parts += [_background(panel, item, numbers) for item in background]
+    # References are named by turns right and left, whatever lines lie between them.
+    turns = itertools.accumulate(item.role is Role.REFERENCE for item in panel.levels)
+    parts += [
+        _level(panel, item, place, numbers, right=turn % 2 == 1)
+        for place, (item, turn) in enumerate(zip(panel.levels, turns, strict=True))
+    ]
+    for item in panel.series:
+        if item.role is not Role.OTHER:
+            parts.append(_foreground(panel, item, shifts, numbers))
+    parts.append(_named(panel, front))
+    parts.append(_all_missing(panel, shifts))
+    parts.append(Markup("</svg>"))
+    return Drawing(Markup("").join(parts), members)
+
+
+def _shifts(panel: Panel) -> dict[str, float]:
+    names = [item.entrant for item in panel.series if item.role is not Role.OTHER]
+    if not panel.dodged or len(names) < 2:
+        return {}
+    step = min(_DODGE, _DODGE_SPAN / (len(names) - 1))
+    return {name: (place - (len(names) - 1) / 2) * step for place, name in enumerate(names)}
+
+
+def _front(panel: Panel) -> tuple[tuple[Series, Point], ...]:
+    able = [(s, p) for s in panel.series for p in s.points if p.sound and p.eligible]
+    costs = [p.x if p.cost is None else p.cost for _, p in able]
+    gains = [p.y if panel.higher else -p.y for _, p in able]
+    return tuple(able[place] for place in pareto(costs, gains))
+
+
+def _spoken(panel: Panel, members: Sequence[Member]) -> str:
+    """What the panel shows, in words: the best of it, and what is not there."""
+    words = [f"{panel.description}."]
+    if panel.with_front and members:
+        best = [f"{m.entrant} {m.y:.3g} at {m.x:.3g}" for m in members[:_LISTED]]
+        words.append(f"Front of sound methods, by rising {panel.label}: {', '.join(best)}.")
+    elif panel.with_front:
+        words.append("No sound method has a value.")
+    lines = [f"{item.entrant} {item.point.y:.3g}" for item in panel.levels[:_LISTED]]
+    if lines:
+        words.append(f"Lines: {', '.join(lines)}.")
+    absent = sum(len(item.missing) for item in panel.series)
+    if absent:
+        words.append(f"{absent} without a value.")
+    return " ".join(words)
+
+
+def _stairs(
+    panel: Panel, front: Sequence[tuple[Series, Point]], shifts: Mapping[str, float]
+) -> Markup:
+    """The utility that can be had at each cost: it only rises where a better method comes in."""
+    if not front:
+        return Markup("")
+    path = ""
+    for series, point in front:
+        x = panel.horizontal.place(point.x) + shifts.get(series.entrant, 0.0)
+        y = panel.vertical.place(point.y)
+        path += f"H{n(x)}V{n(y)}" if path else f"M{n(x)} {n(y)}"
+    return Markup('<path class="front" d="{}H{}"/>').format(path, RIGHT)
+
+
+def _background(panel: Panel, series: Series, numbers: Mapping[str, int]) -> Markup:
+    places = [
+        f"{n(panel.horizontal.place(p.x))} {n(panel.vertical.place(p.y))}" for p in series.points
+    ]
+    if not places:
+        return Markup("")
+    sound = all(point.sound for point in series.points)
+    dots = "".join(f"M{place}h0" for place in places)
+    if panel.joined and len(places) > 1:
+        shape = Markup('<path class="{}" d="M{}"/>').format(
+            "o" if sound else "o u", "L".join(places)
+        )
+    else:
+        shape = Markup('<path class="p" d="{}"/>').format(dots)
+        if not sound:
+            shape += Markup('<path class="q" d="{}"/>').format(dots)
+    return Markup('<g data-e="{}">{}{}</g>').format(
+        numbers[series.entrant], svg.title(series.entrant), shape
+    )
+
+
+def _foreground(
+    panel: Panel, series: Series, shifts: Mapping[str, float], numbers: Mapping[str, int]
+) -> Markup:
+    shift = shifts.get(series.entrant, 0.0)
+    places = [
+        (panel.horizontal.place(p.x) + shift, panel.vertical.place(p.y)) for p in series.points
+    ]
+    whiskers = "".join(
+        _whisker(panel, point, x, y) for point, (x, y) in zip(series.points, places, strict=True)
+    )
+    parts = []
+    if len(places) > 1:
+        line = "L".join(f"{n(x)} {n(y)}" for x, y in places)
+        parts.append(Markup('<path class="l" d="M{}"/>').format(line))
+    if whiskers:
+        parts.append(Markup('<path class="w" d="{}"/>').format(whiskers))
+    for point, (x, y) in zip(series.points, places, strict=True):
+        parts.append(_marker(point, x, y, marker_of(series.style)))
+        if point.x > panel.horizontal.end and panel.horizontal.beyond is None:
+            # Beyond the axis: at its end, with the number.
+            text = Markup('<text class="tick e" x="{}" y="{}">at {} →</text>')
+            parts.append(text.format(RIGHT, n(y + 15), f"{point.x:.3g}"))
+    return Markup('<g class="s {}" data-e="{}">{}</g>').format(
+        classes(series.style, series.role), numbers[series.entrant], Markup("").join(parts)
+    )
+
+
+def _whisker(panel: Panel, point: Point, x: float, y: float) -> str:
+    path = ""
+    if point.low is not None and point.high is not None:
+        bottom, top = panel.vertical.place(point.low), panel.vertical.place(point.high)
+        path += f"M{n(x)} {n(bottom)}V{n(top)}"
+    if point.left is not None and point.right is not None:
+        first, last = panel.horizontal.place(point.left), panel.horizontal.place(point.right)
+        path += f"M{n(first)} {n(y)}H{n(last)}"
+    return path
+
+
+def _marker(point: Point, x: float, y: float, shape: str) -> Markup:
+    return Markup('<use{} href="#{}" x="{}" y="{}">{}</use>').format(
+        Markup("") if point.sound else Markup(' class="h"'),
+        shape,
+        n(x),
+        n(y),
+        svg.title(point.text),
+    )
+
+
+def marker_of(style: Style | None) -> str:
+    """The marker's name in the page."""
+    return "star" if style is None else f"m{MARKERS.index(style.marker)}"
+
+
+def classes(style: Style | None, role: Role) -> str:
+    """Colour and dashes of a method in the foreground."""
+    if style is None:
+        return "ink"
+    dashes = "ref" if role is Role.REFERENCE else f"d{style.dashes}"
+    return f"c{PALETTE.index(style.colour)} {dashes}"
+
+
+def _level(
+    panel: Panel, level: Level, place: int, numbers: Mapping[str, int], *, right: bool
+) -> Markup:
+    """A line over the whole width; references are named on it, at the right or the left."""
+    y = panel.vertical.place(level.point.y)
+    line = f"M{LEFT} {n(y)}H{RIGHT}"
+    tooltip = svg.title(level.point.text)
+    number = numbers[level.entrant]
+    if level.role is Role.OTHER:
+        return Markup('<g data-e="{}">{}<path class="o v" d="{}"/></g>').format(
+            number, tooltip, line
+        )
+    shape = Markup('<path class="v" d="{}"/>').format(line)
+    if level.style is not None:
+        hollow = Markup("") if level.point.sound else Markup(' class="h"')
+        shape += Markup('<use{} href="#{}" x="{}" y="{}"/>').format(
+            hollow, marker_of(level.style), RIGHT - 6 - 9 * (place % 3), n(y)
+        )
+    if level.role is Role.REFERENCE:
+        shape += Markup('<text class="tick {}" x="{}" y="{}">{}</text>').format(
+            "e" if right else "b",
+            RIGHT - (18 if level.style else 0) if right else LEFT + 4,
+            n(y - 3 if y - 3 > TOP + 6 else y + 11),
+            svg.shortened(level.entrant, 18),
+        )
+    return Markup('<g class="s {}" data-e="{}">{}{}</g>').format(
+        classes(level.style, level.role), number, tooltip, shape
+    )
+
+
+def _upright(item: Upright, horizontal: Scale) -> Markup:
+    x = horizontal.place(item.value)
+    anchor, shift = ("b", 3) if x < (LEFT + RIGHT) / 2 else ("e", -3)
+    return Markup(
+        '<path class="upright" d="M{0} {1}V{2}"/><text class="tick {3}" x="{4}" y="{5}">{6}</text>'
+    ).format(n(x), TOP, BOTTOM, anchor, n(x + shift), BOTTOM - 4, item.text)
+
+
+def _named(panel: Panel, front: Sequence[tuple[Series, Point]]) -> Markup:
+    """A method of the background that nothing beats has a name all the same."""
+    parts: list[Markup] = []
+    seen: set[str] = set()
+    heights: list[float] = []
+    for series, point in front:
+        x, y = panel.horizontal.place(point.x), panel.vertical.place(point.y)
+        free = all(abs(y - other) > _LINE for other in heights)
+        if series.role is not Role.OTHER or series.entrant in seen or not free:
+            continue
+        if len(seen) == _LABELS:
+            break
+        seen.add(series.entrant)
+        heights.append(y)
+        left = x > (LEFT + RIGHT) / 2
+        parts.append(
+            Markup('<text class="on {}" x="{}" y="{}">{}</text>').format(
+                "e" if left else "b",
+                n(x - 5 if left else x + 5),
+                n(max(y - 5, TOP + 4)),
+                svg.shortened(series.entrant, 18),
+            )
+        )
+    return Markup("").join(parts)
+
+
+def _all_missing(panel: Panel, shifts: Mapping[str, float]) -> Markup:
+    """A cross on the axis for what failed, a bar for what was skipped; one mark a place."""
+    marks: dict[tuple[float, bool, str], list[str]] = {}
+    unplaced: dict[bool, list[str]] = {}
+    for series in panel.series:
+        shift = shifts.get(series.entrant, 0.0)
+        colour = "" if series.role is Role.OTHER else classes(series.style, series.role)
+        for item in series.missing:
+            if not svg.finite(item.x):
+                unplaced.setdefault(item.skipped, []).append(item.text)
+                continue
+            x = panel.horizontal.place(item.x) + shift
+            marks.setdefault((x, item.skipped, colour), []).append(item.text)
+    parts = [
+        Markup('<g class="x {}">{}<path d="M{} {}{}"/></g>').format(
+            colour,
+            svg.title(_listed(texts)),
+            n(x - 3),
+            BOTTOM - 5 if skipped else BOTTOM - 8,
+            "h6" if skipped else "l6 6m0 -6l-6 6",
+        )
+        for (x, skipped, colour), texts in marks.items()
+    ]
+    failed = len(unplaced.get(False, ()))
+    words = [f"✕ {failed} without a value"] if failed else []
+    words += [f"{len(unplaced[True])} skipped"] if True in unplaced else []
+    if words:
+        everything = [text for skipped in sorted(unplaced) for text in unplaced[skipped]]
+        parts.append(
+            Markup('<text class="none e{}" x="{}" y="{}">{}{}</text>').format(
+                "" if failed else " faint",
+                RIGHT,
+                TOP - 3,
+                svg.title(_listed(everything)),
+                ", ".join(words),
+            )
+        )
+    return Markup("").join(parts)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _LISTED
+    return "\n".join([*texts[:_LISTED], *([f"and {more} more"] if more > 0 else [])])

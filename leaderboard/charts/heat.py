@@ -1,0 +1,204 @@
+"""Methods by datasets: headline utility as a share of what the real rows reach, as a table.
+
+A table, not a drawing: readable by a screen reader, copied by hand, and wide where datasets are
+many. Colours come in fixed steps, the same in all tables, so that two of them can be compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import final
+
+from bench.leaderboard.charts import svg
+from bench.leaderboard.charts.rows import Ground, Scene, drawable, higher, skipped
+from bench.leaderboard.pages import show
+from bench.leaderboard.ranking.rank import is_sound
+from bench.leaderboard.tables.aggregate import Measure, Row
+
+STEPS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+"""Where one colour ends and the next begins; the last is for what reaches the real rows."""
+
+_REASON = 160
+
+
+@final
+@dataclass(frozen=True)
+class HeatCell:
+    """One method on one dataset."""
+
+    text: str
+    classes: str
+    """Colour step, and signs for failing, skipped and not sound."""
+    title: str
+
+
+@final
+@dataclass(frozen=True)
+class HeatLine:
+    """One method on all datasets."""
+
+    entrant: str
+    reference: str
+    cells: tuple[HeatCell, ...]
+
+
+@final
+@dataclass(frozen=True)
+class HeatColumn:
+    """One dataset."""
+
+    cohort: str
+    name: str
+    metric: str
+    real: str
+    """What the real rows reach; empty where they were not run."""
+
+
+@final
+@dataclass(frozen=True)
+class HeatMap:
+    """All methods and datasets at one size and target epsilon."""
+
+    columns: tuple[HeatColumn, ...]
+    lines: tuple[HeatLine, ...]
+    finding: str
+
+
+@final
+@dataclass(frozen=True)
+class HeatStep:
+    """One colour of the scale."""
+
+    number: int
+    text: str
+
+
+def steps() -> tuple[HeatStep, ...]:
+    """The colours and what they stand for."""
+    texts = [f"below {STEPS[0]:.0%}"]
+    texts += [f"{100 * low:.0f} to {high:.0%}" for low, high in itertools.pairwise(STEPS)]
+    return tuple(HeatStep(k, text) for k, text in enumerate([*texts, f"{STEPS[-1]:.0%} or more"]))
+
+
+def step(share: float) -> int:
+    """The colour of a share of the real rows' utility."""
+    return sum(share >= limit for limit in STEPS)
+
+
+def relative(measure: Measure | None, real: Measure | None) -> float | None:
+    """Utility as a share of that of the real rows; the inverse where lower is better.
+
+    None where either is absent, or not positive: a share would mean nothing.
+    """
+    own, top = drawable(measure), drawable(real)
+    if own is None or top is None or own.value is None or top.value is None:
+        return None
+    if own.value <= 0 or top.value <= 0:
+        return None
+    return own.value / top.value if higher(own.direction) else top.value / own.value
+
+
+def heat_map(scene: Scene, rows: Sequence[Row], size: str, target: float | None) -> HeatMap | None:
+    """Releases of one size at one target epsilon, and those without a budget; None if none are."""
+    found: dict[tuple[str, Ground], Row] = {}
+    grounds = []
+    for ground in scene.grounds:
+        own = [
+            row
+            for row in scene.rows(ground)
+            if row.size == size and row.epsilons.target in (target, None)
+        ]
+        if any(row.epsilons.target == target for row in own):
+            grounds.append(ground)
+            found |= {(row.entrant, ground): row for row in own}
+    if not grounds:
+        return None
+    reals = {ground: _real(scene, ground) for ground in grounds}
+    present = {name for name, _ in found}
+    reference = {row.entrant: row.reference for row in rows}
+    names = [name for name in scene.roles if name in present]
+    lines = [
+        HeatLine(
+            name,
+            reference[name],
+            tuple(_cell(found.get((name, ground)), reals[ground]) for ground in grounds),
+        )
+        for name in names
+    ]
+    columns = tuple(
+        _column(ground, reals[ground], [row for (_, g), row in found.items() if g == ground])
+        for ground in grounds
+    )
+    return HeatMap(columns, tuple(lines), _finding(found, reals))
+
+
+def _real(scene: Scene, ground: Ground) -> Measure | None:
+    present = [drawable(row.headline) for row in scene.ceilings[ground]]
+    return next((measure for measure in present if measure is not None), None)
+
+
+def _column(ground: Ground, real: Measure | None, rows: Sequence[Row]) -> HeatColumn:
+    first = next((row.headline for row in rows if row.headline is not None), real)
+    return HeatColumn(
+        ground.cohort,
+        ground.name,
+        "" if first is None else f"{first.metric} {show.arrow(first.direction)}",
+        "" if real is None else show.number(real.value),
+    )
+
+
+def _cell(row: Row | None, real: Measure | None) -> HeatCell:
+    if row is None:
+        return HeatCell("", "none", "")
+    why = svg.shortened("; ".join(p.reason or p.status for p in row.problems), _REASON)
+    if skipped(row):
+        return HeatCell("skip", "none", f"skipped: {why}")
+    measure = drawable(row.headline)
+    if row.headline is None and not row.failed:
+        return HeatCell(show.ABSENT, "none", row.place.reason)
+    if measure is None:
+        absent = "" if row.headline is None else "; ".join(row.headline.reasons)
+        return HeatCell("✕", "failing", f"no value: {why or absent}")
+    share = relative(measure, real)
+    classes, titles = [], []
+    if share is None:
+        text = show.number(measure.value)
+        classes.append("plain")
+    else:
+        text = f"{100 * share:.0f}"
+        classes.append(f"h{step(share)}")
+    if not is_sound(row.verdict):
+        text += "○"
+        titles.append(row.verdict or "no verdict")
+    if row.failed:
+        classes.append("failing")
+        titles.append(f"{row.failed} of {row.cells} cells failed: {why}")
+    if titles:
+        titles.insert(0, f"{show.number(measure.value)} {show.interval(measure)}".strip())
+    return HeatCell(text, " ".join(classes), "; ".join(titles))
+
+
+def _finding(
+    found: Mapping[tuple[str, Ground], Row], reals: Mapping[Ground, Measure | None]
+) -> str:
+    """The sound method that keeps most on average, among those with a value everywhere."""
+    shares: dict[str, list[float | None]] = {}
+    for (name, ground), row in found.items():
+        sound = is_sound(row.verdict) and not row.failed and not row.reference
+        share = relative(row.headline, reals[ground]) if sound else None
+        shares.setdefault(name, []).append(share)
+    means = {
+        name: fmean(share for share in own if share is not None)
+        for name, own in shares.items()
+        if len(own) == len(reals) and None not in own
+    }
+    if not means:
+        return "No sound method has a value on every dataset here."
+    best = max(means, key=lambda name: means[name])
+    return (
+        f"Of sound methods with a value on every dataset here, {best} keeps most: "
+        f"{100 * means[best]:.0f} on average."
+    )

@@ -1,0 +1,208 @@
+"""The rows of a board, sorted for panels: who stands in the foreground, what belongs together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from bench.leaderboard.charts import svg
+from bench.leaderboard.charts.panel import Level, Missing, Point, Role, Series
+from bench.leaderboard.charts.plots import Style, foreground, order
+from bench.leaderboard.charts.svg import Scale
+from bench.leaderboard.pages import show
+from bench.leaderboard.ranking.rank import CEILING, is_sound
+from bench.leaderboard.tables.aggregate import Measure, Row, size_order
+from bench.plugins.metric import Direction
+
+_REASON = 140
+
+
+@final
+@dataclass(frozen=True)
+class Ground:
+    """A dataset in one setting: one panel for each size or epsilon."""
+
+    cohort: str
+    variant: str
+    split: str
+
+    @property
+    def name(self) -> str:
+        """As shown above a panel."""
+        return f"{self.cohort} ({self.variant})" if self.variant else self.cohort
+
+
+@final
+@dataclass(frozen=True)
+class Scene:
+    """Everything that panels draw from, sorted once."""
+
+    roles: Mapping[str, Role]
+    """Of all entrants, best mean rank first, references last."""
+    styles: Mapping[str, Style]
+    numbers: Mapping[str, int]
+    """Tells methods apart for the page's script."""
+    grounds: tuple[Ground, ...]
+    budgeted: Mapping[Ground, tuple[Row, ...]]
+    flat: Mapping[Ground, tuple[Row, ...]]
+    """Methods without a budget: the same at every epsilon."""
+    ceilings: Mapping[Ground, tuple[Row, ...]]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether some methods stand in the background."""
+        return Role.OTHER in self.roles.values()
+
+    def rows(self, ground: Ground) -> tuple[Row, ...]:
+        """All rows but the ceilings."""
+        return (*self.budgeted[ground], *self.flat[ground])
+
+    def style(self, row: Row) -> Style | None:
+        """None for a ceiling."""
+        return self.styles.get(row.entrant)
+
+    def series(self, entrant: str, points: Iterable[Point], missing: Iterable[Missing]) -> Series:
+        """The results of one method with its style; no whiskers in the background."""
+        role = self.roles[entrant]
+        if role is Role.OTHER:
+            points = [replace(p, low=None, high=None, left=None, right=None) for p in points]
+        return Series(entrant, role, self.styles.get(entrant), tuple(points), tuple(missing))
+
+    def levels(self, ground: Ground, flat: Iterable[Row]) -> tuple[Level, ...]:
+        """Ceilings and rows without a budget as lines over the whole panel."""
+        found = []
+        for row in (*self.ceilings[ground], *flat):
+            measure = drawable(row.headline)
+            if measure is not None and measure.value is not None:
+                point = Point(0.0, measure.value, is_sound(row.verdict), told(row, measure))
+                found.append(Level(row.entrant, self.roles[row.entrant], self.style(row), point))
+        return tuple(found)
+
+
+def scene(rows: Sequence[Row], styles: Mapping[str, Style]) -> Scene:
+    """Sort the rows of a board for its panels."""
+    roles = _roles(rows)
+    ceilings = [row for row in rows if row.reference == CEILING]
+    budgeted: dict[Ground, list[Row]] = {}
+    free: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.reference == CEILING:
+            continue
+        if row.epsilons.target is None:
+            free.setdefault((row.cohort, row.split), []).append(row)
+        else:
+            ground = Ground(row.cohort, row.variant, row.split)
+            budgeted.setdefault(ground, []).append(row)
+    covered = {(ground.cohort, ground.split) for ground in budgeted}
+    alone = [Ground(cohort, "", split) for cohort, split in free if (cohort, split) not in covered]
+    grounds = tuple(sorted((*budgeted, *alone), key=lambda ground: (ground.name, ground.split)))
+    return Scene(
+        roles=roles,
+        styles=styles,
+        numbers={name: place for place, name in enumerate(roles)},
+        grounds=grounds,
+        budgeted={ground: tuple(budgeted.get(ground, ())) for ground in grounds},
+        flat={ground: tuple(free.get((ground.cohort, ground.split), ())) for ground in grounds},
+        ceilings={
+            ground: tuple(
+                row for row in ceilings if (row.cohort, row.split) == (ground.cohort, ground.split)
+            )
+            for ground in grounds
+        },
+    )
+
+
+def _roles(rows: Sequence[Row]) -> dict[str, Role]:
+    """Methods by mean rank, references last; references always stand out."""
+    others = order(rows)
+    leading = set(foreground(others))
+    roles = {name: Role.LEADING if name in leading else Role.OTHER for name in others}
+    references = sorted({row.entrant for row in rows if row.reference})
+    return roles | dict.fromkeys(references, Role.REFERENCE)
+
+
+def drawable(measure: Measure | None) -> Measure | None:
+    """None for what no axis can show."""
+    if measure is None or not svg.finite(measure.value):
+        return None
+    ends = [end for end in (measure.low, measure.high) if end is not None]
+    return measure if all(svg.finite(end) for end in ends) else None
+
+
+def higher(direction: str) -> bool:
+    """Whether higher is better."""
+    return direction != Direction.LOWER.value
+
+
+def subject(measures: Iterable[Measure | None]) -> tuple[str, bool]:
+    """What the vertical axis shows, and whether higher is better; the headline of the dataset."""
+    first = next((measure for measure in measures if measure is not None), None)
+    if first is None:
+        return "utility", True
+    return f"{first.metric} {show.arrow(first.direction)}", higher(first.direction)
+
+
+def told(row: Row, measure: Measure, also: str = "") -> str:
+    """The tooltip of a result."""
+    name = row.entrant
+    if row.epsilons.target is not None:
+        proven = show.epsilon_span(row.epsilons.proven)
+        name += f", target ε {show.epsilon(row.epsilons.target)} (proven {proven})"
+    value = f"{measure.metric} {show.number(measure.value)} {show.interval(measure)}".strip()
+    ending = [value, *([also] if also else []), row.verdict or "no verdict"]
+    if row.failed:
+        ending.append(f"{row.failed} of {row.cells} cells failed")
+    return f"{name}: {'; '.join(ending)}"
+
+
+def missing(row: Row, x: float, what: Measure | None) -> Missing:
+    """A result that has no value, with the reason."""
+    why = "; ".join(problem.reason or problem.status for problem in row.problems)
+    if what is not None:
+        why = why or "; ".join(what.reasons)
+    target = row.epsilons.target
+    budget = "" if target is None else f", target ε {show.epsilon(target)}"
+    text = f"{row.entrant}{budget}: no value. {why}".strip()
+    return Missing(x, svg.shortened(text, _REASON), skipped(row))
+
+
+def skipped(row: Row) -> bool:
+    """The method does not fit the task: nothing went wrong."""
+    return row.skipped > 0 and row.finished + row.failed == 0
+
+
+def vertical(points: Iterable[Point]) -> Scale | None:
+    """An axis over all values and their intervals; None where there are none."""
+    ends = [end for p in points for end in (p.y, p.low, p.high) if end is not None]
+    return svg.linear(ends, svg.BOTTOM, svg.TOP + 6) if ends else None
+
+
+def sizes_first_to_last(scene: Scene) -> tuple[str, ...]:
+    """The size with the most results first, then larger before smaller, own sizes last."""
+    counts: dict[str, int] = {}
+    for ground in scene.grounds:
+        for row in scene.rows(ground):
+            counts[row.size] = counts.get(row.size, 0) + (drawable(row.headline) is not None)
+    largest_first = sorted(
+        counts, key=lambda size: (size == "own", tuple(-part for part in size_order(size)))
+    )
+    if not largest_first:
+        return ()
+    most = max(largest_first, key=lambda size: counts[size])
+    return (most, *(size for size in largest_first if size != most))
+
+
+def targets_first_to_last(scene: Scene) -> tuple[float, ...]:
+    """The target epsilon with the most results first (in doubt that nearest to 1), then rising."""
+    counts: dict[float, int] = {}
+    for rows in scene.budgeted.values():
+        for row in rows:
+            if row.epsilons.target is not None:
+                there = drawable(row.headline) is not None
+                counts[row.epsilons.target] = counts.get(row.epsilons.target, 0) + there
+    if not counts:
+        return ()
+    most = min(counts, key=lambda target: (-counts[target], abs(math.log(target))))
+    return (most, *(target for target in sorted(counts) if target != most))

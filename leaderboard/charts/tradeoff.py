@@ -1,0 +1,212 @@
+"""Utility against a score that should be low: the success of an attack, seconds, memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from bench.leaderboard.charts import svg
+from bench.leaderboard.charts.panel import Missing, Panel, Point, Series, Upright
+from bench.leaderboard.charts.rows import (
+    Ground,
+    Scene,
+    drawable,
+    missing,
+    subject,
+    told,
+    vertical,
+)
+from bench.leaderboard.charts.svg import LEFT, RIGHT, Scale
+from bench.leaderboard.pages import show
+from bench.leaderboard.ranking.rank import is_sound
+from bench.leaderboard.tables.aggregate import Measure, Row
+from bench.plugins.metric import Direction, Family
+
+_FIRST = ("mia/auroc", "domias/auroc", "mia-threshold/risk")
+"""Attacks on membership, which every epsilon bounds, come before others with as many results."""
+_LEAST = 1e-3
+"""Seconds and megabytes below this are drawn here: a logarithm has no zero."""
+
+
+@final
+@dataclass(frozen=True)
+class Attack:
+    """A score of an attack that the results hold."""
+
+    metric: str
+    results: int
+    limit: float | None
+    remarks: tuple[str, ...]
+
+    @property
+    def chance(self) -> float | None:
+        """What guessing reaches; below it nothing is safer. None where the name does not say."""
+        last = self.metric.rsplit("/", 1)[-1]
+        if last in ("auroc", "auc"):
+            return 0.5
+        return 0.0 if last.endswith(("gap", "excess", "advantage")) else None
+
+
+@final
+@dataclass(frozen=True)
+class Cost:
+    """A horizontal axis: where a row stands on it, and what it is called."""
+
+    label: str
+    logarithmic: bool
+    of: Callable[[Row], Measure | float | None]
+
+
+SECONDS = Cost("fit seconds ↓", True, lambda row: row.fit_seconds)
+MEMORY = Cost("peak memory in MB ↓", True, lambda row: row.peak_memory_mb)
+
+
+def attacks(rows: Sequence[Row]) -> tuple[Attack, ...]:
+    """Attack scores of the results, those of most rows first.
+
+    Of the family `privacy` and declared `lower is better`: a success of an attack, not a distance.
+    Scores that the leaderboard's table shows come first.
+    """
+    counts: dict[str, int] = {}
+    shown: dict[str, bool] = {}
+    limits: dict[str, float | None] = {}
+    remarks: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for measure in row.measures.values():
+            fits = (
+                measure.family == Family.PRIVACY.value
+                and measure.direction == Direction.LOWER.value
+            )
+            if fits and drawable(measure) and drawable(row.headline):
+                name = measure.metric
+                counts[name] = counts.get(name, 0) + 1
+                shown[name] = shown.get(name, False) or measure.shown
+                limits[name] = limits.get(name) if measure.limit is None else measure.limit
+                if measure.remark:
+                    remarks.setdefault(name, {})[measure.remark] = None
+
+    def preference(name: str) -> tuple[bool, int, int, str]:
+        place = _FIRST.index(name) if name in _FIRST else len(_FIRST)
+        return (not shown[name], -counts[name], place, name)
+
+    return tuple(
+        Attack(name, counts[name], limits[name], tuple(remarks.get(name, ())))
+        for name in sorted(counts, key=preference)
+    )
+
+
+def against_attack(scene: Scene, size: str, attack: Attack) -> Iterator[Panel]:
+    """A panel a dataset: headline utility against the success of an attack, releases of one size.
+
+    The budgets of a method are joined by a line. An attack that does worse than guessing is
+    counted as guessing when the front is drawn: that is chance, not safety.
+    """
+    cost = Cost(f"{attack.metric} ↓", False, lambda row: row.measures.get(attack.metric))
+    uprights = []
+    if attack.chance is not None:
+        uprights.append(Upright(attack.chance, "chance"))
+    if attack.limit is not None:
+        uprights.append(Upright(attack.limit, f"limit {attack.limit:g}"))
+    for ground in scene.grounds:
+        panel = _panel(scene, ground, size, cost, True, attack.chance, uprights)
+        if panel is not None:
+            yield panel
+
+
+def against_cost(scene: Scene, size: str, cost: Cost) -> Iterator[Panel]:
+    """A panel a dataset: headline utility against seconds or memory, releases of one size."""
+    for ground in scene.grounds:
+        panel = _panel(scene, ground, size, cost, False, None, ())
+        if panel is not None:
+            yield panel
+
+
+def _panel(
+    scene: Scene,
+    ground: Ground,
+    size: str,
+    cost: Cost,
+    with_ceilings: bool,
+    chance: float | None,
+    uprights: Sequence[Upright],
+) -> Panel | None:
+    rows = [row for row in scene.rows(ground) if row.size == size]
+    if not rows:
+        return None
+    placed = [*rows, *(scene.ceilings[ground] if with_ceilings else ())]
+    found: dict[str, tuple[list[Point], list[Missing]]] = {}
+    for row in sorted(placed, key=lambda row: row.epsilons.target or 0.0):
+        points, absent = found.setdefault(row.entrant, ([], []))
+        point = _point(row, cost, chance)
+        if point is None:
+            absent.append(_why(row, cost))
+        else:
+            points.append(point)
+    series = tuple(scene.series(name, *found[name]) for name in sorted(found))
+    every = [point for item in series for point in item.points]
+    levels = scene.levels(ground, ())
+    upright = vertical([*every, *(level.point for level in levels)])
+    if not every or upright is None:
+        return None
+    name, higher = subject(row.headline for row in placed)
+    return Panel(
+        name=ground.name,
+        subject=name,
+        label=cost.label,
+        description=f"{name} against {cost.label} on {ground.name}, {show.sizes((size,))}",
+        horizontal=_horizontal(_axis_points(series) or every, cost, uprights),
+        vertical=upright,
+        series=series,
+        higher=higher,
+        levels=levels,
+        uprights=tuple(uprights),
+        joined=False,
+    )
+
+
+def _axis_points(series: Sequence[Series]) -> list[Point]:
+    """Real rows give attacks what no release does: an axis that held them would hide the rest."""
+    return [point for item in series if item.style is not None for point in item.points]
+
+
+def _point(row: Row, cost: Cost, chance: float | None) -> Point | None:
+    measure, found = drawable(row.headline), cost.of(row)
+    if measure is None or measure.value is None or found is None:
+        return None
+    if isinstance(found, Measure):
+        if drawable(found) is None or found.value is None:
+            return None
+        x, left, right = found.value, found.low, found.high
+        also = f"{found.metric} {show.number(x)} {show.interval(found)}".strip()
+    else:
+        if not svg.finite(found):
+            return None
+        x, left, right = max(found, _LEAST), None, None
+        also = f"{cost.label.removesuffix(' ↓')} {found:,.3g}"
+    return Point(
+        x,
+        measure.value,
+        is_sound(row.verdict),
+        told(row, measure, also),
+        measure.low,
+        measure.high,
+        left,
+        right,
+        cost=x if chance is None else max(x, chance),
+    )
+
+
+def _why(row: Row, cost: Cost) -> Missing:
+    found = cost.of(row)
+    absent = found if drawable(row.headline) and isinstance(found, Measure) else row.headline
+    return missing(row, math.inf, absent)
+
+
+def _horizontal(points: Sequence[Point], cost: Cost, uprights: Sequence[Upright]) -> Scale:
+    """Over all points and their whiskers."""
+    if cost.logarithmic:
+        return svg.logarithmic([point.x for point in points], LEFT, RIGHT)
+    ends = [end for p in points for end in (p.x, p.left, p.right) if end is not None]
+    return svg.linear([*ends, *(item.value for item in uprights)], LEFT, RIGHT, 5)

@@ -1,0 +1,227 @@
+"""What a dossier says about the guarantee: the ledger replayed, the verdict, the four numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+from bench.errors import BenchError
+from bench.leaderboard.dossier.ledger_words import Step, steps
+from bench.leaderboard.dossier.page import words
+from bench.plugins.release import Claim
+from bench.privacy.accounting import Budget, Proof
+from bench.privacy.ledger import Ledger
+from bench.results.records import CellRow
+from bench.results.verdicts import Verdict, judge
+
+_AGREES = 1e-6
+"""Relative difference that another machine's arithmetic may make."""
+
+_REFUTED = (Verdict.CLAIM_REFUTED, Verdict.PROOF_REFUTED)
+
+
+@final
+@dataclass(frozen=True)
+class Replay:
+    """The ledger, read and accounted here and now."""
+
+    proof: Proof | None
+    steps: tuple[Step, ...]
+    problems: tuple[str, ...]
+    """Contradictions between the ledger and the result row; nothing may be concluded then."""
+
+
+def replay(row: CellRow, text: str | None) -> Replay:
+    """Account the ledger file anew and compare with the row of the result table."""
+    if text is None:
+        return Replay(None, (), ("The ledger of this release is missing: nothing can be checked.",))
+    try:
+        ledger = Ledger.from_json(text)
+        proof = ledger.proof()
+    except (BenchError, RecursionError, ArithmeticError) as problem:
+        return Replay(None, (), (f"The ledger of this release cannot be replayed: {problem}.",))
+    return Replay(proof, steps(ledger), tuple(_contradictions(row, ledger, proof)))
+
+
+def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]:
+    if not _same(proof.epsilon, row.eps_proven):
+        yield (
+            f"The ledger proves epsilon {_exact(proof.epsilon)}, the result table says "
+            f"{_exact(row.eps_proven)}."
+        )
+    if not _same(proof.delta, row.delta):
+        yield f"The ledger is for delta {proof.delta:g}, the result table says {row.delta:g}."
+    if ledger.unit != row.unit:
+        yield (
+            f"The ledger protects each {ledger.unit or '(nothing)'}, the result table says "
+            f"{row.unit or '(nothing)'}."
+        )
+    target = None if ledger.budget is None else ledger.budget.epsilon
+    if not _same(target, row.eps_target):
+        yield (
+            f"The ledger was kept for a target of {_exact(target)}, the result table says "
+            f"{_exact(row.eps_target)}."
+        )
+    budget = None if row.eps_target is None else Budget(row.eps_target, row.delta)
+    claim = None if row.eps_claimed is None else Claim(row.eps_claimed, row.delta, row.claim_source)
+    if verdict_of(row) in _REFUTED:
+        return  # by an attack, which the ledger knows nothing about
+    judged = judge(budget, claim, proof)
+    if judged.text != row.verdict:
+        yield (
+            f"From the ledger the verdict is '{judged.text}', the result table says "
+            f"'{row.verdict}'."
+        )
+    if row.eps_audited is not None and row.eps_audited > proof.epsilon:
+        yield (
+            f"An attack has shown epsilon {_exact(row.eps_audited)}, more than the ledger proves, "
+            f"and yet the verdict is '{row.verdict}'."
+        )
+
+
+def _same(first: float | None, second: float | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return first == second or math.isclose(first, second, rel_tol=_AGREES)
+
+
+def _exact(value: float | None) -> str:
+    if value is None:
+        return "none"
+    return "infinite" if math.isinf(value) else f"{value:.6g}"
+
+
+# The verdict ------------------------------------------------------------------------------------
+
+
+def verdict_of(row: CellRow) -> Verdict | None:
+    """The verdict without the trusted library; None for one that this version does not know."""
+    if row.verdict.startswith(Verdict.SOUND_TRUSTING.value):
+        return Verdict.SOUND_TRUSTING
+    return next((known for known in Verdict if known.value == row.verdict), None)
+
+
+@final
+@dataclass(frozen=True)
+class Conclusion:
+    """The one sentence, or why there is none. `tone` is that of the box: plain, bad or study."""
+
+    text: str
+    tone: str
+    drawn: bool
+
+
+def conclude(row: CellRow, replayed: Replay, unit: words.Unit) -> Conclusion:
+    """Never more than the evidence; nothing from seeded noise, nothing from a contradiction."""
+    if row.study_only:
+        return Conclusion(
+            "No conclusion can be drawn from this page. The release was made for study only: its "
+            "noise follows from a seed, so that it can be repeated, and whoever knows the seed "
+            "and the code can compute the noise and subtract it. What a guarantee would be worth "
+            "can be read below. A release that may be decided about is made with --secure-noise.",
+            "study",
+            False,
+        )
+    verdict = verdict_of(row)
+    if replayed.problems or replayed.proof is None or verdict is None:
+        return Conclusion(
+            "No conclusion can be drawn from this page: the files of the run contradict each "
+            "other, or cannot be read. See the section on the ledger.",
+            "bad",
+            False,
+        )
+    return _sentence(row, verdict, replayed.proof, unit)
+
+
+def _sentence(row: CellRow, verdict: Verdict, proof: Proof, unit: words.Unit) -> Conclusion:
+    if verdict is Verdict.NON_PRIVATE:
+        return Conclusion(
+            "This release has no differential privacy, and its method claims none: treat it like "
+            f"the private rows themselves ({row.verdict_reason}).",
+            "bad",
+            True,
+        )
+    if verdict is Verdict.UNPROVEN:
+        return Conclusion(
+            f"The privacy of this release is not shown: it {row.verdict_reason}."
+            if row.verdict_reason.startswith("claims ")
+            else f"The privacy of this release is not as asked for: {row.verdict_reason}.",
+            "bad",
+            True,
+        )
+    if verdict in _REFUTED:
+        what = "claim" if verdict is Verdict.CLAIM_REFUTED else "proof"
+        return Conclusion(
+            f"An attack has refuted the {what} of privacy behind this release: "
+            f"{row.verdict_reason}.",
+            "bad",
+            True,
+        )
+    condition = (
+        "If the schema is public knowledge"
+        if row.private_counts
+        else "If the declared counts and the schema are public knowledge"
+    )
+    if proof.trust:
+        condition += f", and {' and '.join(proof.trust)} does what its documentation says"
+    return Conclusion(
+        f"{condition}, then this release alone can raise the odds that a given {unit.name} is "
+        "recognised as having been in the data by a factor of at most "
+        f"{words.factor(proof.epsilon)} (epsilon {words.bound(proof.epsilon)}), apart from a "
+        f"probability of {words.chance(proof.delta)} (delta).",
+        "plain",
+        True,
+    )
+
+
+# The four numbers -------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Number:
+    """One of the four epsilons."""
+
+    name: str
+    value: str
+    factor: str
+    meaning: str
+
+
+def four_numbers(row: CellRow) -> tuple[Number, ...]:
+    """Target, claimed, proven, audited: never mixed up."""
+    source = f" It says: {row.claim_source}." if row.claim_source else ""
+    audited = (
+        "Not measured: no attack on the method itself was run. That is neither good nor bad news."
+        if row.eps_audited is None
+        else "What an attack has shown to leak: a lower bound. A low value proves nothing."
+    )
+    given = (
+        ("target", row.eps_target, "What was allowed to be spent.", "No limit was set."),
+        (
+            "claimed",
+            row.eps_claimed,
+            f"What the method says it spent: recorded, not trusted.{source}",
+            "The method claims no protection.",
+        ),
+        (
+            "proven",
+            row.eps_proven,
+            "What follows from the recorded steps: an upper bound. This is the number to decide by."
+            if row.eps_proven is not None and math.isfinite(row.eps_proven)
+            else "Nothing follows from the recorded steps: no bound at all.",
+            "Nothing was proven.",
+        ),
+        ("audited", row.eps_audited, audited, audited),
+    )
+    return tuple(
+        Number(
+            name,
+            "–" if value is None else words.bound(value),  # noqa: RUF001
+            "–" if value is None else words.factor(value),  # noqa: RUF001
+            absent if value is None else meaning,
+        )
+        for name, value, meaning, absent in given
+    )

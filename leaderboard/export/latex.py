@@ -1,0 +1,181 @@
+"""The leaderboard as LaTeX tables (booktabs): one a dataset and size, with a column an epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.leaderboard.pages import show
+from bench.leaderboard.ranking.difference import Component, difference, from_interval, from_seeds
+from bench.leaderboard.ranking.rank import is_sound
+from bench.leaderboard.tables.aggregate import Measure, Row, size_order
+from bench.stats.multiple_testing import holm
+
+_SIGNS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    # Two of them would become one longer dash.
+    "-": "{-}",
+    "ε": r"$\varepsilon$",
+    show.ABSENT: "--",
+    show.INFINITE: r"$\infty$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "·": r"$\cdot$",
+}
+
+_HEAD = r"""% Needs \usepackage{booktabs} and \usepackage[T1]{fontenc}.
+% Bold: the best sound method of a column, and those that are not significantly worse than it."""
+
+
+def to_latex(rows: Sequence[Row], alpha: float = 0.05) -> str:
+    """All tables; those of a method without a budget stand in every column of their dataset."""
+    tables = sorted(
+        {(row.cohort, row.variant, row.size) for row in rows if row.epsilons.target is not None},
+        key=lambda table: (table[0], table[1], size_order(table[2])),
+    )
+    parts = [_HEAD]
+    for number, (cohort, variant, size) in enumerate(tables, 1):
+        own = [
+            row
+            for row in rows
+            if (row.cohort, row.variant, row.size) == (cohort, variant, size)
+            and row.epsilons.target is not None
+        ]
+        beside = [
+            row
+            for row in rows
+            if (row.cohort, row.split) == (cohort, own[0].split)
+            and row.size in (size, "own")
+            and row.epsilons.target is None
+        ]
+        parts.append(_table(own, beside, number, alpha))
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text of which LaTeX takes nothing for a command; what its fonts may lack becomes a number."""
+    return "".join(_sign(sign) for sign in " ".join(text.split()))
+
+
+def _sign(sign: str) -> str:
+    if sign in _SIGNS:
+        return _SIGNS[sign]
+    if not sign.isprintable():
+        return ""
+    return sign if ord(sign) < 0x100 else rf"\texttt{{U+{ord(sign):04X}}}"
+
+
+def _table(own: Sequence[Row], beside: Sequence[Row], number: int, alpha: float) -> str:
+    targets = sorted({row.epsilons.target for row in own if row.epsilons.target is not None})
+    best = [
+        _best([row for row in own if row.epsilons.target == target], alpha) for target in targets
+    ]
+    sound = {row.entrant for row in own if _competes(row)}
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_caption(own, alpha)}}}",
+        rf"\label{{tab:leaderboard-{number}}}",
+        rf"\begin{{tabular}}{{ll{'r' * len(targets)}}}",
+        r"\toprule",
+        " & ".join(["Method", "Verdict", *(rf"$\varepsilon = {show.epsilon(t)}$" for t in targets)])
+        + r" \\",
+    ]
+    ceilings = [row for row in beside if row.reference]
+    others = [row for row in own if row.entrant not in sound]
+    others += [row for row in beside if not row.reference]
+    for section in (ceilings, [row for row in own if row.entrant in sound], others):
+        lines += [r"\midrule"] if section else []
+        for entrant in dict.fromkeys(row.entrant for row in section):
+            mine = [row for row in section if row.entrant == entrant]
+            cells = [_cell(mine, t, bold) for t, bold in zip(targets, best, strict=True)]
+            verdicts = dict.fromkeys(row.verdict or "no verdict" for row in mine)
+            names = [escape(entrant), escape(" / ".join(verdicts))]
+            lines.append(" & ".join([*names, *cells]) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines)
+
+
+def _caption(own: Sequence[Row], alpha: float) -> str:
+    first = next((row.headline for row in own if row.headline is not None), None)
+    metric = "No score" if first is None else f"{first.metric} {show.arrow(first.direction)}"
+    place = f"{own[0].cohort} ({own[0].variant})" if own[0].variant else own[0].cohort
+    text = f"{metric} on {place}, {show.sizes((own[0].size,))}"
+    return escape(text) + (
+        r": mean over seeds $\pm$ their standard deviation. Bold: best sound method, and those "
+        rf"not significantly worse (level {alpha:g}, Holm; unpaired, from the test-set intervals "
+        r"and the seeds). $\dagger$: some cells failed and are not in the mean."
+    )
+
+
+def _cell(rows: Sequence[Row], target: float, best: frozenset[str]) -> str:
+    row = next((row for row in rows if row.epsilons.target in (target, None)), None)
+    if row is None or row.headline is None or row.headline.value is None:
+        return "--"
+    value = escape(show.number(row.headline.value))
+    if row.entrant in best and row.epsilons.target is not None:
+        value = rf"\textbf{{{value}}}"
+    if row.headline.deviation is not None:
+        value += rf" $\pm$ {escape(show.number(row.headline.deviation))}"
+    return value + (r"$^\dagger$" if row.failed else "")
+
+
+def _competes(row: Row) -> bool:
+    """Sound, with a proven epsilon within the target."""
+    target, proven = row.epsilons.target, row.epsilons.proven
+    if target is None or proven is None:
+        return False
+    return is_sound(row.verdict) and proven.high <= target * (1 + 1e-9)
+
+
+def _best(rows: Sequence[Row], alpha: float) -> frozenset[str]:
+    """The best sound entrant of a group and all that are statistically tied with it."""
+    found = [
+        (row.entrant, row.headline, value if row.headline.direction == "higher" else -value)
+        for row in rows
+        if _competes(row) and row.headline is not None
+        for value in [row.headline.value]
+        if value is not None
+    ]
+    if not found:
+        return frozenset()
+    leader, top, highest = max(found, key=lambda item: item[2])
+    others = [item for item in found if item[0] != leader]
+    tests = [difference(highest - value, _parts(top, own), alpha) for _, own, value in others]
+    # Where nothing is known about the error, a lower value is taken as lower.
+    plain = [
+        test.p if test else float(value == highest)
+        for test, (_, _, value) in zip(tests, others, strict=True)
+    ]
+    adjusted = holm(plain)
+    tied = {name for (name, _, _), p in zip(others, adjusted, strict=True) if p >= alpha}
+    return frozenset({leader, *tied})
+
+
+def _parts(first: Measure, second: Measure) -> list[Component]:
+    """Of the variance of their difference.
+
+    Both were tested on the same rows, which makes the difference less uncertain than two separate
+    intervals say: ties are called generously.
+    """
+    parts = []
+    for own in (first, second):
+        if own.low is not None and own.high is not None:
+            parts.append(from_interval(own.low, own.high))
+        if own.deviation is not None:
+            parts.append(from_seeds(own.deviation, own.count))
+    return parts

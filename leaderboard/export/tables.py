@@ -1,0 +1,306 @@
+"""The leaderboard as CSV, Parquet and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.leaderboard.pages import show
+from bench.leaderboard.ranking.significance import Comparison
+from bench.leaderboard.tables.aggregate import Measure, Row, Span
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$])")
+
+_TEXT, _NUMBER, _COUNT = pa.string(), pa.float64(), pa.int64()
+_COLUMNS: Mapping[str, pa.DataType] = {
+    "label": _TEXT,
+    "method": _TEXT,
+    "parameters": _TEXT,
+    "reference": _TEXT,
+    "dataset": _TEXT,
+    "task": _TEXT,
+    "rows_per_class": _TEXT,
+    "split": _TEXT,
+    "eps_target": _NUMBER,
+    "eps_claimed": _NUMBER,
+    "eps_proven": _NUMBER,
+    "eps_audited": _NUMBER,
+    "delta": _NUMBER,
+    "adjacency": _TEXT,
+    "unit": _TEXT,
+    "private_counts": pa.bool_(),
+    "study_only": pa.bool_(),
+    "verdict": _TEXT,
+    "verdict_reason": _TEXT,
+    "rank": _NUMBER,
+    "rank_among": _COUNT,
+    "not_ranked_because": _TEXT,
+    "headline_metric": _TEXT,
+    "headline": _NUMBER,
+    "headline_low": _NUMBER,
+    "headline_high": _NUMBER,
+    "headline_seed_min": _NUMBER,
+    "headline_seed_max": _NUMBER,
+    "headline_seed_sd": _NUMBER,
+    "headline_seeds": _COUNT,
+    "rows_released": _COUNT,
+    "fit_seconds": _NUMBER,
+    "score_seconds": _NUMBER,
+    "peak_memory_mb": _NUMBER,
+    "cells": _COUNT,
+    "cells_ok": _COUNT,
+    "cells_failed": _COUNT,
+    "cells_skipped": _COUNT,
+    "problems": _TEXT,
+    "warnings": _TEXT,
+}
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """One line a row; epsilons and sizes are the largest over seeds, scores the mean.
+
+    Text that a spreadsheet would take for a formula gets a leading apostrophe; numbers stay as
+    they are, infinity is `inf`, absent is empty.
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([_text(name) for name in _schema(rows).names])
+    writer.writerows([[_text(value) for value in line] for line in _lines(rows)])
+    return buffer.getvalue()
+
+
+def to_parquet(rows: Sequence[Row]) -> bytes:
+    """The columns of the CSV with their types, and text as it is: no spreadsheet reads this."""
+    schema = _schema(rows)
+    columns = list(zip(*_lines(rows), strict=True)) or [()] * len(schema)
+    arrays = [pa.array(own, field.type) for own, field in zip(columns, schema, strict=True)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _schema(rows: Sequence[Row]) -> pa.Schema:
+    columns = dict(_COLUMNS)
+    for metric in metric_names(rows):
+        for name in (metric, f"{metric} low", f"{metric} high"):
+            # A table with two columns of one name cannot be read by everybody.
+            while name in columns:
+                name += " (metric)"
+            columns[name] = _NUMBER
+    return pa.schema(columns.items())
+
+
+def _lines(rows: Sequence[Row]) -> list[list[object]]:
+    metrics = metric_names(rows)
+    return [
+        _facts(row) + [end for name in metrics for end in _measured(row.measures.get(name))]
+        for row in rows
+    ]
+
+
+def metric_names(rows: Sequence[Row], beside_headlines: bool = False) -> list[str]:
+    """All metrics by family and name; optionally only those shown beside the headline."""
+    families = ["utility", "fidelity", "privacy", "cost"]
+    found = {
+        (families.index(m.family) if m.family in families else len(families), m.metric)
+        for row in rows
+        for m in row.measures.values()
+        if not (beside_headlines and (row.headline is m or not m.shown))
+    }
+    return [metric for _, metric in sorted(found)]
+
+
+def describe_problems(row: Row) -> str:
+    """What did not finish, and why, in one line."""
+    return "; ".join(
+        f"{problem.status} ({show.seeds(problem.seeds)}): {problem.reason or 'no reason given'}"
+        for problem in row.problems
+    )
+
+
+def _facts(row: Row) -> list[object]:
+    epsilons, headline = row.epsilons, row.headline
+    measured: list[object] = [None] * 8
+    if headline is not None:
+        measured = [headline.metric, *_measured(headline)]
+        measured += [
+            None if headline.seeds is None else headline.seeds.low,
+            _largest(headline.seeds),
+            headline.deviation,
+            headline.count,
+        ]
+    return [
+        row.entrant,
+        row.method,
+        row.parameters,
+        row.reference,
+        row.cohort,
+        row.task,
+        row.size,
+        row.split,
+        epsilons.target,
+        _largest(epsilons.claimed),
+        _largest(epsilons.proven),
+        _largest(epsilons.audited),
+        row.delta,
+        row.adjacency,
+        row.unit,
+        row.private_counts,
+        row.study_only,
+        row.verdict,
+        "; ".join(row.verdict_reasons),
+        row.place.rank,
+        row.place.entrants or None,
+        row.place.reason,
+        *measured,
+        None if row.rows_released is None else int(row.rows_released.high),
+        row.fit_seconds,
+        row.score_seconds,
+        row.peak_memory_mb,
+        row.cells,
+        row.finished,
+        row.failed,
+        row.skipped,
+        describe_problems(row),
+        "; ".join(row.warnings),
+    ]
+
+
+def _measured(measure: Measure | None) -> list[object]:
+    return [None] * 3 if measure is None else [measure.value, measure.low, measure.high]
+
+
+def _largest(span: Span | None) -> float | None:
+    return None if span is None else span.high
+
+
+def _text(value: object) -> object:
+    """What no spreadsheet takes for a formula; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def to_markdown(
+    rows: Sequence[Row],
+    standings: pd.DataFrame,
+    comparisons: Sequence[Comparison],
+    notes: Sequence[str],
+) -> str:
+    """The same for people who read text: mean ranks, who is better, then all rows."""
+    lines = ["# Leaderboard", ""]
+    for note in notes:
+        lines += [f"> {_escape(note)}", ""]
+    lines += ["## Mean rank of sound methods", ""]
+    if standings.empty:
+        lines += ["No two sound methods met at the same dataset, size and target epsilon.", ""]
+    else:
+        lines += _table(
+            ["method", "mean rank ↓", "among", "beaten ↑", "datasets", "groups", "cells", "failed"],
+            (
+                [
+                    _escape(standing["entrant"]),
+                    f"{standing['mean_rank']:.2f}",
+                    f"{standing['entrants']:.1f}",
+                    f"{standing['beaten']:.0%}",
+                    *(str(standing[name]) for name in ("datasets", "groups", "cells", "failing")),
+                ]
+                for standing in standings.to_dict("records")
+            ),
+        )
+    lines += _who_is_better(comparisons)
+    metrics = metric_names(rows, beside_headlines=True)
+    arrows = {m.metric: show.arrow(m.direction) for row in rows for m in row.measures.values()}
+    lines += ["## Results", ""]
+    header = ["method", "dataset", "rows per class", "ε target", "ε claimed", "ε proven"]
+    header += ["ε audited", "verdict", "why", "rank ↓", "utility", "95% test interval"]
+    header += [
+        "over seeds",
+        "seeds sd",
+        "seeds",
+        *(f"{_escape(name)} {arrows[name]}" for name in metrics),
+    ]
+    header += ["rows released", "fit seconds ↓", "ok", "failed", "skipped", "problems"]
+    lines += _table(header, (_markdown_row(row, metrics) for row in rows))
+    return "\n".join(lines)
+
+
+def _who_is_better(comparisons: Sequence[Comparison]) -> list[str]:
+    lines = ["## Who is better?", ""] if comparisons else []
+    for result in comparisons:
+        caution = f" {result.caution}" if result.caution else ""
+        lines += [_escape(f"{result.finding}{caution}"), ""]
+        level = f"{1 - result.alpha:.0%} interval"
+        lines += _table(
+            ["place", "method", f"mean rank over {result.blocks} blocks ↓", level],
+            (
+                [
+                    standing.place,
+                    _escape(standing.entrant),
+                    f"{standing.mean_rank:.2f}",
+                    show.ABSENT
+                    if standing.low is None
+                    else f"[{standing.low:.2f}, {standing.high:.2f}]",
+                ]
+                for standing in result.standings
+            ),
+        )
+    return lines
+
+
+def _markdown_row(row: Row, metrics: Sequence[str]) -> list[str]:
+    headline = row.headline
+    utility = [show.ABSENT] * 5
+    if headline is not None:
+        utility = [
+            f"{_escape(headline.metric)} {show.number(headline.value)} "
+            f"{show.arrow(headline.direction)}",
+            show.interval(headline) or show.ABSENT,
+            show.spread(headline) or show.ABSENT,
+            show.number(headline.deviation),
+            str(headline.count),
+        ]
+    own = {name: row.measures.get(name) for name in metrics}
+    stamps = [row.reference, "study only" if row.study_only else ""]
+    stamp = "".join(f" ({text})" for text in stamps if text)
+    return [
+        _escape(row.entrant) + stamp,
+        _escape(f"{row.cohort} ({row.variant})" if row.variant else row.cohort),
+        show.size(row.size),
+        show.epsilon(row.epsilons.target),
+        show.epsilon_span(row.epsilons.claimed),
+        show.epsilon_span(row.epsilons.proven),
+        show.epsilon_span(row.epsilons.audited),
+        _escape(row.verdict) or show.ABSENT,
+        _escape("; ".join(row.verdict_reasons)) or show.ABSENT,
+        show.place(row.place.rank, row.place.entrants)
+        or _escape(f"not ranked: {row.place.reason}"),
+        *utility,
+        *(
+            show.ABSENT if m is None or m is headline else show.number(m.value)
+            for m in own.values()
+        ),
+        show.whole_span(row.rows_released),
+        show.seconds(row.fit_seconds),
+        str(row.finished),
+        str(row.failed),
+        str(row.skipped),
+        _escape(describe_problems(row)) or show.ABSENT,
+    ]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return [*lines, ""]
+
+
+def _escape(text: str) -> str:
+    """Text that neither Markdown nor the HTML inside it takes for anything else."""
+    return _MARKDOWN.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))

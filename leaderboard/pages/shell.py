@@ -1,0 +1,101 @@
+"""What all pages share: the templates, the frame around them, and how they are written."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import jinja2
+from markupsafe import Markup
+
+from bench.errors import StoreError
+from bench.leaderboard.pages import links, show
+
+
+@final
+@dataclass(frozen=True)
+class Page:
+    """One file of the site."""
+
+    path: str
+    """Relative to the site's folder, with forward slashes."""
+    content: bytes
+
+
+def page(path: str, template: str, *, scripts: Sequence[str] = (), **values: Any) -> Page:
+    """A page from a template that extends `layout.html`.
+
+    `scripts` names the template files that become the page's one script, in this order; its policy
+    forbids every other. Links in a template are written `{{ up }}{{ path }}`: `up` leads back to
+    the site's folder.
+    """
+    templates = environment()
+    code = _script(scripts)
+    content = templates.get_template(template).render(
+        up="../" * path.count("/"),
+        style=Markup(asset("page.css")),
+        script=Markup(code),
+        script_digest=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+        **values,
+    )
+    return Page(path, content.encode())
+
+
+def _script(names: Sequence[str]) -> str:
+    """One function around all files: they see each other's names, and the page sees none."""
+    if not names:
+        return ""
+    return "\n".join(['"use strict";', "(() => {", *map(asset, names), "})();", ""])
+
+
+def asset(name: str) -> str:
+    """The text of a file beside the templates."""
+    loader = environment().loader
+    if loader is None:
+        raise TypeError("the template environment has no loader")
+    return loader.get_source(environment(), name)[0]
+
+
+def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
+    """Each file under another name first: a reader sees the old or the new one, nothing between."""
+    try:
+        waiting = []
+        for item in pages:
+            path = output / item.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.part")
+            temporary.write_bytes(item.content)
+            waiting.append((temporary, path))
+        for temporary, path in waiting:
+            os.replace(temporary, path)
+    except OSError as problem:
+        raise StoreError(
+            f"{output}: the leaderboard cannot be written there ({problem}); give another folder"
+        ) from None
+    return tuple(path for _, path in waiting)
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """The templates, with what they may call."""
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("bench.leaderboard", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("number", "whole", "seconds", "epsilon", "epsilon_span", "whole_span"):
+        templates.filters[name] = getattr(show, name)
+    for name in ("interval", "spread", "size", "sizes", "arrow", "better", "seeds", "coded"):
+        templates.filters[name] = getattr(show, name)
+    templates.globals["place"] = show.place
+    templates.globals["absent"] = show.ABSENT
+    templates.globals["links"] = links
+    return templates

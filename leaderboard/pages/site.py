@@ -1,0 +1,74 @@
+"""Writes the leaderboard: a static site that needs no network, and the same as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from bench.leaderboard.export.tables import latex
+from bench.leaderboard.export.tables import tables as export
+from bench.leaderboard.pages import (
+    cell_pages,
+    dataset_pages,
+    front,
+    method_pages,
+    plots_page,
+    shell,
+)
+from bench.leaderboard.pages.shell import Page
+from bench.leaderboard.tables.board import Board, compile_board
+
+CELL_PAGES = 200
+"""Cells that get a page of their own, unless more are asked for."""
+
+
+@final
+@dataclass(frozen=True)
+class SiteSummary:
+    """What was written, and from how much."""
+
+    paths: tuple[Path, ...]
+    cells: int
+    methods: int
+    datasets: int
+    failed: int
+    """Cells that ended in an error, out of time or out of memory."""
+    skipped: int
+
+
+def write_site(
+    run_directories: Sequence[Path],
+    output: Path,
+    alpha: float = 0.05,
+    seed: int = 0,
+    *,
+    public: bool = False,
+    cells: int = CELL_PAGES,
+) -> SiteSummary:
+    """Compile the tables of the runs into `output`; all is computed before anything is written.
+
+    Tests are at level `alpha`; `seed` draws the blocks of the bootstrap. A `public` site leaves out
+    what was computed from private rows. At most `cells` cells get a page of their own.
+    """
+    board = compile_board(run_directories, alpha, seed, public=public, cells=cells)
+    return SiteSummary(
+        paths=shell.write(Path(output), tuple(_pages(board))),
+        cells=board.counts.cells,
+        methods=int(board.results.cells["entrant"].nunique()),
+        datasets=int(board.results.cells["cohort"].nunique()),
+        failed=board.counts.failed,
+        skipped=board.counts.skipped,
+    )
+
+
+def _pages(board: Board) -> Iterator[Page]:
+    for module in (front, plots_page, method_pages, dataset_pages, cell_pages):
+        yield from module.pages(board)
+    notes = [f"{note.title} {note.text}" for note in board.notes]
+    markdown = export.to_markdown(board.rows, board.mean_ranks, board.found.comparisons, notes)
+    yield Page("leaderboard.csv", export.to_csv(board.rows).encode())
+    yield Page("leaderboard.parquet", export.to_parquet(board.rows))
+    yield Page("leaderboard.md", markdown.encode())
+    yield Page("leaderboard.tex", latex.to_latex(board.rows, board.alpha).encode())

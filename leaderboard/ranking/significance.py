@@ -1,0 +1,344 @@
+"""Who is better than whom, and between whom nothing can be told apart: pure functions over tables.
+
+The unit is the block: one group of `rank.placements`, that is one dataset, size, target epsilon and
+setting, in which all entrants that are compared were ranked (so all are sound and keep the target).
+Seeds are no units: they are averaged within their block.
+
+Findings hold for the datasets that were run. For other datasets they claim too much, since blocks
+of one dataset are alike: if methods differ from dataset to dataset as much as from block to block,
+four methods that are alike on average are told apart in about 18% of benchmarks with 6 datasets of
+3 blocks (2% if blocks are independent). `Comparison.datasets_only` says what is left if each
+dataset counts once, which keeps the level.
+
+Two entrants are told apart where Friedman's test says that anybody differs and Wilcoxon's
+signed-rank test of the two, corrected by Holm for all pairs, says that these two do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from bench.leaderboard.ranking import rank_tests
+from bench.leaderboard.ranking.blocks import Blocks, blocks_of, largest_set, once_a_dataset
+from bench.leaderboard.ranking.rank import group_identity, placements
+from bench.leaderboard.ranking.rank_tests import Array, Friedman
+from bench.leaderboard.tables.load import records
+from bench.stats.multiple_testing import holm
+
+FEWEST_BLOCKS = 5
+"""With fewer, even winning every block has a p-value above 0.1: no interval is given either."""
+
+RESAMPLES = 5000
+
+
+@final
+@dataclass(frozen=True)
+class Pair:
+    """Two entrants, the one with the better mean rank first."""
+
+    first: str
+    second: str
+    wins: float
+    """Share of blocks in which the first beats the second; a tie counts half."""
+    p: float
+    p_holm: float
+    better: str
+    """Which of the two, if they are told apart; otherwise empty."""
+
+
+@final
+@dataclass(frozen=True)
+class Standing:
+    """One entrant among those it is compared with."""
+
+    entrant: str
+    mean_rank: float
+    low: float | None
+    """Ends of the bootstrap interval over blocks; None for too few blocks."""
+    high: float | None
+    best: int
+    """The places that the tests leave open: one more than how many are better for sure ..."""
+    worst: int
+    """... to how many there are without those that are worse for sure."""
+    better_than: tuple[str, ...]
+    wins: Mapping[str, float]
+    """Share of blocks won against each other entrant; a tie counts half."""
+
+    @property
+    def place(self) -> str:
+        """`2`, or `1-3` where it is shared."""
+        return str(self.best) if self.best == self.worst else f"{self.best}-{self.worst}"
+
+
+@final
+@dataclass(frozen=True)
+class DatasetsOnly:
+    """What the same tests say with one block a dataset."""
+
+    blocks: int
+    smallest_p: float
+    better: frozenset[tuple[str, str]]
+    """Better and worse."""
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """Entrants that met each other in the same blocks."""
+
+    alpha: float
+    blocks: int
+    incomplete: int
+    standings: tuple[Standing, ...]
+    """Best mean rank first."""
+    friedman: Friedman | None
+    """None for two entrants: the pair is tested directly."""
+    critical_difference: float
+    pairs: tuple[Pair, ...]
+    cliques: tuple[tuple[str, ...], ...]
+    """The largest sets within which nothing is told apart, of two or more."""
+    smallest_p: float
+    """The smallest corrected p-value that so many blocks and pairs can give."""
+    datasets_only: DatasetsOnly
+
+    @property
+    def powerless(self) -> bool:
+        """True where no result whatever could have told anybody apart."""
+        return self.smallest_p >= self.alpha
+
+    @property
+    def finding(self) -> str:
+        """What the tests say, in one sentence."""
+        return _finding(self)
+
+    @property
+    def caution(self) -> str:
+        """What is left if each dataset counts once, in one sentence; empty if nothing was told."""
+        return _caution(self)
+
+
+@final
+@dataclass(frozen=True)
+class Absent:
+    """A ranked entrant that is in no comparison."""
+
+    entrant: str
+    blocks: int
+
+
+def compare(
+    table: pd.DataFrame, rng: np.random.Generator, alpha: float = 0.05
+) -> tuple[tuple[Comparison, ...], tuple[Absent, ...]]:
+    """Comparisons over the table of `rank.ranking_table`, and who is in none.
+
+    Not everybody takes part everywhere, and blocks must be complete. The first comparison is that
+    with the most results (entrants times complete blocks). Who is not in it gets one more,
+    with those it met, if that has blocks enough to tell anybody apart.
+    """
+    places = placements(table)
+    members: dict[tuple[Any, ...], set[str]] = {}
+    for record in records(places[places["rank"].notna()]):
+        members.setdefault(group_identity(record), set()).add(record["entrant"])
+    groups = list(members.values())
+    taken = {name: sum(name in own for own in groups) for name in sorted(set().union(*groups))}
+    found: list[Comparison] = []
+    waiting = dict(taken)
+    absent = []
+    if groups:
+        entrants = largest_set(groups)
+        found.append(compare_blocks(blocks_of(table, entrants), rng, alpha))
+        waiting = {name: count for name, count in taken.items() if name not in entrants}
+    while waiting:
+        name = max(sorted(waiting), key=waiting.__getitem__)
+        entrants = largest_set([own for own in groups if name in own], keep=name)
+        result = compare_blocks(blocks_of(table, entrants), rng, alpha)
+        if not result.powerless:
+            found.append(result)
+            waiting = {other: count for other, count in waiting.items() if other not in entrants}
+        else:
+            absent.append(Absent(name, waiting.pop(name)))
+    return tuple(found), tuple(absent)
+
+
+def compare_blocks(
+    blocks: Blocks, rng: np.random.Generator, alpha: float = 0.05, resamples: int = RESAMPLES
+) -> Comparison:
+    """All tests of one set of blocks."""
+    count, entrants = blocks.ranks.shape
+    means = blocks.ranks.mean(axis=0)
+    order = sorted(range(entrants), key=lambda j: (means[j], blocks.entrants[j]))
+    names = [blocks.entrants[j] for j in order]
+    ranks, utility = blocks.ranks[:, order], blocks.utility[:, order]
+    overall = rank_tests.friedman(ranks) if entrants > 2 else None
+    pairs = _pairs(names, ranks, utility, alpha, overall)
+    once = once_a_dataset(blocks)
+    once_overall = rank_tests.friedman(once.ranks) if entrants > 2 else None
+    once_pairs = _pairs(once.entrants, once.ranks, once.utility, alpha, once_overall)
+    return Comparison(
+        alpha=alpha,
+        blocks=count,
+        incomplete=blocks.incomplete,
+        standings=_standings(names, ranks, pairs, _intervals(ranks, rng, alpha, resamples)),
+        friedman=overall,
+        critical_difference=rank_tests.critical_difference(entrants, count, alpha),
+        pairs=pairs,
+        cliques=_cliques(names, pairs),
+        smallest_p=rank_tests.smallest_p(count, len(pairs)),
+        datasets_only=DatasetsOnly(
+            blocks=len(once.ranks),
+            smallest_p=rank_tests.smallest_p(len(once.ranks), len(pairs)),
+            better=frozenset(_directions(once_pairs)),
+        ),
+    )
+
+
+def _pairs(
+    names: Sequence[str], ranks: Array, utility: Array, alpha: float, overall: Friedman | None
+) -> tuple[Pair, ...]:
+    columns = list(itertools.combinations(range(len(names)), 2))
+    # Rounded, so that what differs by an error of arithmetic is a tie.
+    differences = [(utility[:, i] - utility[:, j]).round(12) for i, j in columns]
+    plain = [rank_tests.signed_rank_p(difference) for difference in differences]
+    adjusted = holm(plain)
+    differs = overall is None or overall.p < alpha
+    found = []
+    for (i, j), difference, p, p_holm in zip(columns, differences, plain, adjusted, strict=True):
+        better = ""
+        if differs and p_holm < alpha:
+            better = names[i] if rank_tests.signed_rank_sum(difference) > 0 else names[j]
+        wins = (ranks[:, i] < ranks[:, j]) + (ranks[:, i] == ranks[:, j]) / 2
+        found.append(Pair(names[i], names[j], float(wins.mean()), p, float(p_holm), better))
+    return tuple(found)
+
+
+def _directions(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
+    """Better and worse of all that are told apart."""
+    return [
+        (pair.better, pair.second if pair.better == pair.first else pair.first)
+        for pair in pairs
+        if pair.better
+    ]
+
+
+def _intervals(
+    ranks: Array, rng: np.random.Generator, alpha: float, resamples: int
+) -> list[tuple[float, float]] | None:
+    """Percentiles of the mean rank over blocks drawn with replacement.
+
+    Plain percentiles are too narrow for few blocks. They are taken further out, where a normal
+    interval would be as wide as Student's (T. Hesterberg, "What teachers should know about the
+    bootstrap", The American Statistician 69 (2015), expanded percentiles).
+    """
+    count = len(ranks)
+    if count < FEWEST_BLOCKS:
+        return None
+    reach = stats.t.ppf(1 - alpha / 2, count - 1) * math.sqrt(count / (count - 1))
+    drawn = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
+    ends = [stats.norm.cdf(-reach), stats.norm.cdf(reach)]
+    low, high = np.quantile(drawn @ ranks / count, ends, axis=0)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def _standings(
+    names: Sequence[str],
+    ranks: Array,
+    pairs: Sequence[Pair],
+    intervals: Sequence[tuple[float, float]] | None,
+) -> tuple[Standing, ...]:
+    """With the set of places that the pairwise tests leave open for each entrant.
+
+    Since Holm's correction covers all pairs at once, so do the sets (M. Mogstad, J. P. Romano,
+    A. M. Shaikh, D. Wilhelm, "Inference for ranks", Review of Economic Studies 91 (2024)).
+    """
+    told = set(_directions(pairs))
+    won = {(pair.first, pair.second): pair.wins for pair in pairs}
+    won |= {(pair.second, pair.first): 1 - pair.wins for pair in pairs}
+    found = []
+    for column, name in enumerate(names):
+        beaten = tuple(other for other in names if (name, other) in told)
+        beating = sum((other, name) in told for other in names)
+        low, high = intervals[column] if intervals is not None else (None, None)
+        found.append(
+            Standing(
+                entrant=name,
+                mean_rank=float(ranks[:, column].mean()),
+                low=low,
+                high=high,
+                best=1 + beating,
+                worst=len(names) - len(beaten),
+                better_than=beaten,
+                wins={other: won[name, other] for other in names if other != name},
+            )
+        )
+    return tuple(found)
+
+
+def _cliques(names: Sequence[str], pairs: Sequence[Pair]) -> tuple[tuple[str, ...], ...]:
+    graph = nx.Graph()
+    graph.add_edges_from((pair.first, pair.second) for pair in pairs if not pair.better)
+    place = {name: column for column, name in enumerate(names)}
+    found = (tuple(sorted(clique, key=place.__getitem__)) for clique in nx.find_cliques(graph))
+    return tuple(sorted(found, key=lambda clique: [place[name] for name in clique]))
+
+
+def _finding(result: Comparison) -> str:
+    blocks = f"{result.blocks} block{'' if result.blocks == 1 else 's'}"
+    if result.powerless:
+        single = rank_tests.smallest_p(result.blocks)
+        corrected = f", {result.smallest_p:.2g} after the correction for {len(result.pairs)} pairs"
+        overall = ""
+        if result.friedman is not None and result.friedman.p < result.alpha:
+            overall = f" Not all are alike, though (Friedman's test: p = {result.friedman.p:.2g})."
+        return (
+            f"Nothing can be told apart, pair by pair: the smallest p-value that {blocks} can give "
+            f"is {single:.2g}{corrected if len(result.pairs) > 1 else ''}, whatever the results."
+            + overall
+        )
+    beaten: dict[tuple[str, ...], list[str]] = {}
+    for standing in result.standings:
+        if standing.better_than:
+            beaten.setdefault(standing.better_than, []).append(standing.entrant)
+    if not beaten:
+        least = min(pair.p_holm for pair in result.pairs)
+        why = f"smallest corrected p-value {least:.2g}"
+        if result.friedman is not None:
+            why = f"Friedman's test: p = {result.friedman.p:.2g}; {why}"
+        return f"Nothing can be told apart by {blocks} ({why})."
+    everybody = len(result.standings)
+    parts = [
+        f"{_listed(better)} {'is' if len(better) == 1 else 'are'} better than "
+        + ("all others" if 3 < everybody == len(better) + len(worse) else _listed(worse))
+        for worse, better in beaten.items()
+    ]
+    parts += [f"between {_listed(clique)} nothing can be told apart" for clique in result.cliques]
+    many = result.datasets_only.blocks
+    scope = "On this dataset" if many == 1 else f"On these {many} datasets"
+    return f"{scope}: {'; '.join(parts)}."
+
+
+def _caution(result: Comparison) -> str:
+    once = result.datasets_only
+    told = {(s.entrant, other) for s in result.standings for other in s.better_than}
+    if not told:
+        return ""
+    start = "For other datasets like these"
+    if once.smallest_p >= result.alpha:
+        return (
+            f"{start} nothing can be told: each counts once, and the smallest corrected p-value "
+            f"that {once.blocks} of them can give is {once.smallest_p:.2g}."
+        )
+    kept = len(told & once.better)
+    return f"{start}, each counted once, {kept} of these {len(told)} differences can be told."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,353 @@
+"""From cells to the rows that are shown: one a method, dataset, size, epsilon and setting.
+
+Seeds are averaged; nothing else is. What did not finish stays in the row as what it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import pandas as pd
+
+from bench.leaderboard.ranking.rank import (
+    REFERENCES,
+    group_identity,
+    headline_metrics,
+    placements,
+    ranking_table,
+)
+from bench.leaderboard.tables.load import SETTING, Results, records
+from bench.leaderboard.tables.measures import Measure, Span, measures_by_row
+from bench.results.records import Status
+from bench.results.verdicts import Verdict
+
+__all__ = [
+    "Epsilons",
+    "Measure",
+    "Place",
+    "Problem",
+    "Row",
+    "Span",
+    "aggregate",
+    "severity",
+    "size_order",
+]
+
+_SEVERITY = [
+    Verdict.SOUND,
+    Verdict.SOUND_TRUSTING,
+    Verdict.UNPROVEN,
+    Verdict.NON_PRIVATE,
+    Verdict.CLAIM_REFUTED,
+    Verdict.PROOF_REFUTED,
+]
+
+_CODE = {
+    "source_hash": "versions of the method's source",
+    "metrics_hash": "versions or sets of metrics",
+    "fingerprint": "contents or splits of the dataset",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Epsilons:
+    """The four numbers of the design page; None where there is none."""
+
+    target: float | None
+    claimed: Span | None
+    proven: Span | None
+    audited: Span | None
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """Cells of one row that ended the same way and were not ok."""
+
+    status: str
+    reason: str
+    seeds: tuple[int, ...]
+    key: str
+    """Of one of them."""
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Rank within the group, or the reason why there is none."""
+
+    rank: float | None
+    entrants: int
+    reason: str
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One line of the leaderboard."""
+
+    entrant: str
+    method: str
+    parameters: str
+    reference: str
+    """`ceiling`, `floor` or empty."""
+    cohort: str
+    task: str
+    size: str
+    """Rows per class; `full`, or `own` for a method whose release has one size."""
+    epsilons: Epsilons
+    split: str
+    delta: float
+    private_counts: bool
+    study_only: bool
+    adjacency: str
+    unit: str
+    variant: str
+    """What tells this row from others of its dataset beside size and epsilon; mostly empty."""
+    verdict: str
+    """The worst over seeds; empty where no cell finished."""
+    verdict_kind: str
+    """The verdict without the trusted library: one of `Verdict`, `unknown` or empty."""
+    verdict_reasons: tuple[str, ...]
+    claim_sources: tuple[str, ...]
+    accountants: tuple[str, ...]
+    place: Place
+    headline: Measure | None
+    measures: Mapping[str, Measure]
+    """All metrics by name, the headline among them."""
+    rows_released: Span | None
+    fit_seconds: float | None
+    score_seconds: float | None
+    peak_memory_mb: float | None
+    """The largest over seeds."""
+    seeds: tuple[int, ...]
+    keys: tuple[str, ...]
+    """Of the cells, in the order of `seeds`."""
+    finished: int
+    failed: int
+    skipped: int
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many cells stand behind this row."""
+        return self.finished + self.failed + self.skipped
+
+    @property
+    def absences(self) -> Mapping[str, tuple[str, ...]]:
+        """Reasons, each with the metrics that have no value for it."""
+        found: dict[str, tuple[str, ...]] = {}
+        for measure in self.measures.values():
+            for reason in measure.reasons:
+                found[reason] = (*found.get(reason, ()), measure.metric)
+        return found
+
+
+_LEFT_OUT = Place(None, 0, "scores on this dataset are left out of the public site")
+
+
+def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
+    """The rows in reading order, and the placements they were ranked by."""
+    cells, scores = results.cells, results.scores
+    places = placements(ranking_table(cells, scores))
+    place_of = {
+        (record["entrant"], group_identity(record)): Place(
+            _number(record["rank"]),
+            0 if pd.isna(record["entrants"]) else int(record["entrants"]),
+            record["reason"],
+        )
+        for record in records(places)
+    }
+    headlines = headline_metrics(cells, scores)
+    variants = _variants(cells)
+    grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for cell in records(cells.sort_values(["seed", "split_seed"])):
+        grouped.setdefault((cell["entrant"], group_identity(cell)), []).append(cell)
+    keys = [cell["key"] for own in grouped.values() for cell in own]
+    numbers = [number for number, own in enumerate(grouped.values()) for _ in own]
+    measured = measures_by_row(scores, keys, numbers)
+    rows = []
+    for (identity, own), measures in zip(grouped.items(), measured, strict=True):
+        rows.append(
+            _row(
+                own,
+                measures,
+                measures.get(headlines.get(own[0]["cohort"], "")),
+                place_of.get(identity, _LEFT_OUT),
+                _variant(own[0], variants),
+            )
+        )
+    return tuple(sorted(rows, key=_reading_order)), places
+
+
+def _row(
+    cells: Sequence[dict[str, Any]],
+    measures: Mapping[str, Measure],
+    headline: Measure | None,
+    place: Place,
+    variant: str,
+) -> Row:
+    first = cells[0]
+    statuses = [cell["status"] for cell in cells]
+    finished = statuses.count(Status.OK.value)
+    skipped = statuses.count(Status.SKIPPED.value)
+    verdict = max((cell["verdict"] for cell in cells), key=severity)
+    memory = _span(cell["peak_memory_mb"] for cell in cells)
+    return Row(
+        entrant=first["entrant"],
+        method=first["method"],
+        parameters=first["parameters"],
+        reference=REFERENCES.get(first["method"], ""),
+        cohort=first["cohort"],
+        task=first["task"],
+        size=first["size"],
+        epsilons=Epsilons(
+            _number(first["eps_target"]),
+            _span(cell["eps_claimed"] for cell in cells),
+            _span(cell["eps_proven"] for cell in cells),
+            _span(cell["eps_audited"] for cell in cells),
+        ),
+        split=first["split"],
+        delta=float(first["delta"]),
+        private_counts=bool(first["private_counts"]),
+        study_only=bool(first["study_only"]),
+        adjacency=first["adjacency"],
+        unit=first["unit"],
+        variant=variant,
+        verdict=verdict,
+        verdict_kind=_verdict_kind(verdict),
+        verdict_reasons=_verdict_reasons(cells),
+        claim_sources=_distinct(cell["claim_source"] for cell in cells),
+        accountants=_distinct(cell["accountant"] for cell in cells),
+        place=place,
+        headline=headline,
+        measures=measures,
+        rows_released=_span(cell["rows_released"] for cell in cells),
+        fit_seconds=_mean(cell["fit_seconds"] for cell in cells),
+        score_seconds=_mean(cell["score_seconds"] for cell in cells),
+        peak_memory_mb=None if memory is None else memory.high,
+        seeds=tuple(int(cell["seed"]) for cell in cells),
+        keys=tuple(cell["key"] for cell in cells),
+        finished=finished,
+        failed=len(cells) - finished - skipped,
+        skipped=skipped,
+        problems=_problems(cells),
+        warnings=(*_distinct(cell["warnings"] for cell in cells), *_mixed(cells)),
+    )
+
+
+def _problems(cells: Sequence[dict[str, Any]]) -> tuple[Problem, ...]:
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell in cells:
+        if cell["status"] != Status.OK.value:
+            alike.setdefault((cell["status"], cell["reason"]), []).append(cell)
+    return tuple(
+        Problem(status, reason, tuple(int(cell["seed"]) for cell in own), own[0]["key"])
+        for (status, reason), own in alike.items()
+    )
+
+
+def _mixed(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Seeds that were computed by different code or data are averaged, but not silently."""
+    notes = []
+    for column, name in _CODE.items():
+        splits: dict[int, set[str]] = {}
+        for cell in cells:
+            if cell[column]:
+                splits.setdefault(int(cell["split_seed"]), set()).add(cell[column])
+        if any(len(found) > 1 for found in splits.values()):
+            notes.append(f"the seeds were computed with different {name}")
+    return tuple(notes)
+
+
+def _variants(cells: pd.DataFrame) -> dict[str, list[str]]:
+    """For each cohort the parts of the setting that differ among its budgeted cells."""
+    budgeted = cells[cells["eps_target"].notna()]
+    counts = budgeted.groupby("cohort")[SETTING].nunique()
+    return {
+        str(cohort): [name for name in SETTING if row[name] > 1]
+        for cohort, row in counts.iterrows()
+    }
+
+
+def _variant(cell: Mapping[str, Any], variants: Mapping[str, list[str]]) -> str:
+    words = []
+    for name in variants.get(cell["cohort"], []):
+        value = cell[name]
+        if name == "private_counts":
+            words.append("private counts" if value else "public counts")
+        elif name == "study_only":
+            words.append("seeded noise" if value else "secure noise")
+        else:
+            words.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
+    return ", ".join(words)
+
+
+def _verdict_kind(verdict: str) -> str:
+    if verdict.startswith(Verdict.SOUND_TRUSTING.value):
+        return Verdict.SOUND_TRUSTING.value
+    return verdict if verdict in {*Verdict, ""} else "unknown"
+
+
+def severity(verdict: str) -> int:
+    """Place from harmless to refuted; what did not finish comes first, what is not known last."""
+    kind = _verdict_kind(verdict)
+    if not kind:
+        return -1
+    return len(_SEVERITY) if kind == "unknown" else _SEVERITY.index(Verdict(kind))
+
+
+def _verdict_reasons(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """The worst verdict's reasons first; with the verdict where seeds disagree."""
+    found = [(cell["verdict"], cell["verdict_reason"]) for cell in cells]
+    found = [pair for pair in found if pair[0]]
+    several = len({verdict for verdict, _ in found}) > 1
+    found.sort(key=lambda pair: -severity(pair[0]))
+    return _distinct(f"{verdict}: {reason}" if several else reason for verdict, reason in found)
+
+
+def size_order(size: str) -> tuple[int, int]:
+    """Numbers by value, then full size, then methods with a size of their own."""
+    if size.isdigit():
+        return (0, int(size))
+    return (1 if size == "full" else 2, 0)
+
+
+def _reading_order(row: Row) -> tuple[Any, ...]:
+    target = row.epsilons.target
+    return (
+        row.cohort,
+        row.reference != "ceiling",
+        size_order(row.size),
+        row.variant,
+        math.inf if target is None else target,
+        math.inf if row.place.rank is None else row.place.rank,
+        row.entrant,
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def _present(values: Iterable[Any]) -> list[float]:
+    return [number for number in map(_number, values) if number is not None]
+
+
+def _mean(values: Iterable[Any]) -> float | None:
+    present = _present(values)
+    return _number(sum(present) / len(present)) if present else None
+
+
+def _span(values: Iterable[Any]) -> Span | None:
+    present = _present(values)
+    return Span(min(present), max(present)) if present else None
+
+
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for text in texts if text))

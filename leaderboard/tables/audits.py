@@ -1,0 +1,149 @@
+"""Joins audits to the cells they speak about.
+
+A bound is shown beside the cells of the audited setting only: same code, parameters, dataset, size,
+target and delta. A passed audit proves nothing and transfers nowhere. A refutation holds for that
+code and those parameters everywhere: it changes the verdict of all their cells.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.errors import InputError, StoreError
+from bench.results.records import AuditRow, Status, arrow_schema, required
+from bench.results.refutation import Refutation, refutations
+from bench.results.verdicts import Verdict
+
+TABLE = "audits.parquet"
+
+
+def read_audits(directory: Path) -> tuple[AuditRow, ...]:
+    """The audits of a run directory; none where it holds no table of them."""
+    path = directory / TABLE
+    if not path.is_file():
+        return ()
+    try:
+        table = pq.ParquetFile(path).read()
+        table.validate(full=True)
+        names = [
+            item.name
+            for item in fields(AuditRow)
+            if required(item) or item.name in table.column_names
+        ]
+        schema = arrow_schema(AuditRow)
+        table = table.select(names).cast(pa.schema([schema.field(name) for name in names]))
+        rows = tuple(AuditRow(**record) for record in table.to_pylist())
+        for row in rows:
+            _check(row)
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as problem:
+        raise StoreError(
+            f"{path}: not a table of audits that this version can read ({problem}); make it again "
+            "with `bench audit`"
+        ) from None
+    return rows
+
+
+def _check(row: AuditRow) -> None:
+    for item in fields(AuditRow):
+        value = getattr(row, item.name)
+        if value is None and not str(item.type).endswith("| None"):
+            raise ValueError(f"an empty value in {item.name}")
+    if not isinstance(_parameters(row.parameters), dict):
+        raise ValueError("parameters are no JSON object")
+    for name in ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof"):
+        if not 0.0 <= getattr(row, name) <= 1.0:
+            raise ValueError(f"{name} {getattr(row, name)} is no probability")
+
+
+def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05) -> pd.DataFrame:
+    """The cells with their audited epsilon, and with the verdicts that audits refute."""
+    finished = [row for row in audits if row.status == Status.OK.value]
+    if not finished or cells.empty:
+        return cells
+    try:
+        found = refutations(finished, alpha)
+    except InputError as problem:
+        raise StoreError(str(problem)) from None
+    bounds = cells["eps_audited"].astype(float).to_numpy(copy=True)
+    verdicts, reasons = (
+        cells["verdict"].to_numpy(copy=True),
+        cells["verdict_reason"].to_numpy(copy=True),
+    )
+    parameters = cells["parameters"].map(_canonical)
+    for row in finished:
+        same_code = (
+            (cells["method"] == row.method)
+            & (cells["source_hash"] == row.source_hash)
+            & (parameters == _canonical(row.parameters))
+        ).to_numpy()
+        here = same_code & _setting(cells, row)
+        if row.eps_audited is not None:
+            bounds[here] = np.fmax(bounds[here], row.eps_audited)
+        refuted = found[row.key]
+        if refuted.claim or refuted.proof:
+            word, reason = _refuted(row, refuted)
+            # Also where the cell itself is not of the audited setting; not where it has no verdict.
+            marked = same_code & (cells["verdict"] != "").to_numpy()
+            marked &= verdicts != Verdict.PROOF_REFUTED.value
+            verdicts[marked], reasons[marked] = word, reason
+    return cells.assign(eps_audited=bounds, verdict=verdicts, verdict_reason=reasons)
+
+
+def _setting(cells: pd.DataFrame, row: AuditRow) -> Any:
+    """Cells of the audited dataset, size, target and delta."""
+    target = cells["eps_target"].astype(float).to_numpy()
+    size = cells["ipc"].astype("Float64").to_numpy(dtype=float, na_value=math.nan)
+    return (
+        (cells["dataset_name"].where(cells["dataset_name"] != "", cells["dataset"]) == row.dataset)
+        & (cells["dataset_parameters"].map(_canonical) == _canonical(row.dataset_parameters))
+        & _same(target, row.eps_target)
+        & _same(size, row.ipc)
+        & (cells["full_size"].astype(bool) == row.full_size)
+        & (cells["delta"] == row.delta)
+    ).to_numpy()
+
+
+def _same(values: Any, wanted: float | None) -> Any:
+    return np.isnan(values) if wanted is None else values == wanted
+
+
+def _refuted(row: AuditRow, refuted: Refutation) -> tuple[str, str]:
+    where = f"{row.label} on {row.dataset}"
+    if row.eps_target is not None:
+        where += f" at target {row.eps_target:g}"
+    bound = f"epsilon is at least {refuted.audited or math.nan:.3g}"
+    evidence = f"{row.trials} trials and as many with fresh seeds, corrected for {refuted.methods}"
+    if refuted.proof:
+        word, number, p_value = Verdict.PROOF_REFUTED.value, row.eps_proven, refuted.p_proof
+        name = "proven"
+    else:
+        word, number, p_value = Verdict.CLAIM_REFUTED.value, row.eps_claimed, refuted.p_claim
+        name = "claimed"
+    reason = (
+        f"audit of {where}: {bound}, over the {name} {number or math.nan:.3g} (p = {p_value:.2g}; "
+        f"{evidence} methods)"
+    )
+    return word, reason
+
+
+def _canonical(text: str) -> str:
+    parsed = _parameters(text)
+    return json.dumps(parsed, sort_keys=True) if isinstance(parsed, dict) else text
+
+
+def _parameters(text: str) -> Mapping[str, Any] | None:
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None

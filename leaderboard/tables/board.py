@@ -1,0 +1,262 @@
+"""Everything the pages show, computed once before any page is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+
+from bench.leaderboard.charts import plots
+from bench.leaderboard.pages import links
+from bench.leaderboard.pages.cell_choice import chosen_cells
+from bench.leaderboard.ranking.rank import mean_ranks, ranking_table
+from bench.leaderboard.ranking.significance import Absent, Comparison, compare
+from bench.leaderboard.tables.about import About, read_about
+from bench.leaderboard.tables.aggregate import Row, aggregate, size_order
+from bench.leaderboard.tables.load import Results, load_results
+from bench.leaderboard.tables.public import redact
+from bench.results.records import Status
+
+
+@final
+@dataclass(frozen=True)
+class Counts:
+    """How the cells ended."""
+
+    cells: int
+    ok: int
+    failed: int
+    skipped: int
+    study_only: int
+
+
+@final
+@dataclass(frozen=True)
+class Note:
+    """Something to know before reading any number."""
+
+    title: str
+    text: str
+    study_only: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Standing:
+    """A line of the overall ranking."""
+
+    entrant: str
+    reference: str
+    mean_rank: float
+    entrants: float
+    beaten: float
+    datasets: int
+    groups: int
+    cells: int
+    failing: int
+
+
+@final
+@dataclass(frozen=True)
+class Unranked:
+    """A method without any rank, and why."""
+
+    entrant: str
+    reference: str
+    reasons: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Incident:
+    """Cells of one method and dataset that ended the same way and were not ok."""
+
+    entrant: str
+    cohort: str
+    status: str
+    reason: str
+    cells: int
+    sizes: tuple[str, ...]
+    targets: tuple[float, ...]
+    seeds: tuple[int, ...]
+    key: str
+
+
+@final
+@dataclass(frozen=True)
+class Findings:
+    """What can be told apart, and who takes no part in that."""
+
+    comparisons: tuple[Comparison, ...]
+    absent: tuple[Absent, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Board:
+    """What one site is made of."""
+
+    results: Results
+    rows: tuple[Row, ...]
+    places: pd.DataFrame
+    mean_ranks: pd.DataFrame
+    standings: tuple[Standing, ...]
+    unranked: tuple[Unranked, ...]
+    incidents: tuple[Incident, ...]
+    found: Findings
+    counts: Counts
+    notes: tuple[Note, ...]
+    styles: Mapping[str, plots.Style]
+    """Colour and marker of each entrant, on every page the same."""
+    about: About
+    """Cards of methods and datasets that the runs brought along."""
+    alpha: float
+    public: bool
+    omitted: tuple[str, ...]
+    """What a public site leaves out, in words; empty for an internal one."""
+    cell_pages: Mapping[str, str]
+    """Path of the page of each cell that has one, by the cell's key."""
+
+
+def compile_board(
+    run_directories: Sequence[Path],
+    alpha: float = 0.05,
+    seed: int = 0,
+    *,
+    public: bool = False,
+    cells: int = 200,
+) -> Board:
+    """Load, redact where the site is public, aggregate, rank and test.
+
+    Tests are at level `alpha`; `seed` draws the blocks of the bootstrap; at most `cells` cells get
+    a page of their own.
+    """
+    directories = [Path(directory) for directory in run_directories]
+    results = load_results(directories)
+    about = read_about(results)
+    omitted: tuple[str, ...] = ()
+    if public:
+        results, omitted = redact(results, about)
+    rows, places = aggregate(results)
+    ranks = mean_ranks(places)
+    counts = _counts(results.cells)
+    chosen = chosen_cells(results, cells)
+    table = ranking_table(results.cells, results.scores)
+    reference = {row.entrant: row.reference for row in rows}
+    return Board(
+        results=results,
+        rows=rows,
+        places=places,
+        mean_ranks=ranks,
+        standings=_standings(ranks, reference),
+        unranked=_unranked(places, reference),
+        incidents=_incidents(rows),
+        found=Findings(*compare(table, np.random.default_rng(seed), alpha)),
+        counts=counts,
+        notes=_notes(results, counts, omitted, len(chosen)),
+        styles=plots.styles(rows),
+        about=about,
+        alpha=alpha,
+        public=public,
+        omitted=omitted,
+        cell_pages={key: links.cell_path(key) for key in chosen},
+    )
+
+
+def _counts(cells: pd.DataFrame) -> Counts:
+    ok = int((cells["status"] == Status.OK.value).sum())
+    skipped = int((cells["status"] == Status.SKIPPED.value).sum())
+    return Counts(
+        cells=len(cells),
+        ok=ok,
+        failed=len(cells) - ok - skipped,
+        skipped=skipped,
+        study_only=int(cells["study_only"].astype(bool).sum()),
+    )
+
+
+def _notes(
+    results: Results, counts: Counts, omitted: Sequence[str], pages: int
+) -> tuple[Note, ...]:
+    notes = []
+    if counts.study_only:
+        every = counts.study_only == counts.cells
+        which = "All cells" if every else f"{counts.study_only} of {counts.cells} cells"
+        notes.append(
+            Note(
+                "Study only.",
+                f"{which} used seeded noise, so that they can be repeated: whoever knows seed and "
+                "code can compute that noise and subtract it. No conclusion about letting a "
+                "release out may be drawn from them.",
+                study_only=True,
+            )
+        )
+    if results.replaced:
+        text = f"{results.replaced} older results of cells that were run again are left out."
+        notes.append(Note("Run again.", text))
+    if results.unclaimed:
+        text = f"{results.unclaimed} scores belong to no cell and are left out."
+        notes.append(Note("Without a cell.", text))
+    if omitted:
+        notes.append(Note("Public page.", f"Left out: {'; '.join(omitted)}."))
+    if pages < counts.cells:
+        text = f"{pages} of {counts.cells} cells have a page of their own; --cells makes more."
+        notes.append(Note("Pages of cells.", text))
+    return tuple(notes)
+
+
+def _standings(standings: pd.DataFrame, reference: dict[str, str]) -> tuple[Standing, ...]:
+    return tuple(
+        Standing(
+            entrant=record["entrant"],
+            reference=reference[record["entrant"]],
+            mean_rank=float(record["mean_rank"]),
+            entrants=float(record["entrants"]),
+            beaten=float(record["beaten"]),
+            datasets=int(record["datasets"]),
+            groups=int(record["groups"]),
+            cells=int(record["cells"]),
+            failing=int(record["failing"]),
+        )
+        for record in standings.to_dict("records")
+    )
+
+
+def _unranked(places: pd.DataFrame, reference: dict[str, str]) -> tuple[Unranked, ...]:
+    ranked = set(places.loc[places["rank"].notna(), "entrant"])
+    others = places[~places["entrant"].isin(ranked)]
+    return tuple(
+        Unranked(str(entrant), reference[str(entrant)], tuple(own["reason"].unique()))
+        for entrant, own in others.groupby("entrant")
+    )
+
+
+def _incidents(rows: Sequence[Row]) -> tuple[Incident, ...]:
+    alike: dict[tuple[str, str, str, str], list[tuple[Row, Any]]] = {}
+    for row in rows:
+        for problem in row.problems:
+            name = (row.entrant, row.cohort, problem.status, problem.reason)
+            alike.setdefault(name, []).append((row, problem))
+    found = []
+    for (entrant, cohort, status, reason), own in alike.items():
+        targets = {row.epsilons.target for row, _ in own if row.epsilons.target is not None}
+        found.append(
+            Incident(
+                entrant=entrant,
+                cohort=cohort,
+                status=status,
+                reason=reason,
+                cells=sum(len(problem.seeds) for _, problem in own),
+                sizes=tuple(sorted({row.size for row, _ in own}, key=size_order)),
+                targets=tuple(sorted(targets)),
+                seeds=tuple(sorted({seed for _, problem in own for seed in problem.seeds})),
+                key=own[0][1].key,
+            )
+        )
+    # What failed needs somebody's attention; what was skipped is as it should be.
+    order = sorted(found, key=lambda item: (item.status == Status.SKIPPED.value, item.entrant))
+    return tuple(order)

@@ -1,0 +1,144 @@
+"""Tables of small integers, and back: what methods that count cells work on.
+
+Every column is cut by the schema alone. Columns in the encoder's order (a survival time is one of
+them), the label last:
+
+* categories keep their order;
+* a number is cut into `bins` bins of equal width between its public bounds, preceded by one bin for
+  the lower bound itself: amounts, counts and lengths of stay are often exactly there, and a wide
+  first bin would smear what is the largest part of such a column;
+* a whole number with at most `bins` values has one bin a value.
+
+The way back draws uniformly within a bin, from public randomness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.data.encoder import EncodedRows, Encoder
+from bench.data.schema import Categorical, Column, Numeric
+from bench.plugins.release import Rows
+
+Codes = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True)
+class Cut:
+    """How one numeric column is cut: code i stands for lower[i] <= x < upper[i].
+
+    Where both are the same, for that number.
+    """
+
+    column: Numeric
+    lower: npt.NDArray[np.float64]
+    upper: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, column: Numeric, bins: int) -> Cut:
+        """The bins of a column, from its public bounds."""
+        low, high = column.low, column.high
+        if not column.integer:
+            edges = np.linspace(low, high, bins + 1)
+            return cls(column, np.r_[low, edges[:-1]], np.r_[low, edges[1:]])
+        first, last = int(np.ceil(low)), int(np.floor(high))
+        if last - first + 1 <= bins:
+            values = np.arange(first, last + 1, dtype=np.float64)
+            return cls(column, values, values)
+        edges = np.unique(np.rint(np.linspace(first + 1, last + 1, bins + 1)))
+        return cls(column, np.r_[first, edges[:-1]], np.r_[first, edges[1:]])
+
+    def codes(self, scaled: npt.NDArray[np.floating]) -> Codes:
+        """Of encoded values, in [-1, 1]."""
+        span = self.column.high - self.column.low
+        numbers = self.column.low + (scaled.astype(np.float64) + 1.0) / 2.0 * span
+        if self.column.integer:
+            numbers = np.rint(numbers)
+        found = np.searchsorted(self.lower, numbers, side="right") - 1
+        if self.upper[0] == self.lower[0] and not self.column.integer:
+            # The two bins that begin at the lower bound: the number itself, and what lies above.
+            found = np.where(numbers <= self.lower[0], 0, found)
+        return np.clip(found, 0, len(self.lower) - 1)
+
+    def numbers(self, codes: Codes, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+        """One number a code, drawn uniformly in its bin."""
+        lower, upper = self.lower[codes], self.upper[codes]
+        drawn = lower + rng.random(len(codes)) * (upper - lower)
+        return np.floor(drawn) if self.column.integer else drawn
+
+
+@final
+@dataclass(frozen=True)
+class Binning:
+    """Encoded rows as codes, by the schema alone."""
+
+    encoder: Encoder
+    bins: int
+    cuts: tuple[Cut | None, ...] = field(init=False)
+    """One a column of the encoder's; None for categories."""
+
+    def __post_init__(self) -> None:
+        cuts = tuple(
+            Cut.of(block.column, self.bins) if isinstance(block.column, Numeric) else None
+            for block in self.encoder.blocks
+        )
+        object.__setattr__(self, "cuts", cuts)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many codes each column has, the label's last."""
+        sizes = [
+            len(cut.lower) if cut is not None else _categories(block.column)
+            for cut, block in zip(self.cuts, self.encoder.blocks, strict=True)
+        ]
+        return (*sizes, len(self.encoder.schema.classes))
+
+    def codes(self, rows: EncodedRows) -> Codes:
+        """(rows, columns) codes, the label last. Acts row by row."""
+        table = np.empty((len(rows), len(self.cuts) + 1), dtype=np.int64)
+        for number, (cut, block) in enumerate(zip(self.cuts, self.encoder.blocks, strict=True)):
+            values = rows.values[:, block.slice]
+            if cut is not None:
+                table[:, number] = cut.codes(values[:, 0])
+            elif block.stop - block.start == 1:
+                table[:, number] = values[:, 0] > 0
+            else:
+                table[:, number] = np.argmax(values, axis=1)
+        table[:, -1] = rows.labels
+        return table
+
+    def rows(self, table: Codes, rng: np.random.Generator) -> Rows:
+        """Rows in the encoder's layout, numbers drawn within their bins."""
+        data: dict[str, npt.NDArray[np.float64] | pd.Categorical[str]] = {}
+        for number, (cut, block) in enumerate(zip(self.cuts, self.encoder.blocks, strict=True)):
+            column = block.column
+            if cut is not None:
+                data[column.name] = cut.numbers(table[:, number], rng)
+            elif isinstance(column, Categorical):
+                data[column.name] = _named(table[:, number], column)
+        label = self.encoder.schema.label
+        data[label.name] = _named(table[:, -1], label)
+        return encoded(self.encoder, pd.DataFrame(data))
+
+
+def encoded(encoder: Encoder, frame: pd.DataFrame) -> Rows:
+    """A released table in the encoder's layout. Sites are not released."""
+    site = encoder.schema.site
+    if site is not None:
+        frame = frame.assign(**{site.name: site.categories[0]})
+    rows, _ = encoder.encode(frame)
+    return Rows(rows.values, rows.labels)
+
+
+def _named(codes: Codes, column: Categorical) -> pd.Categorical[str]:
+    return pd.Categorical.from_codes(codes, categories=pd.Index(column.categories))
+
+
+def _categories(column: Column) -> int:
+    return len(column.categories) if isinstance(column, Categorical) else 1

@@ -1,0 +1,260 @@
+"""Do pairs of columns go together in the release as they do among the training rows?
+
+The label is a column here: how features go with it is what the release is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import ClassVar, final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.data.encoder import Floats, Integers
+from bench.data.schema import Categorical, Column, Numeric
+from bench.errors import NotComputable
+from bench.metrics._shared.bootstrap import Array, Estimate
+from bench.metrics.fidelity._groups import GROUPED_INTERVAL, Sides, sides
+from bench.metrics.fidelity._pooled import RESAMPLES, Pooled, feature_columns, pooled
+from bench.metrics.fidelity.fidelity import _association
+from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
+
+LISTED_COLUMNS = 200
+"""Correlations of more columns than this are not listed pair by pair."""
+
+RESAMPLED_COLUMNS = 1024
+"""Correlations of more columns than this get no interval: minutes for each release."""
+
+_CONSTANT = "constant among the training rows"
+
+
+@final
+class PairwiseCorrelation(Metric):
+    """Differences of Pearson correlations between all pairs of columns that have an order."""
+
+    name: ClassVar[str] = "pcd"
+    family: ClassVar[Family] = Family.FIDELITY
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output(
+            "pcd/l1",
+            Direction.LOWER,
+            "Equation 3a: mean over pairs of the absolute difference of the correlations, over 2.",
+        ),
+        Output(
+            "pcd/l2",
+            Direction.LOWER,
+            "Equation 3b: root of the mean over pairs of the squared difference, over 2.",
+            shown=True,
+        ),
+    )
+    definition: ClassVar[str] = (
+        "Pairwise correlation difference (fidelity paper, section 3.5, equations 3a and 3b), "
+        "Pearson. The printed norms grow with the number of columns, yet `the highest value is 1`: "
+        "they are taken as means over the pairs of two different columns, halved, so that "
+        "correlations of 1 that became -1 give 1. Columns are numeric ones, the time, and "
+        "two-category ones (label included) as 0 and 1; more categories have no order and are "
+        "left to `association`. Pairs with a column that is constant among the training rows are "
+        "left out; a column that is constant in the release only has lost its correlations: they "
+        f"count as 0. Weights as for ks. {GROUPED_INTERVAL}"
+    )
+    cost: ClassVar[str] = "under a second; 784 pixels some seconds; over 1024 columns no interval"
+
+    def compute(self, evaluation: Evaluation) -> Scores:
+        rows = pooled(evaluation)
+        columns = [c for c in _columns(evaluation) if isinstance(c, Numeric) or _binary(c)]
+        kept = _standardised(rows, columns)
+        if kept.values.shape[1] < 2:
+            raise NotComputable(
+                f"{kept.values.shape[1]} numeric or two-category columns vary among the training "
+                "rows: no pair to correlate"
+            )
+        both = _sides(evaluation, kept.values.shape[1])
+        absolute, squared, pairs, listed = 0.0, 0.0, 0, []
+        for first, second, real, released in both.correlations(kept.values):
+            mask = _above_diagonal(first, second)
+            difference = (real - released)[:, mask]
+            absolute = absolute + np.abs(difference).sum(axis=1)
+            squared = squared + np.square(difference).sum(axis=1)
+            pairs += int(mask.sum())
+            if kept.values.shape[1] <= LISTED_COLUMNS:
+                listed.append(_pairs(kept.names, first, second, mask, real[0], released[0]))
+        scores = (
+            _scored(self, "pcd/l1", np.asarray(absolute) / pairs / 2),
+            _scored(self, "pcd/l2", np.sqrt(np.asarray(squared) / pairs) / 2),
+        )
+        details = {"pcd-columns": kept.table}
+        if listed:
+            details["correlations"] = pd.concat(listed, ignore_index=True)
+        return Scores(scores, details)
+
+
+@final
+class Association(Metric):
+    """Differences of the strength of association between all pairs of columns of any kind."""
+
+    name: ClassVar[str] = "association"
+    shown: ClassVar[bool] = False
+    family: ClassVar[Family] = Family.FIDELITY
+    direction: ClassVar[Direction] = Direction.LOWER
+    definition: ClassVar[str] = (
+        "Mean over all pairs of columns (time and label included) of the absolute difference of "
+        "their association in [0, 1]: absolute Pearson correlation of two numeric columns, "
+        "correlation ratio of a numeric and a categorical one (corrected for the number of "
+        "categories: Kelley's epsilon), Cramer's V of two categorical ones (corrected: Bergsma "
+        "2013), which extends the fidelity paper's section 3.5 to mixed types. Effective numbers "
+        "of released rows (Kish) in the corrections. Constant columns as for pcd, weights as for "
+        f"ks. {GROUPED_INTERVAL}"
+    )
+    cost: ClassVar[str] = "seconds; a table of 100 categorical columns half a minute"
+
+    def compute(self, evaluation: Evaluation) -> Scores:
+        rows = pooled(evaluation)
+        columns = _columns(evaluation)
+        kept = _standardised(rows, [c for c in columns if isinstance(c, Numeric)])
+        coded = [_coded(rows, c) for c in columns if isinstance(c, Categorical)]
+        varying = [c for c in coded if len(np.unique(c.codes[: rows.real])) > 1]
+        width = kept.values.shape[1] + len(varying)
+        if width < 2:
+            raise NotComputable(f"{width} columns vary among the training rows: no pair to compare")
+        both = _sides(evaluation, width)
+        total, pairs, listed = np.zeros(len(both.real.draws)), 0, []
+        if kept.values.shape[1]:
+            for first, second, real, released in both.correlations(kept.values):
+                mask = _above_diagonal(first, second)
+                real, released = np.abs(real), np.abs(released)
+                total += np.abs(real - released)[:, mask].sum(axis=1)
+                pairs += int(mask.sum())
+                if width <= LISTED_COLUMNS:
+                    listed.append(_pairs(kept.names, first, second, mask, real[0], released[0]))
+        for column in varying:
+            if not kept.values.shape[1]:
+                break
+            real, released = (
+                _association.correlation_ratios(side, kept.values, column.codes, column.categories)
+                for side in (both.real, both.released)
+            )
+            total += np.abs(real - released).sum(axis=1)
+            pairs += real.shape[1]
+            listed.append(_listed(kept.names, [column.name] * len(kept.names), real, released))
+        for one, other in combinations(varying, 2):
+            real, released = (
+                _association.cramers_v(
+                    side, one.codes, one.categories, other.codes, other.categories
+                )[:, None]
+                for side in (both.real, both.released)
+            )
+            total += np.abs(real - released)[:, 0]
+            pairs += 1
+            listed.append(_listed([one.name], [other.name], real, released))
+        details = {}
+        if width <= LISTED_COLUMNS:
+            details["associations"] = pd.concat(listed, ignore_index=True)
+        return Scores((_scored(self, self.name, total / pairs),), details)
+
+
+@final
+@dataclass(frozen=True)
+class _Standardised:
+    """Columns in units of the training rows' standard deviation, from their mean."""
+
+    names: list[str]
+    values: Floats
+    """In single precision above LISTED_COLUMNS: images are large, their correlations few digits."""
+    table: pd.DataFrame
+    """Every column, and why it was left out if it was."""
+
+
+@final
+@dataclass(frozen=True)
+class _Coded:
+    name: str
+    codes: Integers
+    categories: int
+
+
+def _columns(evaluation: Evaluation) -> list[Column]:
+    return [*feature_columns(evaluation), evaluation.dataset.schema.label]
+
+
+def _binary(column: Column) -> bool:
+    return isinstance(column, Categorical) and column.binary
+
+
+def _coded(rows: Pooled, column: Categorical) -> _Coded:
+    return _Coded(column.name, rows.codes(column.name), len(column.categories))
+
+
+def _standardised(rows: Pooled, columns: list[Column]) -> _Standardised:
+    names, values, remarks, constant = [], [], [], []
+    kind = np.float64 if len(columns) <= LISTED_COLUMNS else np.float32
+    for column in columns:
+        numbers = (
+            rows.numbers(column.name)
+            if isinstance(column, Numeric)
+            else rows.codes(column.name).astype(np.float64)
+        )
+        real, released = numbers[: rows.real], numbers[rows.real :]
+        constant.append(bool(np.ptp(released) == 0))
+        if np.ptp(real) == 0:
+            remarks.append(_CONSTANT)
+            continue
+        remarks.append("")
+        names.append(column.name)
+        values.append(((numbers - real.mean()) / real.std()).astype(kind))
+    table = pd.DataFrame(
+        {
+            "column": [column.name for column in columns],
+            "left_out": remarks,
+            "constant_in_release": constant,
+        }
+    )
+    stacked = np.column_stack(values) if values else np.empty((len(rows.frame), 0))
+    return _Standardised(names, stacked, table)
+
+
+def _sides(evaluation: Evaluation, width: int) -> Sides:
+    return sides(evaluation, RESAMPLES if width <= RESAMPLED_COLUMNS else 0)
+
+
+def _above_diagonal(first: slice, second: slice) -> npt.NDArray[np.bool_]:
+    """Pairs of a block whose first column stands before the second."""
+    result: npt.NDArray[np.bool_] = np.arange(first.start, first.stop)[:, None] < np.arange(
+        second.start, second.stop
+    )
+    return result
+
+
+def _pairs(
+    names: list[str],
+    first: slice,
+    second: slice,
+    mask: npt.NDArray[np.bool_],
+    real: Array,
+    released: Array,
+) -> pd.DataFrame:
+    left, right = np.nonzero(mask)
+    return pd.DataFrame(
+        {
+            "first": [names[first.start + k] for k in left],
+            "second": [names[second.start + k] for k in right],
+            "real": real[mask],
+            "released": released[mask],
+        }
+    )
+
+
+def _listed(first: list[str], second: list[str], real: Array, released: Array) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"first": first, "second": second, "real": real[0], "released": released[0]}
+    )
+
+
+def _scored(metric: Metric, output: str, samples: Array) -> Score:
+    value = float(samples[0])
+    if len(samples) == 1:
+        return metric.score(output, value)
+    low, high = Estimate(value, samples[1:]).distance_interval
+    return metric.score(output, value, low, high)

@@ -1,0 +1,330 @@
+"""What attribute inference shares: attributes under attack, and matches over quasi-identifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.data.dataset import Split
+from bench.data.encoder import Encoder
+from bench.data.schema import Categorical, Column, Numeric, Schema, Task
+from bench.errors import NotComputable
+from bench.metrics._shared import bootstrap as _bootstrap
+from bench.plugins.metric import Evaluation, Metric, Score
+
+Array = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+
+TARGETS_AT_MOST = 5
+"""Attributes attacked where the schema declares none; the zero-order paper attacks five."""
+
+CELL = 0.02
+"""Width of the cells in which continuous quasi-identifiers match, as a share of the public range.
+
+Section 4.1.3 matches exactly by default, or in a range around the value. Cells of a public grid
+are such a range, and unlike windows they are equivalence classes, which equation 6 counts.
+Categories and whole numbers match exactly.
+"""
+
+_EDGE = 1e-4
+"""Of a cell: values on an edge stay on one side after encoding in single precision."""
+
+MISSING = "(missing)"
+"""How schemas spell the category of a missing answer."""
+
+
+# Which attributes --------------------------------------------------------------------------------
+
+
+def attacked(schema: Schema) -> tuple[Column, ...]:
+    """The sensitive attributes of the schema that a release holds.
+
+    Where it declares none, the first numeric or binary features that are no quasi-identifiers:
+    attributes that one regression can be asked about, whoever may find them sensitive.
+    """
+    declared = tuple(
+        column for column in released_columns(schema) if column.name in schema.sensitive
+    )
+    if declared:
+        return declared
+    if schema.task is Task.IMAGE:
+        raise NotComputable("the schema declares no sensitive attribute, and a pixel is none")
+    chosen = tuple(
+        column
+        for column in schema.features
+        if column.name not in schema.quasi_identifiers and _one_number(column)
+    )[:TARGETS_AT_MOST]
+    if not chosen:
+        raise NotComputable(
+            "the schema declares no sensitive attribute, and no numeric or binary feature is left "
+            "to attack in their place"
+        )
+    return chosen
+
+
+def released_columns(schema: Schema) -> tuple[Column, ...]:
+    """Columns that every release of this schema holds: all but the site."""
+    time = () if schema.time is None else (schema.time,)
+    return (*schema.features, *time, schema.label)
+
+
+def _one_number(column: Column) -> bool:
+    return isinstance(column, Numeric) or (isinstance(column, Categorical) and column.binary)
+
+
+# Tables as an attacker reads them -----------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Readable:
+    """Rows in the units of the schema: numbers, or category codes in declared order."""
+
+    columns: Mapping[str, Array]
+    weights: Array
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def released_table(evaluation: Evaluation) -> Readable:
+    """The release; rows without weight are left out."""
+    return evaluation.shared("targets/released", lambda: _released(evaluation))
+
+
+def _released(evaluation: Evaluation) -> Readable:
+    rows = evaluation.rows
+    weights = np.ones(len(rows)) if rows.weights is None else np.asarray(rows.weights, np.float64)
+    kept = weights > 0
+    if not kept.any():
+        raise NotComputable("every released row has weight 0")
+    table = _readable(evaluation.dataset.schema, evaluation.decoded)
+    columns = {name: values[kept] for name, values in table.items()}
+    return Readable(columns, weights[kept])
+
+
+def real_table(evaluation: Evaluation, name: str, split: Split) -> Readable:
+    """Real rows as they would look if they had been released: clipped, filled and rounded alike."""
+    encoder = evaluation.dataset.encoder
+
+    def build(rng: np.random.Generator) -> Readable:
+        decoded = encoder.decode(split.rows.values, split.rows.labels)
+        return Readable(_readable(encoder.schema, decoded), np.ones(len(decoded)))
+
+    return evaluation.reference(f"targets/{name}", build)
+
+
+def _readable(schema: Schema, decoded: pd.DataFrame) -> dict[str, Array]:
+    table: dict[str, Array] = {}
+    for column in released_columns(schema):
+        series = decoded[column.name]
+        if isinstance(column, Categorical):
+            codes = pd.Categorical(series, categories=list(column.categories)).codes
+            table[column.name] = codes.astype(np.float64)
+        else:
+            table[column.name] = series.to_numpy(dtype=np.float64)
+    return table
+
+
+def missing(split: Split, column: Column) -> npt.NDArray[np.bool_]:
+    """Rows of a split whose value was missing: filled, or in the category of missing answers."""
+    series = split.frame[column.name]
+    return (series.isna() | (series.astype(str) == MISSING)).to_numpy(dtype=bool)
+
+
+# Quasi-identifiers --------------------------------------------------------------------------------
+
+
+def quasi_identifiers(schema: Schema) -> tuple[Column, ...]:
+    """Those that a release holds."""
+    known = tuple(
+        column for column in released_columns(schema) if column.name in schema.quasi_identifiers
+    )
+    if not known:
+        raise NotComputable("the schema declares no quasi-identifiers that a release holds")
+    return known
+
+
+def equivalence_classes(known: tuple[Column, ...], *tables: Readable) -> list[Codes]:
+    """A number for each row of each table: equal where all quasi-identifiers match."""
+    parts = [
+        np.concatenate([_cells(column, table.columns[column.name]) for table in tables])
+        for column in known
+    ]
+    numbers = np.zeros(sum(map(len, tables)), dtype=np.int64)
+    for part in parts:
+        distinct, codes = np.unique(part, return_inverse=True)
+        # Numbered anew after each column: products of many columns would overflow.
+        numbers = np.unique(numbers * len(distinct) + codes, return_inverse=True)[1]
+    return list(np.split(numbers, np.cumsum([len(table) for table in tables])[:-1]))
+
+
+def _cells(column: Column, values: Array) -> Codes:
+    if isinstance(column, Numeric) and not column.integer:
+        share = (values - column.low) / (column.high - column.low)
+        return np.floor(share / CELL + _EDGE).astype(np.int64)
+    return np.rint(values).astype(np.int64)
+
+
+# What an attacker infers --------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Inferred:
+    """Section 4.1.3: the attacker's guess in each equivalence class of the release."""
+
+    classes: Codes
+    """Those that the release holds, ascending."""
+    guesses: Array
+
+    def matched(self, classes: Codes) -> npt.NDArray[np.bool_]:
+        """Which records the release holds a match of."""
+        return self._places(classes)[1]
+
+    def of(self, classes: Codes) -> Array:
+        """The guess for each record; NaN without a match."""
+        places, matched = self._places(classes)
+        return np.where(matched, self.guesses[places], np.nan)
+
+    def _places(self, classes: Codes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+        places = np.minimum(np.searchsorted(self.classes, classes), len(self.classes) - 1)
+        return places, self.classes[places] == classes
+
+
+def infer(column: Column, table: Readable, classes: Codes) -> Inferred:
+    """Mode of a categorical, median of a numeric attribute in each class, by the rows' weights."""
+    values = table.columns[column.name]
+    if isinstance(column, Categorical):
+        return _modes(classes, values, table.weights)
+    return _medians(classes, values, table.weights)
+
+
+def _modes(classes: Codes, values: Array, weights: Array) -> Inferred:
+    """The heaviest value of each class; of several the first in declared order."""
+    order = np.lexsort((values, classes))
+    classes, values, weights = classes[order], values[order], weights[order]
+    new = np.append(True, (np.diff(classes) != 0) | (np.diff(values) != 0))
+    starts = np.flatnonzero(new)
+    # Rounded, so that a tie of weights does not hang on the order of their sum.
+    heavy = np.round(np.add.reduceat(weights, starts) / weights.mean(), 9)
+    classes, values = classes[starts], values[starts]
+    order = np.lexsort((values, -heavy, classes))
+    found, first = np.unique(classes[order], return_index=True)
+    return Inferred(found, values[order][first])
+
+
+def _medians(classes: Codes, values: Array, weights: Array) -> Inferred:
+    """Half of the weight lies on either side; with equal weights this is the usual median."""
+    order = np.lexsort((values, classes))
+    classes, values, weights = classes[order], values[order], weights[order]
+    found, starts, counts = np.unique(classes, return_index=True, return_counts=True)
+    totals = np.add.reduceat(weights, starts)
+    up_to = np.cumsum(weights)
+    up_to -= np.repeat(up_to[starts] - weights[starts], counts)
+    slack = 1e-9 * totals
+    lower = _first(up_to >= np.repeat(totals / 2 - slack, counts), starts)
+    upper = _first(up_to > np.repeat(totals / 2 + slack, counts), starts)
+    return Inferred(found, (values[lower] + values[upper]) / 2)
+
+
+def _first(holds: npt.NDArray[np.bool_], starts: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The first row of each class where the condition holds; it holds in the last row of each."""
+    places = np.where(holds, np.arange(len(holds)), len(holds))
+    return np.minimum.reduceat(places, starts)
+
+
+# Members against non-members ----------------------------------------------------------------------
+
+LEAST_ROWS = 10
+"""Fewer rows on one side say nothing about a difference of means."""
+
+
+def bootstrap_mean(values: Array, rng: np.random.Generator) -> _bootstrap.Estimate:
+    """Bootstrap of a mean of values of which there are few different ones.
+
+    Drawing n of n rows is a multinomial draw of how often each different value is met.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    drawn = rng.multinomial(len(values), counts / len(values), _bootstrap.RESAMPLES)
+    return _bootstrap.Estimate(float(np.mean(values)), drawn @ distinct / len(values))
+
+
+def member_gap(
+    metric: type[Metric], output: str, members: Array, others: Array, rng: np.random.Generator
+) -> Score:
+    """Mean over training rows minus mean over control rows; both sides are resampled."""
+    if min(len(members), len(others)) < LEAST_ROWS:
+        reason = (
+            f"{len(members)} training and {len(others)} control rows occur only once in the two; "
+            f"at least {LEAST_ROWS} of each are needed"
+        )
+        return metric.absent(output, reason)
+    near, far = bootstrap_mean(members, rng), bootstrap_mean(others, rng)
+    gap = _bootstrap.Estimate(near.value - far.value, near.samples - far.samples)
+    return gap.score(metric, output)
+
+
+# Encoded rows -------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Design:
+    """Encoded columns, label included: what a regression is trained on and asked about."""
+
+    values: npt.NDArray[np.float32]
+    places: Mapping[str, slice]
+    one_hot: npt.NDArray[np.bool_]
+    """Which encoded columns stand for one of several categories."""
+
+    @classmethod
+    def of(cls, encoder: Encoder, values: npt.ArrayLike, labels: npt.ArrayLike) -> Design:
+        """Values beyond the public bounds are clipped: the attacker knows the schema."""
+        places = {block.column.name: block.slice for block in encoder.blocks}
+        label = encoder.schema.label
+        codes = np.asarray(labels)
+        if label.binary:
+            coded = (2.0 * codes - 1.0)[:, None]
+        else:
+            coded = np.eye(len(label.categories))[codes]
+        joined = np.column_stack([np.asarray(values, dtype=np.float32), coded]).astype(np.float32)
+        places[label.name] = slice(encoder.width, joined.shape[1])
+        one_hot = np.zeros(joined.shape[1], dtype=bool)
+        for place in places.values():
+            one_hot[place] = place.stop - place.start > 1
+        low = np.where(one_hot, np.float32(0.0), np.float32(-1.0))
+        return cls(np.clip(joined, low, np.float32(1.0)), places, one_hot)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, index: npt.NDArray[np.intp]) -> Design:
+        """The rows at `index`."""
+        return Design(self.values[index], self.places, self.one_hot)
+
+    @property
+    def hard(self) -> bool:
+        """True where every row belongs to its categories fully, as real rows do."""
+        part = self.values[:, self.one_hot]
+        return bool(((part == 0) | (part == 1)).all())
+
+    def target(self, column: Column) -> Array:
+        """(rows, outputs) of one attribute: one number, or one for each category of several."""
+        return self.values[:, self.places[column.name]].astype(np.float64)
+
+    def others(self, column: Column, blank: bool = False) -> npt.NDArray[np.float32]:
+        """Everything but that attribute: all of its encoded columns are removed.
+
+        `blank` leaves out the zeros of one-hot columns. Trees then tell present from absent
+        instead of 1 from 0, which is the same split of hard rows in less than half the time.
+        """
+        values = self.values
+        if blank:
+            values = np.where(self.one_hot & (values == 0), np.float32(np.nan), values)
+        return np.delete(values, np.r_[self.places[column.name]], axis=1)

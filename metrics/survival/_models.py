@@ -1,0 +1,206 @@
+"""Survival probabilities by models trained on released rows, and on real rows.
+
+Ranking patients (C-index, time-dependent AUC) uses the models as they are trained on the rows as
+released. Whatever speaks about absolute survival or about the cohort (Brier score, predicted
+curves, hazard ratios) trains on rows weighted to the declared shares of events and censored rows,
+times the release's own weights: a release of half events would otherwise be blamed for a death
+rate that nobody claimed. For a release with the declared shares both are the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from bench.data.encoder import Encoder, Floats
+from bench.data.schema import Categorical
+from bench.errors import NotComputable
+from bench.metrics._shared import models as _models
+from bench.metrics._shared.models import Examples
+from bench.metrics.survival._cox import CoxFit, fit_cox
+from bench.metrics.survival._curves import Array, Flags, Steps
+from bench.metrics.survival.survival import _curves as _survival_curves
+from bench.plugins.metric import Evaluation
+
+MODELS = ("cox", "aft")
+
+
+class Survival(ABC):
+    """Predicts the probability to be free of the event at given times."""
+
+    @abstractmethod
+    def at(self, features: Floats, times: Array) -> Array:
+        """(rows, times) probabilities."""
+
+
+@final
+@dataclass(frozen=True)
+class CoxSurvival(Survival):
+    """S(t | x) = exp(-H(t) exp(b'x)), H by Breslow from the rows that b was fitted to."""
+
+    coefficients: Array
+    centre: float
+    baseline: Steps
+
+    def at(self, features: Floats, times: Array) -> Array:
+        log_risks = np.asarray(features, dtype=np.float64) @ self.coefficients - self.centre
+        with np.errstate(over="ignore"):
+            hazards = np.exp(log_risks)[:, None] * self.baseline.at(times)
+        # 0 times infinity: nobody had the event yet, however high the risk.
+        return np.exp(-np.where(self.baseline.at(times) == 0, 0.0, hazards))
+
+
+@final
+@dataclass(frozen=True)
+class AftSurvival(Survival):
+    """S(t | x) = 1 - Phi(log(t / s) - m(x)): log times are normal around m with scale 1.
+
+    s is the scale of equation 1 of the zero-order paper, by which times were divided in training.
+    """
+
+    model: _models.TreeSurvival
+    scale: float
+    shortest: float
+
+    def at(self, features: Floats, times: Array) -> Array:
+        from scipy.stats import norm
+
+        log_times = np.log(np.maximum(times, self.shortest) / self.scale)
+        result: Array = norm.sf(log_times[None, :] + self.model.predict(features)[:, None])
+        return result
+
+
+def population_examples(evaluation: Evaluation) -> Examples:
+    """The released rows, weighted to the declared shares of events and censored rows."""
+
+    def build() -> Examples:
+        examples = _models.released_examples(evaluation)
+        declared = evaluation.dataset.counts.by_class
+        weights = _survival_curves.population_weights(examples.labels, examples.weights, declared)
+        kept = weights > 0  # rows of a status that is declared empty stand for nobody
+        return Examples(
+            examples.features[kept],
+            examples.labels[kept],
+            weights[kept] / weights[kept].mean(),
+            None if examples.times is None else examples.times[kept],
+        )
+
+    return evaluation.shared("survival/examples", build)
+
+
+def real_examples(evaluation: Evaluation) -> Examples:
+    """The real training rows."""
+    rows = evaluation.dataset.train.rows
+    if not len(rows):
+        raise NotComputable("the dataset has no training rows")
+    return evaluation.reference(
+        "survival/examples",
+        lambda _: Examples.of(evaluation.dataset.encoder, rows.values, rows.labels),
+    )
+
+
+def held_out_examples(evaluation: Evaluation) -> Examples:
+    """The real test rows."""
+    rows = evaluation.dataset.test.rows
+    if not len(rows):
+        raise NotComputable("the dataset has no test rows")
+    examples = evaluation.shared(
+        "examples/test",
+        lambda: Examples.of(evaluation.dataset.encoder, rows.values, rows.labels),
+    )
+    if examples.times is None:
+        raise NotComputable("the dataset has no time column")
+    return examples
+
+
+def times_and_events(examples: Examples) -> tuple[Array, Flags]:
+    """What a curve is drawn from; refuses rows without time or event."""
+    return examples.survival_times(), np.asarray(examples.labels) == 1
+
+
+def released_cox(evaluation: Evaluation) -> CoxFit:
+    """Penalised Cox model of the released rows, weighted to the declared shares."""
+    return evaluation.shared("survival/cox", lambda: _penalised(population_examples(evaluation)))
+
+
+def real_cox(evaluation: Evaluation) -> CoxFit:
+    """The same of the real training rows."""
+    return evaluation.reference("survival/cox", lambda _: _penalised(real_examples(evaluation)))
+
+
+def released_survival(evaluation: Evaluation, model: str) -> Survival:
+    """A model trained on the released rows, weighted to the declared shares."""
+    if evaluation.predictor is not None:
+        raise NotComputable("the released model gives a risk only, no survival probabilities")
+
+    def build() -> Survival:
+        examples = population_examples(evaluation)
+        if model == "cox":
+            return _cox_survival(examples, released_cox(evaluation))
+        # The same seed as the model of the C-index: with declared shares it is the same model.
+        return _aft_survival(evaluation, examples, evaluation.generator("model/xgboost-aft"))
+
+    return evaluation.shared(("survival", model), build)
+
+
+def real_survival(evaluation: Evaluation, model: str) -> Survival:
+    """The same model trained on the real training rows."""
+
+    def build(rng: np.random.Generator) -> Survival:
+        examples = real_examples(evaluation)
+        if model == "cox":
+            return _cox_survival(examples, real_cox(evaluation))
+        return _aft_survival(evaluation, examples, rng)
+
+    return evaluation.reference(f"survival/{model}/curve", build)
+
+
+def real_trees(evaluation: Evaluation) -> _models.TreeSurvival:
+    """XGBoost-AFT trained on the real training rows."""
+    survival = real_survival(evaluation, "aft")
+    if not isinstance(survival, AftSurvival):  # pragma: no cover
+        raise TypeError("the trees of the real rows are no AFT model")
+    return survival.model
+
+
+def readable(encoder: Encoder, features: Floats) -> Array:
+    """Features as they are after decoding: numbers within bounds, one category in each block."""
+    values = np.clip(np.asarray(features, dtype=np.float64), -1.0, 1.0)
+    for block in encoder.blocks:
+        column = block.column
+        if not isinstance(column, Categorical):
+            continue
+        if column.binary:
+            values[:, block.start] = np.where(values[:, block.start] >= 0, 1.0, -1.0)
+        else:
+            chosen = np.argmax(np.asarray(features)[:, block.slice], axis=1)
+            values[:, block.slice] = np.arange(block.stop - block.start) == chosen[:, None]
+    return values
+
+
+def _penalised(examples: Examples) -> CoxFit:
+    times, events = times_and_events(examples)
+    return fit_cox(examples.features, times, events, examples.weights, _models.COX_PENALTY)
+
+
+def _cox_survival(examples: Examples, fit: CoxFit) -> CoxSurvival:
+    times, events = times_and_events(examples)
+    log_risks = np.asarray(examples.features, dtype=np.float64) @ fit.coefficients
+    centre = float(log_risks.mean())
+    baseline = _survival_curves.breslow(times, events, examples.weights, log_risks - centre)
+    return CoxSurvival(fit.coefficients, centre, baseline)
+
+
+def _aft_survival(
+    evaluation: Evaluation, examples: Examples, rng: np.random.Generator
+) -> AftSurvival:
+    time = evaluation.dataset.schema.time
+    longest = 0.0 if time is None else time.high
+    model = _models.fit_tree_survival(examples, longest, rng, evaluation.threads)
+    times, events = times_and_events(examples)
+    shortest = _models.SHORTEST_TIME * longest
+    scale = _models.time_scale(np.maximum(times, shortest)[events])
+    return AftSurvival(model, scale, shortest)

@@ -1,0 +1,239 @@
+"""Whether a model trained on the release relies on the columns that one of real rows does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.data.encoder import Encoder, Floats
+from bench.data.schema import Task
+from bench.errors import NotComputable
+from bench.metrics._shared import models as _models
+from bench.metrics._shared.bootstrap import Array
+from bench.metrics.utility._ranking import Joint
+from bench.metrics.utility.utility import _ranking
+from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
+from bench.plugins.release import ReleasedModel
+
+if TYPE_CHECKING:
+    import xgboost
+
+TOP = 10
+"""Columns that are compared; at most half of them all, or every model would agree with every other.
+"""
+
+
+@final
+@dataclass(frozen=True)
+class _Real:
+    """Importances of the model trained on real rows, and the seed of their resamples."""
+
+    importance: Joint
+    strata: npt.NDArray[np.integer]
+    seed: int
+
+
+@final
+class Explanations(Metric):
+    """Agreement of SHAP importances."""
+
+    name: ClassVar[str] = "shap"
+    family: ClassVar[Family] = Family.UTILITY
+    definition: ClassVar[str] = (
+        "Agreement of the column importances of XGBoost trained on the released rows and trained "
+        "on the real training rows (fidelity paper, section 3.6.1; zero-order paper, section 2.5; "
+        "AFT loss for survival). Importance: mean over the real test rows of the absolute SHAP "
+        "value (exact TreeSHAP of the margin; the encoded columns of one category column are "
+        "summed before the absolute value; more than two classes: mean over classes). Intervals: "
+        "1000 bootstrap resamples of the test rows, the same for both models; training again on "
+        "other rows is not part of them."
+    )
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output(
+            "shap/overlap",
+            Direction.HIGHER,
+            f"Share of the {TOP} most important real columns (half of all columns where there are "
+            f"fewer than {2 * TOP}) that are among as many most important released ones; a column "
+            "that the model never uses is not among them.",
+        ),
+        Output(
+            "shap/ndcg",
+            Direction.HIGHER,
+            "Normalised discounted cumulative gain of the order of the released importances: sum "
+            "of real importance / log2(rank + 1), over that of the real order; ties share their "
+            "ranks. The fidelity paper expects close to 1; a random order gets the value that the "
+            "details name as chance.",
+        ),
+        Output(
+            "shap/rank-correlation",
+            Direction.HIGHER,
+            "Spearman's correlation of the two lists of importances.",
+        ),
+    )
+    tasks: ClassVar[tuple[Task, ...]] = (Task.CLASSIFICATION, Task.SURVIVAL)
+    cost: ClassVar[str] = "seconds; as long again for the real rows of a dataset, once"
+
+    def compute(self, evaluation: Evaluation) -> Scores:
+        encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
+        if evaluation.predictor is not None:
+            raise NotComputable("the release is a model: TreeSHAP explains trees only")
+        if not len(test):
+            raise NotComputable("the dataset has no test rows")
+        columns = [column.name for column in encoder.schema.features]
+        if len(columns) < 2:
+            raise NotComputable("the dataset has one feature: there is nothing to rank")
+        survival = encoder.schema.task is Task.SURVIVAL
+        model = (_models.tree_survival if survival else _models.tree_classifier)(evaluation)
+        real = evaluation.reference("shap", lambda rng: _real(evaluation, rng))
+        if not real.importance.values.any():
+            raise NotComputable("the model trained on real rows uses no column")
+        released = _importances(contributions(model, encoder, test.values), real.strata, real.seed)
+        half = len(columns)
+        both = real.importance.beside(released)
+        used = int(np.count_nonzero(real.importance.values))
+        top = min(TOP, half // 2, used)
+        agreements = {
+            "shap/overlap": lambda numbers: overlap(numbers[:half], numbers[half:], top),
+            "shap/ndcg": lambda numbers: ndcg(numbers[:half], numbers[half:]),
+            "shap/rank-correlation": lambda numbers: rank_correlation(
+                numbers[:half], numbers[half:]
+            ),
+        }
+        scores: list[Score] = []
+        for output, agreement in agreements.items():
+            try:
+                scores.append(both.estimate(agreement).score(self, output))
+            except NotComputable:
+                reason = "the model trained on the release uses no column, or all of them alike"
+                scores.append(self.absent(output, reason))
+        details = {
+            "shap": _table(columns, real.importance, released),
+            "shap-agreement": _agreements(scores, real.importance.values, top),
+        }
+        return Scores(tuple(scores), details)
+
+
+def _real(evaluation: Evaluation, rng: np.random.Generator) -> _Real:
+    dataset, test = evaluation.dataset, evaluation.dataset.test.rows
+    model: ReleasedModel
+    if dataset.task is Task.SURVIVAL:
+        longest = 0.0 if dataset.schema.time is None else dataset.schema.time.high
+        examples = _models.real_examples(evaluation)
+        model = _models.fit_tree_survival(examples, longest, rng, evaluation.threads)
+        strata = np.zeros_like(test.labels)
+    else:
+        model = _models.real_tree_classifier(evaluation)
+        strata = test.labels
+    seed = int(rng.integers(2**31))
+    importance = _importances(contributions(model, dataset.encoder, test.values), strata, seed)
+    return _Real(importance, strata, seed)
+
+
+def contributions(model: ReleasedModel, encoder: Encoder, values: Floats) -> Array:
+    """Absolute SHAP value of each row and schema column, mean over classes."""
+    import xgboost
+
+    if not isinstance(model, (_models.TreeClassifier, _models.TreeSurvival)):
+        raise NotComputable("TreeSHAP explains trees only")
+    features = np.asarray(values)[:, : encoder.feature_width]
+    booster: xgboost.Booster = model.booster
+    signed = booster.predict(xgboost.DMatrix(features, nthread=1), pred_contribs=True)
+    # One class more or less; the last encoded column is the constant.
+    by_class = signed.reshape(len(features), -1, encoder.feature_width + 1)[:, :, :-1]
+    starts = [block.start for block in encoder.blocks if block.start < encoder.feature_width]
+    summed = np.add.reduceat(by_class.astype(np.float64), starts, axis=2)
+    absolute: Array = np.abs(summed).mean(axis=1)
+    return absolute
+
+
+def _importances(absolute: Array, strata: npt.NDArray[np.integer], seed: int) -> Joint:
+    return _ranking.jointly(
+        lambda weights: absolute.T @ weights / weights.sum(axis=0),
+        strata,
+        np.random.default_rng(seed),
+    )
+
+
+# Agreement of two lists of importances, (columns, resamples) each --------------------------------
+
+
+def overlap(real: Array, released: Array, top: int) -> Array:
+    """Share of the `top` columns of the one that are among those of the other."""
+    share: Array = (_among(real, top) & _among(released, top)).sum(axis=0) / top
+    return share
+
+
+def _among(importance: Array, top: int) -> npt.NDArray[np.bool_]:
+    """Ties are broken by the order of the columns; what is never used is not among the first."""
+    order = np.argsort(-importance, axis=0, kind="stable")
+    chosen = np.zeros(importance.shape, dtype=bool)
+    np.put_along_axis(chosen, order[:top], True, axis=0)
+    used: npt.NDArray[np.bool_] = chosen & (importance > 0)
+    return used
+
+
+def ndcg(real: Array, released: Array) -> Array:
+    """Gain of the released order over that of the real one; tied columns share their discounts."""
+    ratio: Array = (real * _discounts(released)).sum(axis=0) / (real * _discounts(real)).sum(axis=0)
+    return ratio
+
+
+def _discounts(importance: Array) -> Array:
+    """1 / log2(rank + 1), the mean over the ranks of equal importances."""
+    from scipy.stats import rankdata
+
+    columns = len(importance)
+    sums = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(columns) + 2.0))])
+    first = rankdata(-importance, method="min", axis=0).astype(np.intp)
+    last = rankdata(-importance, method="max", axis=0).astype(np.intp)
+    means: Array = (sums[last] - sums[first - 1]) / (last - first + 1)
+    return means
+
+
+def rank_correlation(real: Array, released: Array) -> Array:
+    """Spearman's correlation; NaN where one list is constant."""
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(part, axis=0) for part in (real, released)]
+    first, second = (part - part.mean(axis=0) for part in ranks)
+    scale = np.sqrt((first**2).sum(axis=0) * (second**2).sum(axis=0))
+    result = np.full(real.shape[1], np.nan)
+    np.divide((first * second).sum(axis=0), scale, out=result, where=scale > 0)
+    return result
+
+
+# Tables ------------------------------------------------------------------------------------------
+
+
+def _table(columns: list[str], real: Joint, released: Joint) -> pd.DataFrame:
+    table: dict[str, object] = {"column": columns}
+    for name, joint in (("real", real), ("released", released)):
+        table[name] = joint.values
+        intervals = np.array([estimate.interval for estimate in joint.each()])
+        table[f"{name}-low"], table[f"{name}-high"] = intervals.T
+    return pd.DataFrame(table).sort_values("real", ascending=False, kind="stable")
+
+
+def _agreements(scores: list[Score], real: Array, top: int) -> pd.DataFrame:
+    """The scores beside what a random order of the columns would get."""
+    tied = float(ndcg(real[:, None], np.zeros((len(real), 1)))[0])
+    chance = {
+        "shap/overlap": top / len(real),
+        "shap/ndcg": tied,
+        "shap/rank-correlation": 0.0,
+    }
+    rows = [
+        (
+            score.metric,
+            math.nan if score.value is None else score.value,
+            chance[score.metric],
+            top,
+        )
+        for score in scores
+    ]
+    return pd.DataFrame(rows, columns=["output", "value", "chance", "top"])

@@ -1,0 +1,104 @@
+"""Which of two methods does better: both judged on the same resamples of the same test rows.
+
+Works on the details that metrics leave behind (predictions of every test row), so that stored runs
+can be compared without their releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+from bench.errors import NotComputable
+from bench.metrics._shared import statistics as _statistics
+from bench.metrics._shared.bootstrap import RESAMPLES, Array, Estimate, Statistic, paired
+
+
+@final
+@dataclass(frozen=True)
+class Judged:
+    """How a metric is computed again from the predictions that it left behind."""
+
+    details: str
+    """Name of the table in `details/<key>/`."""
+    identity: tuple[str, ...]
+    """Columns that say what the test rows are: equal for both methods."""
+    statistic: Callable[[pd.DataFrame], Statistic]
+    stratum: str | None
+    """Resamples are drawn within each value of this column."""
+
+
+def _auroc(frame: pd.DataFrame) -> Statistic:
+    scores = frame.drop(columns="label").to_numpy(dtype=np.float64)
+    labels = frame["label"].to_numpy()
+    if scores.shape[1] == 1:
+        return _statistics.auroc(labels, scores[:, 0])
+    return _statistics.one_against_rest(_statistics.auroc, labels, scores)
+
+
+def _concordance(frame: pd.DataFrame) -> Statistic:
+    return _statistics.concordance(frame["time"], frame["event"], frame["risk"])
+
+
+def _accuracy(frame: pd.DataFrame) -> Statistic:
+    return _statistics.mean(frame["label"] == frame["predicted"])
+
+
+JUDGED: Mapping[str, Judged] = {
+    "auroc": Judged("predictions", ("label",), _auroc, "label"),
+    "c-index/cox": Judged("risks-cox", ("time", "event"), _concordance, None),
+    "c-index/aft": Judged("risks-aft", ("time", "event"), _concordance, None),
+    "accuracy/convnet": Judged("predictions-convnet", ("label",), _accuracy, None),
+}
+"""Metrics that two methods can be compared by."""
+
+
+def compare(
+    metric: str,
+    first: Sequence[pd.DataFrame],
+    second: Sequence[pd.DataFrame],
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """First minus second, each the mean over its seeds; one table of details a seed."""
+    judged = JUDGED[metric]
+    rows = first[0]
+    for frame in (*first, *second):
+        same = len(frame) == len(rows) and all(
+            np.array_equal(frame[name], rows[name]) for name in judged.identity
+        )
+        if not same:
+            raise NotComputable("the two were not tested on the same rows")
+    strata: npt.NDArray[np.generic] = (
+        np.zeros(len(rows)) if judged.stratum is None else rows[judged.stratum].to_numpy()
+    )
+    one, other = (
+        _statistics.average([judged.statistic(frame) for frame in frames])
+        for frames in (first, second)
+    )
+    return paired(one, other, strata, rng, resamples)
+
+
+def by_seed(metric: str, frames: Sequence[pd.DataFrame]) -> Array:
+    """The metric of each repetition, on the test rows as they are."""
+    judged = JUDGED[metric]
+    whole = np.ones((len(frames[0]), 1))
+    return np.array([float(judged.statistic(frame)(whole)[0]) for frame in frames])
+
+
+def t_test(first: npt.ArrayLike, second: npt.ArrayLike) -> float | None:
+    """Paired t-test over repetitions, two-sided, as the federated distillation paper reports it.
+
+    It asks whether other seeds would tell the same, on these test rows; the resamples of `compare`
+    ask whether other test rows would. None for fewer than two seeds or no variation.
+    """
+    differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    if len(differences) < 2 or not np.ptp(differences) > 0:
+        return None
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)

@@ -1,0 +1,226 @@
+"""How well numbers of a real row are predicted by a model trained on the release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from bench.data.encoder import Block, Encoder, Floats, Integers
+from bench.data.schema import Numeric, Role, Task
+from bench.errors import NotComputable
+from bench.metrics._shared import models as _models
+from bench.metrics._shared.bootstrap import Array
+from bench.metrics.utility._ranking import Joint
+from bench.metrics.utility.utility import _ranking
+from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
+
+TARGETS_AT_MOST = 10
+
+_ENCODED_RANGE = 2.0
+"""Numbers are encoded from their public range to [-1, 1]."""
+
+
+@final
+@dataclass(frozen=True)
+class _Real:
+    """Errors of the models trained on real rows: RMSE of every target, then MAE of every target."""
+
+    errors: Joint
+    seed: int
+
+
+@final
+class Regression(Metric):
+    """Continuous targets."""
+
+    name: ClassVar[str] = "regression"
+    family: ClassVar[Family] = Family.UTILITY
+    definition: ClassVar[str] = (
+        "Errors on the real test rows of XGBoost (squared loss, settings of the zero-order paper, "
+        "section 4.7) that predicts a numeric column from all others, trained on the released "
+        "rows (fidelity paper, section 3.6.1, continuous targets; it names no targets). Targets: "
+        f"the sensitive numeric columns, else the first {TARGETS_AT_MOST} numeric features; "
+        "values outside the public bounds count as the bound. Intervals: 1000 bootstrap resamples "
+        "of the test rows."
+    )
+    outputs: ClassVar[tuple[Output, ...]] = (
+        Output(
+            "regression/rmse",
+            Direction.LOWER,
+            "Root mean squared error as a share of the public range, mean over the targets.",
+        ),
+        Output(
+            "regression/mae",
+            Direction.LOWER,
+            "Mean absolute error as a share of the public range, mean over the targets.",
+        ),
+        Output(
+            "regression/rmse-ratio",
+            Direction.LOWER,
+            "Root mean squared error divided by that of the same model trained on the real "
+            "training rows, mean over the targets: 1 is as good as real rows.",
+        ),
+        Output(
+            "regression/mae-ratio",
+            Direction.LOWER,
+            "Mean absolute error divided by that of the same model trained on the real training "
+            "rows, mean over the targets: 1 is as good as real rows.",
+        ),
+    )
+    tasks: ClassVar[tuple[Task, ...]] = (Task.CLASSIFICATION, Task.SURVIVAL)
+    cost: ClassVar[str] = "half a second a target; longer for the real rows of a dataset, once"
+
+    def compute(self, evaluation: Evaluation) -> Scores:
+        encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
+        if not len(test):
+            raise NotComputable("the dataset has no test rows")
+        targets = target_blocks(encoder)
+        if not targets:
+            raise NotComputable("the schema declares no numeric feature")
+        rows = evaluation.rows
+        real = evaluation.reference("regression", lambda rng: _real(evaluation, targets, rng))
+        released = _errors(
+            evaluation,
+            targets,
+            (rows.values, rows.labels, rows.weights),
+            evaluation.generator("model/regression"),
+            real.seed,
+        )
+        count = len(targets)
+        scores = [
+            released.take(range(count)).estimate(_mean).score(self, "regression/rmse"),
+            released.take(range(count, 2 * count)).estimate(_mean).score(self, "regression/mae"),
+            self._ratio("regression/rmse-ratio", released, real.errors, range(count)),
+            self._ratio("regression/mae-ratio", released, real.errors, range(count, 2 * count)),
+        ]
+        return Scores(tuple(scores), {"regression": _table(evaluation, targets, real, released)})
+
+    def _ratio(self, output: str, released: Joint, real: Joint, places: Sequence[int]) -> Score:
+        """Targets that real rows predict without error have no ratio."""
+        kept = [place for place in places if real.values[place] > 0]
+        if not kept:
+            return self.absent(output, "the model trained on real rows makes no errors")
+        both = released.take(kept).beside(real.take(kept))
+        half = len(kept)
+        ratio = both.estimate(lambda numbers: _mean(_quotient(numbers[:half], numbers[half:])))
+        return ratio.score(self, output)
+
+
+def target_blocks(encoder: Encoder) -> tuple[Block, ...]:
+    """Columns to be predicted: sensitive numeric ones, else numeric features, in declared order."""
+    numeric = [
+        block
+        for block in encoder.blocks
+        if isinstance(block.column, Numeric) and block.column.role is Role.FEATURE
+    ]
+    sensitive = [block for block in numeric if block.column.name in encoder.schema.sensitive]
+    return tuple((sensitive or numeric)[:TARGETS_AT_MOST])
+
+
+def _real(evaluation: Evaluation, targets: Sequence[Block], rng: np.random.Generator) -> _Real:
+    train = evaluation.dataset.train.rows
+    seed = int(rng.integers(2**31))
+    return _Real(_errors(evaluation, targets, (train.values, train.labels, None), rng, seed), seed)
+
+
+def _errors(
+    evaluation: Evaluation,
+    targets: Sequence[Block],
+    rows: tuple[Floats, Integers, Floats | None],
+    rng: np.random.Generator,
+    seed: int,
+) -> Joint:
+    """RMSE of every target, then MAE of every target, as shares of the public range."""
+    encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
+    values, labels, weights = rows
+    given = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
+    kept = given > 0
+    if not kept.any():
+        raise NotComputable("every row has weight 0")
+    known = _with_label(encoder, np.asarray(values)[kept], np.asarray(labels)[kept])
+    asked = _with_label(encoder, test.values, test.labels)
+    mean_one = given[kept] / given[kept].mean()
+    errors = np.empty((len(targets), len(test)))
+    for place, block in enumerate(targets):
+        others = np.arange(known.shape[1]) != block.start
+        truth = np.clip(known[:, block.start], -1.0, 1.0)
+        predicted = predict(known[:, others], truth, mean_one, asked[:, others], rng)
+        errors[place] = (predicted - asked[:, block.start]) / _ENCODED_RANGE
+    squares, sizes = errors**2, np.abs(errors)
+
+    def statistic(drawn: Array) -> Array:
+        total = drawn.sum(axis=0)
+        return np.concatenate([np.sqrt(squares @ drawn / total), sizes @ drawn / total])
+
+    strata = np.zeros(len(test), dtype=np.int64)
+    return _ranking.jointly(statistic, strata, np.random.default_rng(seed))
+
+
+def _with_label(encoder: Encoder, values: Floats, labels: Integers) -> Floats:
+    """Encoded rows (features, then the time of a cohort) and the label as one column a class."""
+    classes = len(encoder.schema.classes)
+    columns = np.eye(classes, dtype=np.float32)[labels]
+    return np.hstack([values, columns[:, 1:] if classes == 2 else columns])
+
+
+def predict(
+    known: Floats,
+    truth: npt.NDArray[np.floating],
+    weights: Array,
+    asked: Floats,
+    rng: np.random.Generator,
+) -> Array:
+    """Train on the known rows, answer for the others. One thread: see `_models`."""
+    import xgboost
+
+    parameters = {
+        **_models.TREES,
+        "objective": "reg:squarederror",
+        "seed": int(rng.integers(2**31)),
+        "nthread": 1,
+    }
+    matrix = xgboost.DMatrix(known, label=truth, weight=weights, nthread=1)
+    booster = xgboost.train(parameters, matrix, _models.ROUNDS)
+    answers = booster.predict(xgboost.DMatrix(asked, nthread=1))
+    return np.asarray(answers, dtype=np.float64)
+
+
+def _mean(numbers: Array) -> Array:
+    result: Array = numbers.mean(axis=0)
+    return result
+
+
+def _quotient(above: Array, below: Array) -> Array:
+    quotient = np.full(above.shape, np.nan)
+    np.divide(above, below, out=quotient, where=below > 0)
+    return quotient
+
+
+def _table(
+    evaluation: Evaluation, targets: Sequence[Block], real: _Real, released: Joint
+) -> pd.DataFrame:
+    """Errors in the units of each column, beside the spread of its real test values."""
+    count = len(targets)
+    spans = np.array(
+        [
+            block.column.high - block.column.low
+            for block in targets
+            if isinstance(block.column, Numeric)
+        ]
+    )
+    test = evaluation.dataset.test.rows.values
+    table: dict[str, object] = {"column": [block.column.name for block in targets]}
+    for name, start in (("rmse", 0), ("mae", count)):
+        part = released.take(range(start, start + count))
+        intervals = np.array([estimate.interval for estimate in part.each()])
+        table[name] = part.values * spans
+        table[f"{name}-low"], table[f"{name}-high"] = (intervals * spans[:, None]).T
+        table[f"{name}-real"] = real.errors.values[start : start + count] * spans
+    encoded = np.array([test[:, block.start].astype(np.float64).std() for block in targets])
+    table["deviation"] = encoded / _ENCODED_RANGE * spans
+    return pd.DataFrame(table)

@@ -1,0 +1,80 @@
+"""Whole audits of the exact Gaussian mechanism, again and again: how often does a bound lie?
+
+Every repetition is an audit as `bench audit` runs it: refits behind the kernel, canary, scorer and
+threshold chosen on the first half. Only the seed differs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from bench.audit import evidence
+from bench.audit.engine import audit
+from bench.audit.known_answers import ExactGaussian
+from bench.audit.request import Request, prepare
+from bench.audit.self_test import TinyTable
+from bench.cluster.batches import Crew
+from bench.data.dataset import Dataset, build_dataset
+from bench.engine.grid import Entry
+from bench.engine.options import RunOptions
+from bench.results.records import AuditRow
+from tests.support.tables import ToyTable
+
+pytestmark = pytest.mark.slow
+
+TINY = build_dataset(TinyTable())
+METHOD = ExactGaussian()
+
+
+def audits(
+    repetitions: int, trials: int, epsilon: float, folder: Path, dataset: Dataset, **others: Any
+) -> list[AuditRow]:
+    entries = Entry(METHOD.name, METHOD.name), Entry(dataset.name, dataset.name)
+    rows = []
+    with Crew(RunOptions(out=folder, cpus=1)) as crew:
+        for seed in range(repetitions):
+            request = Request(*entries, epsilon, trials, ipc=None, seed=seed, **others)
+            rows.append(audit(prepare(request, dataset, METHOD), folder / str(seed), crew))
+    assert all(row.status == "ok" for row in rows)
+    return rows
+
+
+def check_sound(exceeded: int, repetitions: int) -> None:
+    assert exceeded <= binom.isf(0.01, repetitions, 0.05), f"{exceeded} of {repetitions}"
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_two_worlds(epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "_REPETITIONS", 1)
+    rows = audits(200, 200, epsilon, tmp_path, TINY)
+    direct, gaussian = [row.eps_audited for row in rows], [row.eps_gaussian for row in rows]
+    check_sound(sum(bound > epsilon for bound in direct if bound is not None), 200)
+    check_sound(sum(bound > epsilon for bound in gaussian if bound is not None), 200)
+    # Of the p-values, which are tighter than the bounds, one of each kind.
+    check_sound(sum(row.p_claim < 0.05 for row in rows), 200)
+    check_sound(sum(row.p_proof < 0.05 for row in rows), 200)
+    if epsilon == 4.0:
+        assert np.median([bound or 0.0 for bound in gaussian]) > 0.0, "always 0 is sound too"
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_many_canaries_in_one_run(epsilon: float, tmp_path: Path) -> None:
+    rows = audits(200, 40, epsilon, tmp_path, build_dataset(ToyTable()), kind="one-run")
+    check_sound(sum((row.eps_audited or 0.0) > epsilon for row in rows), 200)
+    check_sound(sum(row.p_claim < 0.05 for row in rows), 200)
+
+
+def test_epsilon_8_is_found_within_30_percent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,000 trials through the Gaussian curve; median of 20 audits."""
+    monkeypatch.setattr(evidence, "_REPETITIONS", 1)
+    rows = audits(20, 2000, 8.0, tmp_path, TINY)
+    bounds = [row.eps_gaussian for row in rows if row.eps_gaussian is not None]
+    assert len(bounds) == 20 and 0.7 * 8.0 <= np.median(bounds) <= 8.0
+    assert not any(row.replicated_p_claim < 0.05 for row in rows)

@@ -1,0 +1,188 @@
+"""Whole runs through Ray, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.support.installed import install_plugin
+
+BENCH = [sys.executable, "-m", "bench"]
+
+GRID = """
+datasets = ["breast-cancer", "gbsg2"]
+methods = ["real", "marginals", "ldpdc"]
+ipc = [20]
+epsilon = [1.0, 10.0]
+metrics = ["ks", "auroc", "c-index/cox"]
+"""
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(GRID)
+    return path
+
+
+def run(
+    *arguments: object, check: bool = True, **options: object
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*BENCH, *map(str, arguments)], capture_output=True, text=True, check=check, **options
+    )  # type: ignore[call-overload, no-any-return]
+
+
+def cells(directory: Path) -> pd.DataFrame:
+    return pd.read_parquet(directory / "cells.parquet").set_index("key").sort_index()
+
+
+def logged(directory: Path) -> list[dict[str, str]]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{directory / 'mlflow.db'}")
+    runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
+    return [run.data.tags for run in runs if "mlflow.parentRunId" in run.data.tags]
+
+
+def test_one_and_two_cpus_and_two_processes_give_the_same_bytes(grid: Path, tmp_path: Path) -> None:
+    for cpus in (1, 2):
+        run("run", "--grid", grid, "--out", tmp_path / f"run{cpus}", "--cpus", cpus, "--no-mlflow")
+    first, second = tmp_path / "run1", tmp_path / "run2"
+    names = sorted(path.name for path in (first / "releases").iterdir())
+    assert len(names) == 10 and names == sorted(p.name for p in (second / "releases").iterdir())
+    for name in names:
+        for file in ("synthetic.parquet", "encoded.parquet", "ledger.json", "release.json"):
+            one, two = (side / "releases" / name / file for side in (first, second))
+            assert one.read_bytes() == two.read_bytes(), f"{name}/{file}"
+    scores = [
+        pd.read_parquet(side / "scores.parquet").sort_values(["key", "metric"], ignore_index=True)
+        for side in (first, second)
+    ]
+    pd.testing.assert_frame_equal(*scores)
+
+
+def test_a_killed_driver_loses_nothing_and_repeats_nothing(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [*BENCH, "run", "--grid", str(grid), "--out", str(out), "--cpus", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        for line in driver.stdout:
+            journal = out / "journal.jsonl"
+            if line.startswith("ok") and journal.read_bytes().count(b"\n") >= 3:
+                os.kill(driver.pid, signal.SIGKILL)
+                break
+        driver.wait()
+    assert driver.returncode == -signal.SIGKILL
+    before = [json.loads(line)["cell"] for line in (out / "journal.jsonl").open()]
+    assert 3 <= len(before) < 10
+
+    result = run("run", "--grid", grid, "--out", out, "--cpus", "1")
+    assert f"{len(before)} already done" in result.stdout
+    after = cells(out)
+    assert len(after) == 10 and (after["status"] == "ok").all()
+    lines = [json.loads(line)["cell"]["key"] for line in (out / "journal.jsonl").open()]
+    assert len(lines) == len(set(lines)) == 10
+    for row in before:
+        assert after.loc[row["key"], "finished_at"] == row["finished_at"]
+    keys = [tags["bench.key"] for tags in logged(out) if "bench.key" in tags]
+    assert sorted(keys) == sorted(after.index)
+
+    third = run("run", "--grid", grid, "--out", out)
+    assert "10 already done" in third.stdout
+    pd.testing.assert_frame_equal(cells(out), after)
+
+
+@pytest.mark.slow
+def test_failing_cells_never_stop_the_run_and_show_in_the_exit_code(tmp_path: Path) -> None:
+    environment = install_plugin(tmp_path / "packages")
+    grid = tmp_path / "faults.toml"
+    grid.write_text(
+        'datasets = ["gbsg2"]\nipc = [10]\nepsilon = [1]\nmetrics = ["ks"]\n'
+        'methods = ["marginals", {name = "misbehaves", label = "raises"},\n'
+        '  {name = "misbehaves", label = "exits", parameters = {how = "exit"}},\n'
+        '  {name = "misbehaves", label = "skips", parameters = {how = "skip"}}]\n'
+    )
+    out = tmp_path / "run"
+    result = run("run", "--grid", grid, "--out", out, check=False, env=environment)
+    assert result.returncode == 1, result.stderr
+    rows = cells(out).set_index("label")
+    assert rows["status"].to_dict() == {
+        "marginals": "ok", "raises": "error", "exits": "error", "skips": "skipped",
+    }  # fmt: skip
+    assert rows.loc["raises", "reason"] == "ValueError: something broke"
+    assert "os._exit(3)" in rows.loc["exits", "reason"]
+    assert rows.loc["skips", "reason"] == "not for this task"
+    assert {tags["status"] for tags in logged(out)} == {"ok", "error", "skipped"}
+
+    # Failures are not cached: asked again, they are tried again; the rest is not.
+    again = run("run", "--grid", grid, "--out", out, check=False, env=environment)
+    assert "2 already done" in again.stdout
+    only = run("run", "--grid", grid, "--out", out, "--methods", "marginals,skips", env=environment)
+    assert only.returncode == 0
+
+
+@pytest.mark.slow
+def test_new_metrics_score_stored_releases_without_refitting(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ("--grid", grid, "--out", out, "--datasets", "gbsg2", "--methods", "ldpdc")
+    run("run", *options, "--no-mlflow")
+    before = cells(out)
+    grid.write_text(GRID.replace('"ks", ', '"ks", "dcr", '))
+    run("run", *options, "--no-mlflow")
+    after = cells(out)
+    assert after["fit_seconds"].equals(before["fit_seconds"])
+    scores = pd.read_parquet(out / "scores.parquet")
+    assert scores.loc[scores["metric"].str.startswith("dcr"), "key"].nunique() == len(after)
+
+
+def test_stored_releases_are_scored_by_further_metrics_alone(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    grid.write_text(GRID.replace('"ks", "auroc", "c-index/cox"', '"ks"'))
+    run("run", "--grid", grid, "--out", out, "--datasets", "gbsg2", "--eps", "1")
+    before = cells(out)
+    ks = pd.read_parquet(out / "scores.parquet").set_index(["key", "metric"])["value"]
+    said = run("score", out, "--metrics", "dcr/gap")
+    assert "3 cells" in said.stdout
+    after = cells(out)
+    assert after["fit_seconds"].equals(before["fit_seconds"])
+    scores = pd.read_parquet(out / "scores.parquet").set_index(["key", "metric"])["value"]
+    assert {"ks", "dcr/gap", "dcr/median"} <= set(scores.index.get_level_values("metric"))
+    assert scores[ks.index].equals(ks)
+    for key in after.index:
+        assert set(json.loads(after.loc[key, "metrics"])) == {"ks", "dcr"}
+    again = run("score", out, "--metrics", "ks,dcr", "--no-mlflow")
+    assert "3 already done" in again.stdout
+    # What was scored beside the grid's metrics stays when the grid is run again.
+    run("run", "--grid", grid, "--out", out, "--datasets", "gbsg2", "--eps", "1", "--no-mlflow")
+    assert len(pd.read_parquet(out / "scores.parquet")) == len(scores)
+
+
+def test_a_lost_cell_with_secure_noise_stays_charged(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ("--grid", grid, "--out", out, "--datasets", "gbsg2", "--eps", "1", "--no-mlflow")
+    run("run", *options, "--methods", "ldpdc", "--secure-noise")
+    (key,) = cells(out).index
+    assert not cells(out).loc[key, "study_only"]
+    # As if the driver had died after starting the cell and before storing it.
+    (out / "journal.jsonl").write_text("")
+    again = run("run", *options, "--methods", "ldpdc", "--secure-noise", check=False)
+    assert again.returncode == 1
+    assert "charged and did not finish" in cells(out).loc[key, "reason"]
+
+
+def test_tracking_that_is_down_does_not_stop_the_run(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = run(
+        "run", "--grid", grid, "--out", out, "--datasets", "gbsg2", "--methods", "real",
+        "--mlflow-uri", f"sqlite:///{grid}/a-file-is-not-a-folder.db",
+    )  # fmt: skip
+    assert "MLflow logging stopped" in result.stdout
+    assert cells(out)["status"].tolist() == ["ok"]

@@ -1,0 +1,117 @@
+"""Splits are fixed by a public formula and a seed; counts are declared, not counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.data.dataset import Dataset, DatasetSource, Declaration, build_dataset, split_sizes
+from bench.errors import DataError, InputError, SchemaError
+from tests.support.tables import ToySurvival, ToyTable
+
+
+def test_default_split_is_60_10_10_20_within_each_class() -> None:
+    dataset = build_dataset(ToyTable())
+    for split, share in (("train", 0.6), ("validation", 0.1), ("control", 0.1), ("test", 0.2)):
+        labels = getattr(dataset, split).rows.labels
+        assert np.bincount(labels).tolist() == [round(300 * share), round(200 * share)]
+
+
+def test_splits_are_disjoint_and_together_the_table() -> None:
+    dataset = build_dataset(ToyTable())
+    parts = [getattr(dataset, name).frame for name in ("train", "validation", "control", "test")]
+    together = pd.concat(parts).sort_values(["marker"]).reset_index(drop=True)
+    table = ToyTable().load().sort_values(["marker"]).reset_index(drop=True)
+    pd.testing.assert_frame_equal(together, table)
+
+
+def test_paper_preset_is_70_10_20_with_the_test_rows_as_control() -> None:
+    dataset = build_dataset(ToyTable(), preset="paper")
+    assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (350, 50, 100)
+    assert dataset.control is dataset.test
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_declared_training_counts_hold_for_every_seed(preset: str, seed: int) -> None:
+    for source in (ToyTable(), ToyTable(negatives=37, positives=11), ToySurvival()):
+        dataset = build_dataset(source, preset, seed)
+        assert np.bincount(dataset.train.rows.labels).tolist() == list(dataset.counts.by_class)
+        assert dataset.counts.total == len(dataset.train)
+
+
+def test_seeds_change_the_split_and_the_fingerprint_and_nothing_else_does() -> None:
+    first, same, other = (build_dataset(ToyTable(), split_seed=seed) for seed in (0, 0, 1))
+    assert first.fingerprint == same.fingerprint != other.fingerprint
+    pd.testing.assert_frame_equal(first.train.frame, same.train.frame)
+    assert not first.train.frame.equals(other.train.frame)
+    assert build_dataset(ToyTable(separation=2.1)).fingerprint != first.fingerprint
+
+
+def test_positions_are_uniform_and_fixed() -> None:
+    dataset = build_dataset(ToyTable())
+    positions = dataset.train.rows.positions
+    assert positions.min() >= 0 and positions.max() < 1 and len(set(positions)) == len(positions)
+    assert np.array_equal(positions, build_dataset(ToyTable()).train.rows.positions)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 9, 1000])
+def test_sizes_add_up(rows: int) -> None:
+    for official in (False, True):
+        assert sum(split_sizes(rows, "default", official).values()) == rows
+
+
+@final
+@dataclass(frozen=True)
+class WithOfficialTest(DatasetSource):
+    """A source whose field uses a fixed test file."""
+
+    name: ClassVar[str] = "official"
+
+    def declare(self) -> Declaration:
+        return ToyTable().declare()
+
+    def load(self) -> pd.DataFrame:
+        return ToyTable().load()
+
+    def load_official_test(self) -> pd.DataFrame:
+        return ToyTable(negatives=20, positives=20).load()
+
+
+def test_official_test_rows_are_used_as_they_are() -> None:
+    dataset: Dataset = build_dataset(WithOfficialTest())
+    assert len(dataset.test) == 40
+    assert len(dataset.train) + len(dataset.validation) + len(dataset.control) == 500
+    assert dataset.counts.total == len(dataset.train) == 374  # 500 - 2 * (38 + 25)
+
+
+@final
+@dataclass(frozen=True)
+class Broken(DatasetSource):
+    """A source that gives something else than it declares."""
+
+    name: ClassVar[str] = "broken"
+    drop: str = ""
+    empty: bool = False
+
+    def declare(self) -> Declaration:
+        return ToyTable().declare()
+
+    def load(self) -> pd.DataFrame:
+        frame = ToyTable().load()
+        return frame.iloc[:0] if self.empty else frame.drop(columns=[self.drop])
+
+
+def test_wrong_tables_are_refused() -> None:
+    with pytest.raises(SchemaError, match="lacks the column 'outcome'"):
+        build_dataset(Broken(drop="outcome"))
+    with pytest.raises(SchemaError, match="lacks the column 'marker'"):
+        build_dataset(Broken(drop="marker"))
+    with pytest.raises(DataError, match="no rows"):
+        build_dataset(Broken(empty=True))
+    with pytest.raises(InputError, match="unknown split preset"):
+        build_dataset(ToyTable(), preset="huge")

@@ -1,0 +1,269 @@
+"""Cards of a run: what plugins declare, and who may have the rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, final
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from bench.cli.main import main
+from bench.cluster.driver import run_grid
+from bench.data.dataset import DatasetSource
+from bench.data.obtain import DataFile, Obtain
+from bench.engine.about import (
+    dataset_card,
+    dataset_identity,
+    join_cards,
+    method_card,
+    open_to_anybody,
+    write_cards,
+)
+from bench.engine.cell import Outcome, failed_row
+from bench.engine.grid import Cell, Entry, Grid
+from bench.engine.merge import merge_runs
+from bench.engine.options import RunOptions
+from bench.leaderboard.tables.about import FILE, Cards, DatasetCard, MethodCard, read_cards
+from bench.plugins import registry
+from bench.results.records import Status
+from bench.results.run_directory import RunStore
+from tests.support.tables import ToyTable
+
+CLOSED = {
+    "celeba-gender",
+    "curial",
+    "dig",
+    "eicu",
+    "mimic3-ihm",
+    "nis",
+    "seer-breast",
+    "seer-incidence",
+    "texas-discharge",
+    "ukb-diabetes",
+    "ukb-proteomics",
+}
+
+
+def card_of(name: str, **parameters: object) -> DatasetCard:
+    source = registry.build_source(name, parameters)
+    return dataset_card(source, Entry(name, name, tuple(sorted(parameters.items()))))
+
+
+def grid_of(*datasets: str) -> Grid:
+    return Grid(
+        "g",
+        datasets=tuple(Entry(name, name) for name in datasets),
+        methods=(Entry("ldpdc", "ldpdc"), Entry("ldpdc", "more", (("group_size", 9.0),))),
+    )
+
+
+def known(directory: Path) -> Cards:
+    cards = read_cards(directory)
+    assert cards is not None
+    return cards
+
+
+def test_who_may_have_the_rows_of_the_built_in_datasets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
+    assert {name for name in registry.dataset_names() if not card_of(name).open} == CLOSED
+
+
+def test_facts_of_a_dataset() -> None:
+    card = card_of("gbsg2")
+    assert card.identity == ("gbsg2", "{}")
+    assert (card.task, card.unit, card.simulated, card.rows) == ("survival", "patient", False, 686)
+    assert [(item.name, item.rows) for item in card.by_class] == [("0", 387), ("1", 299)]
+    age = next(column for column in card.columns if column.name == "age")
+    assert (age.kind, age.low, age.high, age.role) == ("whole number", 18.0, 100.0, "feature")
+    assert "age" in card.quasi_identifiers and card.label == "cens"
+    assert card.column_count == len(card.columns) == 10
+
+
+def test_pixels_are_not_listed_one_by_one() -> None:
+    card = card_of("digits")
+    assert card.column_count == 65
+    assert [column.role for column in card.columns] == ["target", "feature", "feature"]
+
+
+def test_parameters_tell_cards_apart() -> None:
+    parameters = registry.build_source("curial-sim").parameters()
+    name, value = next((n, v) for n, v in parameters.items() if isinstance(v, int))
+    card = card_of("curial-sim", **{name: value})
+    assert card.identity == ("curial-sim", json.dumps({name: value}))
+    assert dataset_identity("curial-sim", "label", json.dumps({name: value})) == card.identity
+    assert dataset_identity("", "label", "{") == ("label", "{")
+
+
+def test_facts_of_a_method() -> None:
+    card = method_card(registry.method_class("ldpdc"))
+    assert card.title == "Linear DP dataset condensation"
+    assert "Algorithm 1" in card.paper and "Theorem III.1" in card.text
+    assert card.summary.startswith("Noisy sums")
+    said = {item.name: (item.default, item.text) for item in card.parameters}
+    assert said == {
+        "group_size": ("50.0", ""),
+        "noise_multiplier": ("null", "None calibrates the noise to the budget."),
+    }
+    assert (card.uses_budget, card.uses_ipc, card.environment) == (True, True, "")
+    assert not method_card(registry.method_class("real")).uses_budget
+
+
+def test_every_method_has_a_card_that_can_be_read_back(tmp_path: Path) -> None:
+    methods = tuple(Entry(name, name) for name in registry.method_names())
+    write_cards(tmp_path, replace(grid_of("gbsg2"), methods=methods))
+    cards = known(tmp_path).methods
+    assert [card.name for card in cards] == list(registry.method_names())
+    assert all(card.title and card.text for card in cards)
+
+
+# Who may have the rows ----------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Elsewhere(DatasetSource):
+    """A dataset of somebody else's plugin."""
+
+    name: ClassVar[str] = "elsewhere"
+
+    def load(self) -> pd.DataFrame:
+        raise AssertionError("a card must not touch a row")
+
+
+def obtained(agreement: str = "none", url: str = "https://host.org/a.csv") -> Obtain:
+    return Obtain("them", agreement, "https://host.org", "ask", "a", (DataFile("a.csv", url=url),))
+
+
+def test_in_doubt_a_dataset_is_not_open() -> None:
+    source = Elsewhere()
+    declared = replace(ToyTable().declare(), licence="ours", simulated=False, obtain=None)
+    assert not open_to_anybody(source, declared)
+    assert open_to_anybody(source, replace(declared, simulated=True))
+    assert open_to_anybody(source, replace(declared, obtain=obtained()))
+    assert not open_to_anybody(source, replace(declared, obtain=obtained("sign this")))
+    assert not open_to_anybody(source, replace(declared, obtain=obtained(url="")))
+    closed = replace(declared, licence="Closed: ours", simulated=True)
+    assert not open_to_anybody(source, closed)
+    inferred = replace(declared, simulated=True, schema=replace(declared.schema, inferred=True))
+    assert not open_to_anybody(source, inferred)
+
+
+@pytest.mark.parametrize("inferred", [True, False])
+def test_a_users_own_table_is_never_open_and_its_place_is_not_told(
+    inferred: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "hidden-folder"
+    data.mkdir()
+    monkeypatch.setenv("BENCH_DATA", str(data))
+    rows = [f"{20 + n % 50},{'f' if n % 3 else 'm'},{n % 2}" for n in range(200)]
+    (data / "ward.csv").write_text("\n".join(["age,sex,died", *rows]), encoding="utf-8")
+    done = CliRunner().invoke(main, ["data", "add", str(data / "ward.csv"), "--target", "died"])
+    assert done.exit_code == 0, done.output
+    if not inferred:
+        path = data / "own" / "ward.toml"
+        path.write_text(path.read_text().replace("inferred = true", "inferred = false"))
+    write_cards(tmp_path, grid_of("ward"))
+    (card,) = known(tmp_path).datasets
+    assert (card.open, card.inferred, card.origin) == (False, inferred, "the user's own table")
+    assert "hidden-folder" not in (tmp_path / FILE).read_text(encoding="utf-8")
+
+
+# Run directories ----------------------------------------------------------------------------------
+
+
+def test_cards_of_an_earlier_grid_stay(tmp_path: Path) -> None:
+    write_cards(tmp_path, grid_of("gbsg2"))
+    write_cards(tmp_path, grid_of("lung"))
+    cards = known(tmp_path)
+    assert [card.name for card in cards.datasets] == ["gbsg2", "lung"]
+    assert [card.name for card in cards.methods] == ["ldpdc"]
+    assert all(card.open for card in cards.datasets)
+
+
+def test_what_was_once_not_open_stays_so(tmp_path: Path) -> None:
+    before = Cards(datasets=(replace(card_of("lung"), open=False),))
+    (tmp_path / FILE).write_text(before.to_json(), encoding="utf-8")
+    write_cards(tmp_path, grid_of("lung"))
+    assert not known(tmp_path).datasets[0].open
+
+
+def test_a_damaged_file_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("{", encoding="utf-8")
+    write_cards(tmp_path, grid_of("lung"))
+    assert [card.name for card in known(tmp_path).datasets] == ["lung"]
+
+
+def folder(path: Path, *cards: DatasetCard) -> Path:
+    path.mkdir()
+    if cards:
+        text = Cards((MethodCard("m", "M"),), cards).to_json()
+        (path / FILE).write_text(text, encoding="utf-8")
+    return path
+
+
+def test_joined_runs_keep_their_cards(tmp_path: Path) -> None:
+    lung, gbsg2 = card_of("lung"), card_of("gbsg2")
+    a, b = folder(tmp_path / "a", lung), folder(tmp_path / "b", gbsg2)
+    target = folder(tmp_path / "c")
+    join_cards(target, {a: {lung.identity}, b: {gbsg2.identity}})
+    cards = known(target)
+    assert cards.datasets == (lung, gbsg2) and [card.name for card in cards.methods] == ["m"]
+
+
+def test_a_run_that_says_nothing_closes_what_another_opened(tmp_path: Path) -> None:
+    lung = card_of("lung")
+    a, b = folder(tmp_path / "a", lung), folder(tmp_path / "b")
+    target = folder(tmp_path / "c")
+    join_cards(target, {a: {lung.identity}, b: {lung.identity}})
+    assert not known(target).datasets[0].open
+    join_cards(folder(tmp_path / "d"), {b: {lung.identity}})
+    assert read_cards(tmp_path / "d") is None
+
+
+def test_a_run_writes_its_cards_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
+    # No file of it is there: its cells fail before Ray is asked for.
+    grid = replace(grid_of("nis"), seeds=(0,), epsilon=(1.0,), ipc=(10,))
+    summary = run_grid(grid, RunOptions(out=tmp_path / "run", tracking=False), lambda store: ())
+    assert summary.failed == 2
+    cards = known(tmp_path / "run")
+    assert [(card.name, card.open) for card in cards.datasets] == [("nis", False)]
+    assert [card.name for card in cards.methods] == ["ldpdc"]
+
+
+def test_a_merge_keeps_the_cards(tmp_path: Path) -> None:
+    for number, name in enumerate(("lung", "gbsg2")):
+        with RunStore(tmp_path / name) as store:
+            store.write_manifest({"grid": "g"})
+            cell = Cell(
+                Entry("ldpdc", "ldpdc"), Entry(name, name), 10, False, 1.0, 1e-5, number,
+                "default", 0,
+            )  # fmt: skip
+            lost = failed_row(cell, f"key{number}", None, Status.ERROR, "oops")
+            store.record(Outcome(lost), None)
+            store.compact()
+        write_cards(tmp_path / name, grid_of(name))
+    merge_runs([tmp_path / "lung", tmp_path / "gbsg2"], tmp_path / "both")
+    cards = known(tmp_path / "both").datasets
+    assert [(card.name, card.open) for card in cards] == [("lung", True), ("gbsg2", True)]
+    (tmp_path / "gbsg2" / FILE).unlink()
+    merge_runs([tmp_path / "lung", tmp_path / "gbsg2"], tmp_path / "again")
+    assert [card.name for card in known(tmp_path / "again").datasets] == ["lung"]
+
+
+def test_cells_of_the_leaderboard_command_are_a_number_all_or_none(tmp_path: Path) -> None:
+    for given in ("-1", "some", "1.5", ""):
+        done = CliRunner().invoke(
+            main, ["leaderboard", str(tmp_path), "-o", str(tmp_path / "s"), "--cells", given]
+        )
+        assert done.exit_code == 2 and "is not a number" in done.output
+    alone = CliRunner().invoke(main, ["leaderboard", "x", "--check", "y", "--public"])
+    assert alone.exit_code == 2 and "--public is about the site" in alone.output

@@ -1,0 +1,218 @@
+"""One cell, in this process: whatever happens becomes a row."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from typing import final
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.data.dataset import Dataset, build_dataset
+from bench.engine import keys
+from bench.engine.cell import Outcome, run_cell
+from bench.engine.grid import Cell, Entry
+from bench.plugins import registry
+from bench.plugins.metric import (
+    Direction,
+    Evaluation,
+    Family,
+    Refit,
+    RefitMetric,
+    Score,
+    Scores,
+)
+from tests.support.tables import ToyTable
+
+DATASET = build_dataset(ToyTable())
+METRICS = ("ks",)
+
+
+@pytest.fixture(autouse=True)
+def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tests' own methods, as if installed."""
+    points = {
+        name: EntryPoint(name, f"tests.support.plugins:{name.capitalize()}", "bench.methods")
+        for name in ("boaster", "faulty")
+    }
+    registry._load.cache_clear()
+    monkeypatch.setattr(
+        registry, "_entry_points", lambda folder: points if folder == "methods" else {}
+    )
+    yield
+    registry._load.cache_clear()
+
+
+def cell(method: str, epsilon: float | None = 1.0, **parameters: object) -> Cell:
+    return Cell(
+        method=Entry(method, method, tuple(sorted(parameters.items()))),
+        dataset=Entry("toy-table", "toy-table"),
+        ipc=20,
+        full_size=False,
+        epsilon=epsilon,
+        delta=1e-5,
+        seed=0,
+        split="default",
+        split_seed=0,
+    )
+
+
+def run(asked: Cell, dataset: Dataset = DATASET) -> Outcome:
+    return run_cell(asked, keys.cell_key(asked, dataset.fingerprint), dataset, METRICS)
+
+
+def test_a_good_cell_has_release_ledger_scores_and_costs() -> None:
+    outcome = run(cell("ldpdc"))
+    row = outcome.row
+    assert (row.status, row.verdict) == ("ok", "sound")
+    assert row.eps_proven is not None and 0.9 < row.eps_proven <= 1.0
+    assert (row.eps_target, row.eps_claimed, row.eps_audited) == (1.0, 1.0, None)
+    assert row.rows_released == 40 and row.study_only
+    assert row.fit_seconds and row.score_seconds and row.finished_at
+    assert outcome.release is not None and outcome.release.ledger is not None
+    assert {score.metric for score in outcome.scores} == {"ks"}
+    assert json.loads(row.versions)["dp-accounting"]
+
+
+def test_a_raw_look_with_a_claim_is_listed_as_unproven() -> None:
+    row = run(cell("boaster")).row
+    assert (row.verdict, row.eps_claimed, row.eps_proven) == ("unproven", 1.0, math.inf)
+    assert "fitted on the rows themselves" in row.verdict_reason
+
+
+def test_real_rows_are_non_private_with_the_reason() -> None:
+    row = run(cell("real", epsilon=None)).row
+    assert (row.verdict, row.eps_proven) == ("non-private", math.inf)
+    assert "real training rows" in row.verdict_reason
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "reason"),
+    [
+        ("raise", "error", "ValueError: something broke"),
+        ("memory", "out-of-memory", "too large"),
+        ("nan", "error", "NaN"),
+        ("skip", "skipped", "not for this task"),
+    ],
+)
+def test_faults_become_statuses_with_reasons(how: str, status: str, reason: str) -> None:
+    outcome = run(cell("faulty", how=how))
+    assert outcome.row.status == status and reason in outcome.row.reason
+    assert outcome.release is None and not outcome.scores
+    if status != "skipped":
+        assert "synthesize" in outcome.row.log_tail or "check_release" in outcome.row.log_tail
+
+
+def test_same_key_same_bytes_and_another_seed_another_noise() -> None:
+    asked = cell("ldpdc")
+    first, again = run(asked).release, run(asked).release
+    assert first is not None and again is not None and first.rows is not None
+    assert again.rows is not None and np.array_equal(first.rows.values, again.rows.values)
+    key = keys.cell_key(asked, DATASET.fingerprint)
+    assert keys.generator(key, "noise").random() != keys.generator(key, "public").random()
+
+
+def test_secure_noise_differs_every_time_and_is_not_study_only() -> None:
+    from dataclasses import replace
+
+    asked = replace(cell("ldpdc"), secure_noise=True)
+    first, again = run(asked), run(asked)
+    assert not first.row.study_only and first.row.verdict == "sound"
+    assert first.release and again.release and first.release.rows and again.release.rows
+    assert not np.array_equal(first.release.rows.values, again.release.rows.values)
+
+
+def test_private_counts_are_paid_for() -> None:
+    from dataclasses import replace
+
+    row = run(replace(cell("ldpdc"), private_counts=True)).row
+    assert row.status == "ok" and row.private_counts and row.verdict == "sound"
+    assert "adaptive" in row.accountant and row.eps_proven is not None and row.eps_proven <= 1
+
+
+def test_a_large_delta_is_warned_about() -> None:
+    from dataclasses import replace
+
+    row = run(replace(cell("ldpdc"), delta=0.01)).row
+    assert "above 1/(10 n)" in row.warnings
+    assert run(cell("ldpdc")).row.warnings == ""
+
+
+def test_the_key_follows_what_the_result_depends_on() -> None:
+    from dataclasses import replace
+
+    base = cell("ldpdc")
+    key = keys.cell_key(base, "a")
+    assert key == keys.cell_key(replace(base, method=Entry("ldpdc", "another label")), "a")
+    for changed in (
+        replace(base, seed=1),
+        replace(base, ipc=21),
+        replace(base, epsilon=2.0),
+        replace(base, secure_noise=True),
+        replace(base, private_counts=True),
+        cell("ldpdc", group_size=9.0),
+        cell("marginals"),
+    ):
+        assert keys.cell_key(changed, "a") != key
+    assert keys.cell_key(base, "b") != key
+
+
+def test_a_failing_metric_keeps_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(registry.metric("ks"))
+
+    def broken(self: object, evaluation: object) -> None:
+        raise RuntimeError("metric bug")
+
+    monkeypatch.setattr(kind, "compute", broken)
+    outcome = run(cell("ldpdc"))
+    assert outcome.row.status == "error" and "metric ks: RuntimeError" in outcome.row.reason
+    assert outcome.release is not None and outcome.scores[0].value is None
+
+
+@final
+class RefitProbe(RefitMetric):
+    """Refits on the training table, twice on the same, and without one row."""
+
+    name = "refit-probe"
+    family = Family.PRIVACY
+    direction = Direction.NEUTRAL
+    definition = "Differences between refits on neighbouring tables."
+
+    def compute(self, evaluation: Evaluation, refit: Refit) -> Scores:
+        train = evaluation.dataset.train.frame
+
+        def values(table: pd.DataFrame, repetition: int) -> np.ndarray:
+            rows = refit(table, repetition).rows
+            assert rows is not None
+            return rows.values
+
+        same = np.abs(values(train, 0) - values(train, 0)).max()
+        repeated = np.abs(values(train, 0) - values(train, 1)).max()
+        neighbour = np.abs(values(train, 0) - values(train.drop(index=3), 0)).max()
+        released = np.abs(values(train, 0) - evaluation.rows.values).max()
+        return Scores(
+            tuple(
+                Score(name, float(value), None, None, self.direction, self.family)
+                for name, value in zip(
+                    ("same", "repeated", "neighbour", "released"),
+                    (same, repeated, neighbour, released),
+                    strict=True,
+                )
+            )
+        )
+
+
+def test_refits_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With shared noise two neighbours would differ by exactly one row, and audits would lie."""
+    monkeypatch.setattr(registry, "_metrics", lambda: {"refit-probe": RefitProbe})
+    asked = cell("ldpdc")
+    key = keys.cell_key(asked, DATASET.fingerprint)
+    outcome = run_cell(asked, key, DATASET, ("refit-probe",))
+    assert outcome.row.status == "ok", outcome.row.log_tail
+    found = {score.metric: score.value or 0.0 for score in outcome.scores}
+    assert found["same"] == 0.0
+    assert min(found["repeated"], found["neighbour"], found["released"]) > 0.5, found

@@ -1,0 +1,119 @@
+"""Grids say which cells, and refuse nonsense with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.engine.grid import BUILT_IN, load_grid, parse_grid
+from bench.errors import GridError, InputError
+
+SMALL = """
+datasets = ["breast-cancer", "gbsg2"]
+methods = ["real", "ldpdc", {name = "gats", label = "gats-9", parameters = {constituents = 9}}]
+ipc = [10, 20, "full"]
+epsilon = [1, 3.0]
+seeds = [0, 1]
+"""
+
+
+def test_methods_without_use_for_an_axis_do_not_multiply() -> None:
+    cells = parse_grid(SMALL, "small").cells()
+    count = {
+        name: sum(cell.method.name == name for cell in cells) for name in ("real", "ldpdc", "gats")
+    }
+    # real: one size, no budget; ldpdc: 3 sizes x 2 epsilons; gats: 3 sizes; all x 2 x 2 seeds.
+    assert count == {"real": 4, "ldpdc": 24, "gats": 12}
+    assert {cell.epsilon for cell in cells if cell.method.name == "gats"} == {None}
+    assert sum(cell.full_size for cell in cells) == 2 * 2 * (2 + 1)
+
+
+def test_defaults_are_those_of_the_papers() -> None:
+    grid = parse_grid('datasets = ["digits"]\nmethods = ["ldpdc"]', "d")
+    assert grid.ipc == (50, 100, 500, 1000)
+    assert grid.epsilon == (0.5, 1.0, 3.0, 10.0)
+    assert grid.delta == 1e-5
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_built_in_grids_are_whole(name: str) -> None:
+    grid = load_grid(name)
+    grid.check_plugins()
+    assert grid.cells()
+
+
+def test_quick_covers_four_datasets_and_four_methods() -> None:
+    grid = load_grid("quick")
+    assert len(grid.datasets) >= 4 and len(grid.methods) >= 4
+
+
+def test_variants_keep_their_label_and_parameters() -> None:
+    grid = parse_grid(SMALL, "small")
+    variant = grid.methods[2]
+    assert (variant.label, variant.parameters) == ("gats-9", (("constituents", 9),))
+    unlabelled = parse_grid(
+        'datasets=["digits"]\nmethods=[{name="ldpdc", parameters={group_size=5}}]', "x"
+    )
+    assert unlabelled.methods[0].label == "ldpdc(group_size=5)"
+
+
+def test_narrowing() -> None:
+    grid = parse_grid(SMALL, "small").narrowed(
+        methods=["gats", "marginals"], datasets=["digits"], ipc=[5], epsilon=[2.0], seeds=[7]
+    )
+    assert [entry.label for entry in grid.methods] == ["gats-9", "marginals"]
+    assert [cell.describe() for cell in grid.cells()] == [
+        "gats-9 on digits ipc=5 seed=7",
+        "marginals on digits ipc=5 eps=2 seed=7",
+    ]
+    with pytest.raises(GridError, match="did you mean ldpdc"):
+        grid.narrowed(methods=["ldpd"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("datasets = [", "not valid TOML"),
+        ("datsets = []", "unknown key 'datsets'"),
+        ("methods = ['real']", "names no datasets"),
+        ("datasets = ['digits']\nmethods = 'real'", "entry of methods|must be a list"),
+        ("datasets = ['digits']\nmethods = [3]", "entry of methods"),
+        ("datasets = ['digits']\nmethods = ['real']\nipc = [0]", "IPC 0"),
+        ("datasets = ['digits']\nmethods = ['real']\nipc = [2.5]", "not a whole number"),
+        ("datasets = ['digits']\nmethods = ['real']\nipc = 50", "must be a list"),
+        ("datasets = ['digits']\nmethods = ['real']\nepsilon = [-1]", "epsilon -1"),
+        ("datasets = ['digits']\nmethods = ['real']\nepsilon = [0.0]", "epsilon 0"),
+        ("datasets = ['digits']\nmethods = ['real']\nepsilon = ['a']", "not a number"),
+        ("datasets = ['digits']\nmethods = ['real']\nepsilon = []", "epsilon is empty"),
+        ("datasets = ['digits']\nmethods = ['real']\ndelta = 2.0", "delta 2"),
+        ("datasets = ['digits']\nmethods = ['real', 'real']", "used twice"),
+    ],
+)
+def test_mistakes_are_named(text: str, message: str) -> None:
+    with pytest.raises(GridError, match=message):
+        parse_grid(text, "mine")
+
+
+def test_unknown_plugins_and_parameters_are_found_before_running() -> None:
+    for text, message in (
+        ("datasets = ['digitz']\nmethods = ['real']", "did you mean digits"),
+        ("datasets = ['digits']\nmethods = ['reel']", "did you mean real"),
+        ("datasets = ['digits']\nmethods = ['real']\nmetrics = ['auroq']", "did you mean auroc"),
+        (
+            "datasets = ['digits']\nmethods = [{name='ldpdc', parameters={groupsize=1}}]",
+            "did you mean group_size",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            parse_grid(text, "mine").check_plugins()
+
+
+def test_grid_files(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL)
+    assert load_grid(str(path)).name == "mine"
+    with pytest.raises(GridError, match="cannot be read"):
+        load_grid(str(tmp_path / "none.toml"))
+    with pytest.raises(GridError, match="built-in grids are"):
+        load_grid("huge")

@@ -1,0 +1,264 @@
+"""The page of a method: its card, its verdicts, its ledger, its results and its failures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dp_accounting import dp_event
+
+from bench.leaderboard.pages import links, method_pages
+from bench.leaderboard.pages.page_rows import Block, blocks
+from bench.leaderboard.pages.show import coded
+from bench.leaderboard.tables.about import FILE, Cards, MethodCard, Parameter
+from bench.leaderboard.tables.board import compile_board
+from bench.privacy.accounting import Budget
+from bench.privacy.ledger import Entry, Ledger
+from tests.support.card_page import CardPage, parsed
+
+CARD = MethodCard(
+    name="ldpdc",
+    title="Linear condensation",
+    paper="Zheng and Li, Algorithm 1",
+    summary="Noisy sums.",
+    text=(
+        "Sums of samples.\n\n    s = (noise + sum) / L\n\n"
+        "Deviations:\n- one noise for\n  all\n- none"
+    ),
+    environment="smartnoise",
+    requirements=("snsynth==1.0",),
+    parameters=(Parameter("steps", "3", "how often"), Parameter("rate", "0.5")),
+)
+
+
+def rendered(directory: Path, *, public: bool = False, cells: int = 0) -> dict[str, CardPage]:
+    return parsed(method_pages.pages(compile_board([directory], public=public, cells=cells)))
+
+
+def page_of(directory: Path, entrant: str, **options: Any) -> CardPage:
+    return rendered(directory, **options)[links.method_path(entrant)]
+
+
+def add_card(directory: Path, card: MethodCard = CARD) -> Path:
+    (directory / FILE).write_text(Cards(methods=(card,)).to_json(), encoding="utf-8")
+    return directory
+
+
+def add_ledger(directory: Path, key: str, text: str = "") -> Path:
+    ledger = Ledger(Budget(1.0, 1e-5), unit="row")
+    event = dp_event.PoissonSampledDpEvent(0.25, dp_event.GaussianDpEvent(4.0))
+    for name in ("0", "1"):
+        ledger.add(Entry((("split", "train"), ("class", name)), event), 50)
+    folder = directory / "releases" / key
+    folder.mkdir(parents=True)
+    (folder / "ledger.json").write_text(text or ledger.to_json(), encoding="utf-8")
+    return directory
+
+
+def test_one_page_a_method(mixed_run: Any, tmp_path: Path) -> None:
+    pages = rendered(mixed_run.write(tmp_path / "run"))
+    names = ("real", "gats", "marginals", "pate", "ldpdc", "picky")
+    assert sorted(pages) == sorted(links.method_path(name) for name in names)
+
+
+def test_the_card_is_shown(run: Any, tmp_path: Path) -> None:
+    run.add("ldpdc", 0.8, parameters=json.dumps({"steps": 7}))
+    page = page_of(add_card(run.write(tmp_path / "run")), "ldpdc")
+    assert "Linear condensation. Noisy sums." in page.sections[""]
+    told = page.sections["what"]
+    for text in (
+        "Zheng and Li, Algorithm 1",
+        "s = (noise + sum) / L",
+        "smartnoise",
+        "snsynth==1.0",
+    ):
+        assert text in told
+    assert "<li>one noise for all</li>" in page.source
+    assert page.row("what", "steps") == ["steps", "7", "3", "how often"]
+    assert page.row("what", "rate") == ["rate", "0.5", "0.5", ""]
+    assert "<strong>7</strong>" in page.source and "<strong>0.5</strong>" not in page.source
+
+
+def test_without_a_card_the_page_says_so(run: Any, tmp_path: Path) -> None:
+    run.add("ldpdc", 0.8, parameters=json.dumps({"steps": 7}))
+    page = page_of(run.write(tmp_path / "run"), "ldpdc")
+    assert "No card of this method came with the run" in page.sections["what"]
+    assert page.row("what", "steps")[:2] == ["steps", "7"]
+
+
+def test_parameters_that_are_no_object_are_shown_as_they_are(run: Any, tmp_path: Path) -> None:
+    run.add("ldpdc", 0.8, parameters="[1, 2")
+    page = page_of(add_card(run.write(tmp_path / "run")), "ldpdc")
+    assert "As the run says: [1, 2" in page.sections["what"]
+
+
+def test_verdicts_that_differ_in_numbers_are_one(run: Any, tmp_path: Path) -> None:
+    for epsilon in (1.0, 10.0):
+        run.add("ldpdc", 0.8, eps_target=epsilon, verdict_reason=f"epsilon {epsilon} by PLD")
+    run.add("ldpdc", 0.8, eps_target=3.0, verdict="unproven", verdict_reason="no accountant")
+    page = page_of(run.write(tmp_path / "run"), "ldpdc")
+    rows = page.rows["privacy"][1:]
+    assert [row[0] for row in rows] == ["sound", "unproven"]
+    assert rows[0][1] == "epsilon 1.0 by PLD (elsewhere with other numbers)"
+    assert rows[0][2].endswith("; ε 1, 10")
+    assert rows[1][1:] == ["no accountant", "breast-cancer ; ε 3"]
+    assert "theorem 1" in page.sections["privacy"]
+
+
+def test_the_ledger_is_said_in_words(run: Any, tmp_path: Path) -> None:
+    key = run.add("ldpdc", 0.8, key="abc")
+    page = page_of(add_ledger(run.write(tmp_path / "run"), key), "ldpdc", cells=5)
+    told = page.sections["ledger"]
+    assert "50 times in each part , on training rows, class 0; training rows, class 1" in told
+    assert "on a random sample that holds each row with probability 0.25" in told
+    assert "Gaussian noise, standard deviation 4 times" in told
+    assert f"../{links.cell_path(key)}" in page.links
+
+
+def test_equal_ledgers_are_told_once(run: Any, tmp_path: Path) -> None:
+    run.add("ldpdc", 0.8, key="one", task="classification")
+    run.add("ldpdc", 0.8, key="two", task="survival", dataset="gbsg2")
+    directory = run.write(tmp_path / "run")
+    for key in ("one", "two"):
+        add_ledger(directory, key)
+    page = page_of(directory, "ldpdc")
+    assert page.source.count("50 times in each part") == 1
+    assert "breast-cancer classification" in page.sections["ledger"]
+    assert "gbsg2 survival" in page.sections["ledger"]
+
+
+HOSTILE_LEDGERS = {
+    "no JSON": "{",
+    "too deep": "[" * 100_000,
+    "another form": '{"form": 9, "adjacency": "x"}',
+    "a list": "[1]",
+    "a text": '"ledger"',
+    "entries are numbers": '{"form": 1, "adjacency": "add-remove", "target_epsilon": null, '
+    '"delta": 1e-5, "unit": "row", "order": 2.0, "entries": [3]}',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE_LEDGERS.values(), ids=HOSTILE_LEDGERS)
+def test_a_ledger_that_cannot_be_read_is_said(text: str, run: Any, tmp_path: Path) -> None:
+    run.add("ldpdc", 0.8, key="abc")
+    page = page_of(add_ledger(run.write(tmp_path / "run"), "abc", text), "ldpdc")
+    assert "The ledger is left out: it cannot be read" in page.sections["ledger"]
+
+
+@pytest.mark.parametrize("key", ["../../elsewhere", "/etc", ".hidden", "a/b", "", "a\x00b"])
+def test_a_key_that_is_no_plain_name_opens_no_file(key: str, run: Any, tmp_path: Path) -> None:
+    run.add("ldpdc", 0.8, key=key)
+    add_ledger(tmp_path, "x")
+    (tmp_path / "elsewhere").mkdir()
+    page = page_of(run.write(tmp_path / "run"), "ldpdc")
+    assert "No ledger of a finished cell can be shown" in page.sections["ledger"]
+
+
+def test_a_link_is_not_followed_to_a_ledger(run: Any, tmp_path: Path) -> None:
+    run.add("ldpdc", 0.8, key="abc")
+    directory = run.write(tmp_path / "run")
+    add_ledger(tmp_path / "other", "abc")
+    (directory / "releases").symlink_to(tmp_path / "other" / "releases")
+    page = page_of(directory, "ldpdc")
+    assert "symbolic link" in page.sections["ledger"]
+
+
+def test_results_over_the_grid(mixed_run: Any, tmp_path: Path) -> None:
+    page = page_of(mixed_run.write(tmp_path / "run"), "ldpdc")
+    rows = page.rows["results"][1:]
+    assert [row[0] for row in rows] == ["breast-cancer"] * 2 + ["curial-sim"] * 2
+    # Headline 0.8 of 0.905, the mean of the real rows over two seeds; first of two sound methods.
+    assert rows[0][1:5] == ["50", "1", "0.9", "sound"]
+    assert rows[0][5] == "0.800 [0.780, 0.820] auroc ↑"
+    assert rows[0][6:10] == ["88%", "0.000", "1 of 2", "2 ok"]
+    # One seed of two is out of time, and so last on it: the mean of 1 and 2.
+    assert rows[2][8:10] == ["1.5 of 2", "1 ok, 1 failed"]
+
+
+def test_failures_with_their_reason(mixed_run: Any, tmp_path: Path) -> None:
+    page = page_of(mixed_run.write(tmp_path / "run"), "ldpdc")
+    assert page.rows["failures"][1][:4] == ["curial-sim", "timeout", "1", "over 60 s"]
+    picky = page_of(tmp_path / "run", "picky")
+    assert "No cell of it finished, so there is no verdict" in picky.sections["privacy"]
+    assert "Not ranked: skipped" in picky.sections[""]
+    assert {row[1] for row in picky.rows["failures"][1:]} == {"skipped"}
+
+
+def test_a_panel_a_dataset_with_the_reference_lines(mixed_run: Any, tmp_path: Path) -> None:
+    page = page_of(mixed_run.write(tmp_path / "run"), "ldpdc")
+    assert page.source.count('<svg class="panel"') == 2
+    assert "marginals" in page.sections["plots"] and "pate" not in page.sections["plots"]
+    assert (
+        "None: no result with a target epsilon"
+        in page_of(tmp_path / "run", "gats").sections["plots"]
+    )
+
+
+def test_links_lead_to_pages_that_exist(mixed_run: Any, tmp_path: Path) -> None:
+    from bench.leaderboard.pages.site import write_site
+
+    write_site([mixed_run.write(tmp_path / "run")], tmp_path / "site")
+    for folder in ("methods", "datasets"):
+        for path in (tmp_path / "site" / folder).iterdir():
+            for link in CardPage(path.read_text(encoding="utf-8")).links:
+                if not link.startswith("#"):
+                    assert (path.parent / link.split("#")[0]).is_file(), link
+
+
+def test_names_are_harmless(run: Any, tmp_path: Path) -> None:
+    bad = "<script>alert(1)</script>"
+    run.add(bad, 0.8, dataset=bad, method=bad, verdict_reason=bad, claim_source=bad, warnings=bad)
+    run.fail(bad, reason=bad, dataset=bad, seed=5)
+    directory = add_card(
+        run.write(tmp_path / "run"),
+        MethodCard(
+            bad, bad, bad, bad, f"{bad}\n\n    {bad}\n\n- {bad}", environment=bad,
+            requirements=(bad,), parameters=(Parameter(bad, bad, bad),),
+        ),
+    )  # fmt: skip
+    page = page_of(directory, bad)
+    assert "script" not in page.tags and page.sections["what"].count(bad) >= 6
+
+
+def test_internal_and_public_are_marked(mixed_run: Any, tmp_path: Path) -> None:
+    directory = mixed_run.write(tmp_path / "run")
+    internal = page_of(directory, "ldpdc")
+    assert "internal" in internal.sections[""] and "--public" in internal.sections[""]
+    public = page_of(directory, "ldpdc", public=True)
+    assert "Public page" in public.sections[""] and "internal" not in public.sections[""]
+    assert "On breast-cancer, curial-sim that is every score" in public.sections[""]
+    assert "0.800" not in public.source
+    assert public.rows["results"][1][4] == "sound"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\nline", (Block("p", "one line"),)),
+        ("a\n\n    x = 1\n    y = 2", (Block("p", "a"), Block("pre", "x = 1\ny = 2"))),
+        ("so:\n- one\n  more\n- two", (Block("p", "so:"), Block("ul", "", ("one more", "two")))),
+        (
+            "steps:\n1. one\n   more\n2. two",
+            (Block("p", "steps:"), Block("ol", "", ("one more", "two"))),
+        ),
+        ("", ()),
+        ("\n\n\n", ()),
+    ],
+)
+def test_docstrings_in_blocks(text: str, expected: tuple[Block, ...]) -> None:
+    assert blocks(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see `a_b` here", "see <code>a_b</code> here"),
+        ("`<b>` & <i>", "<code>&lt;b&gt;</code> &amp; &lt;i&gt;"),
+        ("one ` alone <b>", "one ` alone &lt;b&gt;"),
+        ("", ""),
+    ],
+)
+def test_backticks_become_code_and_nothing_becomes_markup(text: str, expected: str) -> None:
+    assert coded(text) == expected

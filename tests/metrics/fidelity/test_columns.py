@@ -1,0 +1,272 @@
+"""Divergence, support coverage and moments of columns; the bootstrap of groups behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import entropy
+from sdmetrics.single_column import CategoryCoverage
+
+from bench.data.schema import Numeric
+from bench.errors import NotComputable
+from bench.metrics.fidelity._pooled import Pooled, pooled
+from bench.metrics.fidelity.columns import KullbackLeibler, Moments, SupportCoverage
+from bench.metrics.fidelity.fidelity import KolmogorovSmirnov, TotalVariation, _groups, columns
+from bench.plugins.release import Release, Rows
+from tests.metrics.helpers import Answers, evaluate, named, only, release_of
+
+ALL = (KullbackLeibler(), Moments(), SupportCoverage())
+
+
+def balanced(table, per_class: int) -> Release:
+    rows = table.train.rows
+    chosen = np.concatenate([np.flatnonzero(rows.labels == k)[:per_class] for k in (0, 1)])
+    return Release(Rows(rows.values[chosen], rows.labels[chosen]))
+
+
+def test_divergence_is_that_of_scipy_after_smoothing():
+    """Real 6 2 0 rows, released 1 3 1: half a row is added to each."""
+    value = columns.divergence(np.array([0.75, 0.25, 0.0]), np.array([0.2, 0.6, 0.2]), 8, 5)
+    assert value == pytest.approx(entropy([6.5, 2.5, 0.5], [1.5, 3.5, 1.5]), abs=1e-12)
+
+
+def test_absent_categories_leave_the_divergence_finite():
+    value = columns.divergence(np.array([0.5, 0.5]), np.array([1.0, 0.0]), 100.0, 100.0)
+    assert value == pytest.approx(entropy([50.5, 50.5], [100.5, 0.5]))
+    assert 1.0 < value < 3.0
+
+
+def test_divergence_of_a_release_with_class_weights(table):
+    """100 rows of each class stand for shares 0.6 and 0.4, and count as Kish's effective number."""
+    evaluation = evaluate(table, balanced(table, 100))
+    scores = KullbackLeibler().compute(evaluation)
+    by_column = scores.details["kl"].set_index("column")["statistic"]
+    rows = pooled(evaluation)
+    weights = np.repeat([0.006, 0.004], 100)
+    effective = 1 / np.square(weights).sum()
+    assert rows.effective == pytest.approx(effective)
+    stage = rows.frame["stage"].cat.codes.to_numpy()
+    real = np.bincount(stage[:300], minlength=3) + 0.5
+    released = effective * np.bincount(stage[300:], weights, minlength=3) + 0.5
+    assert by_column["stage"] == pytest.approx(entropy(real, released))
+    assert list(by_column.index) == ["age", "marker", "smoker", "stage"]
+    assert only(scores)[0] == pytest.approx(by_column.mean())
+
+
+def test_bins_come_from_the_schema():
+    frame = pd.DataFrame({"wide": [0.0, 4.9, 5.0, 99.9, 100.0], "small": [0.0, 1.0, 2.0, 3.0, 3.0]})
+    rows = Pooled(frame, np.array([0, 0, 0, 1, 1]), np.ones(2), np.ones(2))
+    codes, bins = columns.binned(rows, Numeric(name="wide", low=0, high=100))
+    assert (codes.tolist(), bins) == ([0, 0, 1, 19, 19], 20)
+    codes, bins = columns.binned(rows, Numeric(name="small", low=-1, high=3, integer=True))
+    assert (codes.tolist(), bins) == ([1, 2, 3, 4, 4], 5)
+
+
+def test_coverage_is_that_of_sdmetrics_where_no_category_is_new(table):
+    rows = table.train.rows
+    kept = rows.values[:, 3] == 0  # without stage I
+    scores = SupportCoverage().compute(
+        evaluate(table, Release(Rows(rows.values[kept], rows.labels[kept])))
+    )
+    details = scores.details["support-coverage"].set_index("column")
+    frame = table.train.frame
+    for name in ("smoker", "stage"):
+        expected = CategoryCoverage.compute(frame[name], frame[name][kept])
+        assert details.loc[name, "statistic"] == pytest.approx(expected)
+    assert details.loc["stage", "statistic"] == pytest.approx(2 / 3)
+    assert scores.scores[0].value == pytest.approx((1 + 2 / 3) / 2)
+
+
+def test_a_category_that_no_training_row_has_covers_nothing(table):
+    """Training rows without stage I, released rows with stage I only: the printed ratio is 1/2."""
+    rows = table.train.rows
+    kept = rows.values[:, 3] == 0
+    split = replace(table.train, rows=rows.take(kept), frame=table.train.frame[kept])
+    dataset = replace(table, train=split)
+    release = Release(Rows(rows.values[~kept], rows.labels[~kept]))
+    details = SupportCoverage().compute(evaluate(dataset, release)).details["support-coverage"]
+    stage = details.set_index("column").loc["stage"]
+    assert (stage["real"], stage["released"], stage["covered"], stage["statistic"]) == (2, 1, 0, 0)
+
+
+def test_expected_coverage_is_that_of_random_draws():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [60, 40])
+    codes = np.where(rng.random(100) < 0.8, 0, rng.integers(0, 12, 100)) + 3 * labels
+    asked = np.repeat([0, 1], [10, 4])
+    simulated = []
+    for _ in range(3000):
+        drawn = np.concatenate([rng.choice(codes[labels == k], n) for k, n in ((0, 10), (1, 4))])
+        simulated.append(len(np.unique(drawn)) / len(np.unique(codes)))
+    expected = columns.expected_coverage(codes, labels, asked)
+    assert expected == pytest.approx(np.mean(simulated), abs=4 * np.std(simulated) / 3000**0.5)
+
+
+def test_moments_of_the_columns_with_class_weights(table):
+    scores = Moments().compute(evaluate(table, balanced(table, 100)))
+    details = scores.details["moments"].set_index("column")
+    frame = table.train.frame
+    chosen = np.concatenate([np.flatnonzero(frame["outcome"] == k)[:100] for k in (0, 1)])
+    weights = np.repeat([0.006, 0.004], 100)
+    for name in ("age", "marker"):
+        real, released = frame[name].to_numpy(float), frame[name].to_numpy(float)[chosen]
+        mean = weights @ released
+        sd = np.sqrt(weights @ (released - mean) ** 2)
+        entry = details.loc[name, ["real_mean", "released_mean", "real_sd", "released_sd"]]
+        assert list(entry) == pytest.approx([real.mean(), mean, real.std(), sd], rel=1e-5)
+    standardised = (details["released_mean"] - details["real_mean"]).abs() / details["real_sd"]
+    assert named(scores, "moments/mean").value == pytest.approx(standardised.mean())
+    ratio = (details["released_sd"] - details["real_sd"]).abs() / details["real_sd"]
+    assert named(scores, "moments/sd").value == pytest.approx(ratio.mean())
+    shares = scores.details["shares"].set_index(["column", "category"])
+    assert shares.loc[("outcome", "1"), "released"] == pytest.approx(0.4)
+    assert shares.loc[("stage", "II"), "real"] == pytest.approx((frame["stage"] == "II").mean())
+
+
+def test_training_rows_are_at_zero_and_control_rows_near(table, cohort):
+    for dataset in (table, cohort):
+        for metric in (KullbackLeibler(), Moments()):
+            for score in metric.compute(evaluate(dataset, dataset.train)).scores:
+                assert score.value == pytest.approx(0.0, abs=1e-3)
+                assert score.low == 0.0
+            for score in metric.compute(evaluate(dataset, dataset.control)).scores:
+                assert 0.0 < score.value < 0.25
+                assert score.low <= score.value <= score.high
+        coverage = SupportCoverage().compute(evaluate(dataset, dataset.train)).scores[0]
+        assert coverage.value == 1.0
+
+
+def test_a_shifted_release_is_seen_by_all(table):
+    rows = table.train.rows
+    values = rows.values.copy()
+    values[:, :2] += 0.3
+    release = Release(Rows(values, rows.labels))
+    assert only(KullbackLeibler().compute(evaluate(table, release)))[1] > 0.5
+    score = named(Moments().compute(evaluate(table, release)), "moments/mean")
+    assert 1.0 < score.low < score.value < score.high
+
+
+def test_columns_that_never_vary_are_left_out_of_the_moments(table):
+    values = table.train.rows.values.copy()
+    values[:, 0] = 0.5
+    split = replace(table.train, rows=replace(table.train.rows, values=values))
+    scores = Moments().compute(evaluate(replace(table, train=split), table.control))
+    details = scores.details["moments"].set_index("column")
+    marker = details.loc["marker"]
+    expected = abs(marker["released_mean"] - marker["real_mean"]) / marker["real_sd"]
+    assert named(scores, "moments/mean").value == pytest.approx(expected)
+    values = values.copy()
+    values[:, 1] = 0.1
+    split = replace(table.train, rows=replace(table.train.rows, values=values))
+    scores = Moments().compute(evaluate(replace(table, train=split), table.control))
+    assert "no numeric column varies" in named(scores, "moments/sd").reason
+
+
+def test_absent_where_there_is_nothing_to_compare(table, images):
+    with pytest.raises(NotComputable, match="no categorical"):
+        SupportCoverage().compute(evaluate(images, images.train))
+    for metric in ALL:
+        with pytest.raises(NotComputable, match="a model, not rows"):
+            metric.compute(evaluate(table, Release(model=Answers(lambda v: v[:, 0]))))
+        nothing = release_of(table.train, weights=np.zeros(len(table.train)))
+        with pytest.raises(NotComputable, match="weight 0"):
+            metric.compute(evaluate(table, nothing))
+
+
+def test_weights_are_repeated_rows(table):
+    rows = table.train.rows
+    counts = np.random.default_rng(0).integers(0, 4, len(rows))
+    repeated = np.repeat(np.arange(len(rows)), counts)
+    weighted = Moments().compute(evaluate(table, release_of(table.train, weights=counts)))
+    plain = Moments().compute(
+        evaluate(table, Release(Rows(rows.values[repeated], rows.labels[repeated])))
+    )
+    for name in ("moments/mean", "moments/sd"):
+        assert named(weighted, name).value == pytest.approx(named(plain, name).value, abs=1e-12)
+
+
+def test_a_group_bootstrap_spreads_as_one_of_rows_does(table):
+    """Standard error of weighted means: 100 groups of a large release against the formula."""
+    rng = np.random.default_rng(1)
+    labels = np.repeat([0, 1], [3000, 1000])
+    values = np.zeros((4000, table.encoder.width), dtype=np.float32)
+    values[:, 1] = np.clip(rng.normal(0.3 * labels, 0.1 + 0.2 * labels), -1, 1)
+    values[:, 3] = 1.0
+    evaluation = evaluate(table, Release(Rows(values, labels)))
+    both = _groups.sides(evaluation, 2000)
+    assert len(both.released.starts) == 100
+    assert both.released.draws[0] == pytest.approx(1.0)
+    numbers = pooled(evaluation).numbers("marker")[:, None]
+    means = both.released.means(numbers)[:, 0]
+    parts = [numbers[300:, 0][labels == k] for k in (0, 1)]
+    assert means[0] == pytest.approx(0.6 * parts[0].mean() + 0.4 * parts[1].mean())
+    error = np.sqrt(0.36 * parts[0].var() / 3000 + 0.16 * parts[1].var() / 1000)
+    # The variance of 50 group means is known to a tenth or so.
+    assert means[1:].std() == pytest.approx(error, rel=0.3)
+    shares = both.released.shares(np.concatenate([np.zeros(300, int), labels]), 2)
+    assert shares[:, 1] == pytest.approx(0.4)
+
+
+def test_few_rows_are_their_own_groups(table):
+    both = _groups.sides(evaluate(table, balanced(table, 5)))
+    assert len(both.released.starts) == len(both.released.rows) == 10
+    assert sorted(both.released.rows) == list(range(300, 310))
+    assert len(both.real.starts) == 100
+
+
+def test_intervals_of_groups_and_of_rows_agree(table):
+    """Total variation is computed by rows; the same from shares by groups."""
+    evaluation = evaluate(table, table.control)
+    _, low, high = only(TotalVariation().compute(evaluation))
+    both, rows = _groups.sides(evaluation), pooled(evaluation)
+    distances = np.zeros(1 + 200)
+    for name, categories in (("smoker", 2), ("stage", 3)):
+        codes = rows.codes(name)
+        gap = both.real.shares(codes, categories) - both.released.shares(codes, categories)
+        distances += np.abs(gap).sum(axis=1) / 4
+    estimate = columns.Estimate(float(distances[0]), distances[1:])
+    assert estimate.distance_interval == pytest.approx((low, high), abs=0.03)
+
+
+def test_same_seed_same_scores(table):
+    for metric in (*ALL, KolmogorovSmirnov()):
+        first, again = (metric.compute(evaluate(table, table.control, 3)).scores for _ in range(2))
+        assert first == again
+
+
+def test_edges_of_a_drawn_histogram():
+    """The percentiles of 0..100 are 1 and 99; whole numbers get whole numbers of values a bin."""
+    whole = np.arange(101.0)
+    edges = columns.drawn_edges(whole, whole + 20, integer=False)
+    assert (edges[0], edges[-1], len(edges)) == pytest.approx((1, 119, 25))
+    edges = columns.drawn_edges(whole, whole, integer=True)
+    assert edges[0] == 0.5
+    assert set(np.diff(edges)) == {5.0}
+    assert edges[-1] >= 99.5
+    assert columns.drawn_edges(np.array([1.0, 2.0]), np.array([3.0]), integer=True).tolist() == [
+        0.5,
+        1.5,
+        2.5,
+        3.5,
+    ]
+    same = columns.drawn_edges(np.full(3, 7.0), np.full(2, 7.0), integer=False)
+    assert same[0] < 7 < same[-1]
+
+
+def test_histograms_are_those_of_numpy(table):
+    evaluation = evaluate(table, balanced(table, 100))
+    found = Moments().compute(evaluation).details["histograms"]
+    assert list(found["column"].unique()) == ["age", "marker"]
+    for name, own in found.groupby("column"):
+        assert own[["real", "released"]].sum().tolist() == pytest.approx([1, 1])
+        edges = np.append(own["low"], own["high"].iloc[-1])
+        numbers = pooled(evaluation).numbers(str(name)).clip(edges[0], edges[-1])
+        counts, _ = np.histogram(numbers[:300], edges)
+        assert own["real"].to_numpy() == pytest.approx(counts / 300)
+        # Classes of 60% and 40% of the population, 100 rows each.
+        weights = np.repeat([0.006, 0.004], 100)
+        weighted, _ = np.histogram(numbers[300:], edges, weights=weights)
+        assert own["released"].to_numpy() == pytest.approx(weighted)

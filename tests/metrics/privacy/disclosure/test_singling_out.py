@@ -1,0 +1,191 @@
+"""Singling out by predicates that come from the release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.data.dataset import build_dataset
+from bench.errors import NotComputable
+from bench.metrics._shared.records import real_records, released_records
+from bench.metrics.privacy.disclosure import _risk, singling_out
+from bench.metrics.privacy.disclosure.singling_out import (
+    AT_LEAST,
+    AT_MOST,
+    EQUAL,
+    Predicates,
+    SinglingOut,
+)
+from bench.plugins import registry
+from bench.plugins.release import Release, Rows
+from tests.metrics.helpers import Answers, evaluate, named
+from tests.support.real_data import real_folder
+from tests.support.tables import ToyTable
+
+# Two numbers and one category; four rows.
+FOUR = np.array([[1.0, 1.0, 2.0, 5.0], [7.0, 8.0, 8.0, 9.0], [0.0, 0.0, 1.0, 0.0]])
+
+
+def conditions(predicates: Predicates) -> set[tuple[int, int, float]]:
+    return set(
+        zip(
+            predicates.columns[:, 0].tolist(),
+            predicates.operators[:, 0].tolist(),
+            predicates.values[:, 0].tolist(),
+            strict=True,
+        )
+    )
+
+
+def test_one_column_predicates_are_values_and_extremes_of_one_record():
+    found = singling_out.univariate(FOUR, 2, 100, np.random.default_rng(0))
+    assert conditions(found) == {
+        (0, EQUAL, 2.0),
+        (0, EQUAL, 5.0),
+        (0, AT_LEAST, 5.0),
+        (1, EQUAL, 7.0),
+        (1, EQUAL, 9.0),
+        (1, AT_MOST, 7.0),
+        (1, AT_LEAST, 9.0),
+        (2, EQUAL, 1.0),
+    }
+    assert (found.counts(FOUR) == 1).all()
+    assert len(singling_out.univariate(FOUR, 2, 3, np.random.default_rng(0))) == 3
+
+
+def test_no_value_that_one_record_has_gives_no_predicate():
+    twice = np.array([[1.0, 1.0, 2.0, 2.0]])
+    assert not len(singling_out.univariate(twice, 1, 100, np.random.default_rng(0)))
+
+
+def test_predicates_on_several_columns_fit_one_record_and_differ():
+    found = singling_out.multivariate(FOUR, 2, 2, 100, 5000, np.random.default_rng(0))
+    assert (found.counts(FOUR) == 1).all()
+    seen = {
+        tuple(zip(columns, operators, values, strict=True))
+        for columns, operators, values in zip(
+            found.columns.tolist(), found.operators.tolist(), found.values.tolist(), strict=True
+        )
+    }
+    assert len(seen) == len(found)
+    # The last record, away from the medians 1.5 and 8; the third by its category.
+    assert ((0, AT_LEAST, 5.0), (1, AT_LEAST, 9.0)) in seen
+    assert ((1, AT_MOST, 8.0), (2, EQUAL, 1.0)) in seen
+
+
+def test_predicates_are_conjunctions():
+    predicate = Predicates(
+        np.array([[0, 2]]), np.array([[AT_LEAST, EQUAL]], dtype=np.int8), np.array([[1.5, 0.0]])
+    )
+    assert predicate.fits(0, FOUR).tolist() == [False, False, False, True]
+
+
+def test_successes_on_the_same_row_weigh_as_one():
+    same = Predicates(
+        np.array([[0], [0], [1]]),
+        np.full((3, 1), EQUAL, dtype=np.int8),
+        np.array([[5.0], [2.0], [9.0]]),
+    )
+    hits = same.hits(FOUR)
+    assert hits.counts.tolist() == [1, 1, 1]
+    assert hits.together == pytest.approx((2**2 + 1) / 3)
+
+
+def test_released_training_rows_are_singled_out(table):
+    scores = SinglingOut().compute(evaluate(table, table.train))
+    for kind in ("univariate", "multivariate"):
+        risk = named(scores, f"singling-out/{kind}")
+        assert risk.value > 0.97
+        assert risk.low > 0.9
+        assert risk.high <= 1.0
+        assert 0 <= named(scores, f"singling-out/{kind}-control").value < 0.5
+
+
+def test_fresh_rows_single_nobody_out():
+    """Over 16 splits: means near 0, and no interval is sure of a risk."""
+    found = {"univariate": [], "multivariate": []}
+    for split_seed in range(16):
+        dataset = build_dataset(ToyTable(), split_seed=split_seed)
+        scores = SinglingOut().compute(evaluate(dataset, dataset.test))
+        for kind, scored in found.items():
+            scored.append(named(scores, f"singling-out/{kind}"))
+    for kind, near in (("univariate", 0.02), ("multivariate", 0.08)):
+        assert abs(np.mean([score.value for score in found[kind]])) < near
+        assert sum(score.low > 0 for score in found[kind]) <= 1
+
+
+def test_a_hundred_raw_rows_are_seen(table):
+    pick = np.random.default_rng(0).permutation(len(table.train))[:100]
+    rows = table.train.rows.take(pick)
+    scores = SinglingOut().compute(evaluate(table, Release(Rows(rows.values, rows.labels))))
+    assert named(scores, "singling-out/univariate").low > 0.5
+
+
+def test_repeating_released_rows_hides_nothing(table):
+    rows = table.train.rows
+    twice = Rows(np.repeat(rows.values, 2, axis=0), np.repeat(rows.labels, 2))
+    scores = SinglingOut().compute(evaluate(table, Release(twice)))
+    assert named(scores, "singling-out/multivariate").low > 0.9
+
+
+def test_details_count_every_predicate(table):
+    details = SinglingOut().compute(evaluate(table, table.train)).details["singling-out"]
+    univariate = details[details["kind"] == "univariate"]
+    assert univariate["predicates"].sum() <= SinglingOut.attacks
+    # The release is the training table: every predicate fits one training row.
+    assert (details["training-rows"] == 1).all()
+
+
+def test_same_seed_same_scores(table):
+    first, again = (
+        SinglingOut().compute(evaluate(table, table.validation, 4)).scores for _ in range(2)
+    )
+    assert first == again
+
+
+def test_few_predicates_are_absent_with_the_reason(table):
+    same = Release(Rows(np.zeros((20, table.encoder.width)), np.zeros(20, dtype=np.int64)))
+    scores = SinglingOut().compute(evaluate(table, same))
+    for score in scores.scores:
+        assert score.value is None
+        assert "fit exactly one released record" in score.reason
+
+
+def test_without_control_rows_there_is_no_risk(table):
+    nobody = replace(
+        table.control,
+        frame=table.control.frame[:0],
+        rows=table.control.rows.take(np.arange(0)),
+    )
+    with pytest.raises(NotComputable, match="0 control rows"):
+        SinglingOut().compute(evaluate(replace(table, control=nobody), table.train))
+
+
+def test_a_model_has_no_rows_to_guess_from(table):
+    with pytest.raises(NotComputable, match="a model, not rows"):
+        SinglingOut().compute(evaluate(table, Release(model=Answers(lambda v: v[:, 0]))))
+
+
+@pytest.mark.parametrize(
+    ("release", "predicates", "successes"), [("test", 68, 4), ("train", 86, 5)]
+)
+def test_predicates_on_adult_are_those_of_the_paper_s_code(
+    release, predicates, successes, monkeypatch
+):
+    """All one-column predicates of 3,000 rows: numbers of anonymeter 1.1.0 on the same tables."""
+    real_folder("adult", monkeypatch)
+    dataset = build_dataset(registry.build_source("adult"))
+    rows = getattr(dataset, release).rows.take(np.arange(3000))
+    evaluation = evaluate(dataset, Release(Rows(rows.values, rows.labels)))
+    released = _risk.distinct(released_records(evaluation))
+    found = singling_out.univariate(
+        singling_out.columns_of(released),
+        released.numbers.shape[1],
+        10**6,
+        np.random.default_rng(0),
+    )
+    train = real_records(evaluation, "train", dataset.train)
+    counts = found.counts(singling_out.columns_of(train))
+    assert (len(found), np.count_nonzero(counts == 1)) == (predicates, successes)

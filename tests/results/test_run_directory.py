@@ -1,0 +1,178 @@
+"""The run directory survives what happens to run directories."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from bench.data.dataset import build_dataset
+from bench.engine import keys
+from bench.engine.cell import Outcome, run_cell
+from bench.engine.grid import Cell, Entry
+from bench.errors import StoreError
+from bench.plugins.release import Release, Rows
+from bench.results.journal import Journal, read_journal
+from bench.results.run_directory import RunStore
+from tests.support.tables import ToyTable
+
+DATASET = build_dataset(ToyTable())
+
+
+def outcome(method: str = "marginals", seed: int = 0) -> Outcome:
+    epsilon = None if method == "real" else 1.0
+    asked = Cell(
+        Entry(method, method), Entry("toy-table", "toy-table"), 10, False, epsilon, 1e-5, seed,
+        "default", 0,
+    )  # fmt: skip
+    return run_cell(asked, keys.cell_key(asked, DATASET.fingerprint), DATASET, ("ks",))
+
+
+def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
+    done = outcome()
+    with RunStore(tmp_path / "run") as store:
+        store.record(done, DATASET.encoder)
+        store.compact()
+    with RunStore(tmp_path / "run") as store:
+        row, scores = store.finished[done.row.key]
+        assert row == done.row and scores == done.scores
+        release = store.read_release(row.key, DATASET.encoder)
+        assert release is not None and release.rows is not None
+        assert done.release is not None and done.release.rows is not None
+        assert np.array_equal(release.rows.values, done.release.rows.values)
+        assert release.ledger is not None and release.ledger.proof().epsilon == row.eps_proven
+        assert release.claim == done.release.claim
+    cells = pd.read_parquet(tmp_path / "run" / "cells.parquet")
+    assert cells["verdict"].tolist() == ["sound"]
+    assert len(pd.read_parquet(tmp_path / "run" / "scores.parquet")) == len(done.scores)
+    synthetic = pd.read_parquet(tmp_path / "run" / "releases" / row.key / "synthetic.parquet")
+    assert set(synthetic["smoker"]) <= {"yes", "no"} and len(synthetic) == 20
+    assert (tmp_path / "run" / "details" / row.key / "ks.parquet").exists()
+
+
+def test_an_infinite_epsilon_survives_the_journal_as_valid_json(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.record(outcome("real"), DATASET.encoder)
+        store.compact()
+    line = (tmp_path / "journal.jsonl").read_text().splitlines()[0]
+    json.loads(line, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
+    ((row, _),) = read_journal(tmp_path / "journal.jsonl").values()
+    assert row.eps_proven == math.inf
+    assert pq.read_table(tmp_path / "cells.parquet")["eps_proven"].to_pylist() == [math.inf]
+
+
+def test_weights_and_soft_labels_are_kept(tmp_path: Path) -> None:
+    values = np.zeros((2, DATASET.encoder.width), dtype=np.float32)
+    rows = Rows(values, np.array([0, 1]), np.array([0.5, 2.0]), np.array([[0.9, 0.1], [0.2, 0.8]]))
+    done = outcome()
+    with RunStore(tmp_path) as store:
+        release = Release(rows, ledger=done.release.ledger if done.release else None)
+        store.record(replace(done, release=release), DATASET.encoder)
+        back = store.read_release(done.row.key, DATASET.encoder)
+    assert back is not None and back.rows is not None and back.rows.weights is not None
+    assert back.rows.weights.tolist() == [0.5, 2.0] and back.rows.values.dtype == np.float32
+    assert back.rows.soft_labels is not None and back.rows.soft_labels[1, 1] == 0.8
+
+
+def test_a_torn_last_line_is_cut_off_and_work_goes_on(tmp_path: Path) -> None:
+    first, second = outcome(seed=0), outcome(seed=1)
+    with RunStore(tmp_path) as store:
+        store.record(first, DATASET.encoder)
+    path = tmp_path / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[: len(whole) // 2])
+    with RunStore(tmp_path) as store:
+        assert set(store.finished) == {first.row.key}
+        store.record(second, DATASET.encoder)
+    assert set(read_journal(path)) == {first.row.key, second.row.key}
+
+
+def test_a_damaged_line_costs_its_own_cell_only(tmp_path: Path) -> None:
+    first, second = outcome(seed=0), outcome(seed=1)
+    with RunStore(tmp_path) as store:
+        store.record(first, DATASET.encoder)
+        store.record(second, DATASET.encoder)
+    path = tmp_path / "journal.jsonl"
+    one, two = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(one[:100] + b"\x00\x00" + one[102:-50] + b"\n" + two)
+    with RunStore(tmp_path) as store:
+        assert set(store.finished) == {second.row.key}
+        store.record(first, DATASET.encoder)
+        store.compact()
+    assert set(read_journal(path)) == {first.row.key, second.row.key}
+    assert len(pd.read_parquet(tmp_path / "cells.parquet")) == 2
+
+
+def test_only_places_of_cells_are_kept_in_memory(tmp_path: Path) -> None:
+    done = outcome()
+    with RunStore(tmp_path) as store:
+        for number in range(50):
+            store.record(replace(done, row=replace(done.row, key=f"key{number}")), DATASET.encoder)
+        assert isinstance(store.finished, Journal)
+        assert set(vars(store.finished)) == {"_path", "_places", "_statuses", "_file"}
+        assert set(map(type, store.finished._places.values())) == {int}
+        assert store.finished["key7"][1] == done.scores
+
+
+def test_the_last_word_on_a_cell_counts(tmp_path: Path) -> None:
+    done = outcome()
+    failed = replace(done, row=replace(done.row, status="error"), release=None)
+    with RunStore(tmp_path) as store:
+        store.record(failed, None)
+        store.record(done, DATASET.encoder)
+    ((row, _),) = read_journal(tmp_path / "journal.jsonl").values()
+    assert row.status == "ok"
+
+
+@pytest.mark.parametrize("name", ["encoded.parquet", "synthetic.parquet", "ledger.json"])
+def test_a_truncated_release_is_found(tmp_path: Path, name: str) -> None:
+    done = outcome()
+    with RunStore(tmp_path) as store:
+        store.record(done, DATASET.encoder)
+        assert store.release_intact(done.row.key)
+        path = store.release_directory(done.row.key) / name
+        path.write_bytes(path.read_bytes()[:40])
+        assert not store.release_intact(done.row.key)
+
+
+def test_two_writers_do_not_share_a_directory(tmp_path: Path) -> None:
+    with RunStore(tmp_path), pytest.raises(StoreError, match="in use by another"):
+        RunStore(tmp_path).__enter__()
+    with RunStore(tmp_path):
+        pass
+
+
+def test_a_strangers_folder_is_not_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(StoreError, match="not a run directory"):
+        RunStore(tmp_path).__enter__()
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(StoreError, match="cannot be used"):
+        RunStore(file).__enter__()
+
+
+def test_charges_outlive_the_process(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.charge("abc")
+    with RunStore(tmp_path) as store:
+        assert store.charged() == {"abc"}
+
+
+def test_a_torn_charge_does_not_hide_later_ones(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.charge("a")
+    path = tmp_path / "charges.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"key": "b')
+    with RunStore(tmp_path) as store:
+        store.charge("c")
+        assert store.charged() == {"a", "c"}
+    path.write_bytes(b"nonsense\n" + path.read_bytes())
+    with RunStore(tmp_path) as store, pytest.raises(StoreError, match="damaged"):
+        store.charged()

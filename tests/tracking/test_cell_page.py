@@ -1,0 +1,184 @@
+"""The page of a cell."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from bench.engine.cell import blank_row
+from bench.engine.grid import Cell, Entry, Grid, load_grid, parse_float, parse_grid, parse_integer
+from bench.results.records import CellRow, ScoreRow
+from bench.tracking.cell_page import cell_report, epsilons_in_words, repeat
+
+CELL = Cell(
+    method=Entry("ldpdc", "ldpdc"),
+    dataset=Entry("gbsg2", "gbsg2"),
+    ipc=50,
+    full_size=False,
+    epsilon=1.0,
+    delta=1e-5,
+    seed=3,
+    split="default",
+    split_seed=0,
+)
+
+
+def row(cell: Cell = CELL, **changes: object) -> CellRow:
+    made = replace(
+        blank_row(cell, "k" * 8, None),
+        status="ok",
+        verdict="sound",
+        verdict_reason="epsilon 0.9 at delta 1e-05 by PLD",
+        eps_proven=0.9,
+        accountant="PLD",
+        metrics='{"auroc": "h", "ks": "h"}',
+        finished_at="2026-01-02T03:04:05+00:00",
+        fit_seconds=1234.5,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def score(metric: str, value: float | None, **changes: object) -> ScoreRow:
+    made = ScoreRow("k" * 8, metric, value, None, None, "higher", "utility", "")
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+class _Reader(HTMLParser):
+    """Collects tags and text, and checks that what is opened is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        self.text += " " if tag in ("td", "th", "h1", "h2", "p") else ""
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    reader.text = " ".join(reader.text.split())
+    return reader
+
+
+def test_the_page_says_what_the_verdict_and_the_scores_are() -> None:
+    scores = [
+        score("auroc", 0.81234, low=0.8, high=0.82, limit=0.9),
+        score("tstr", 0.95, limit=0.9),
+        score("dcr", 0.5, family="privacy", direction="lower", limit=0.4, remark="weak: few rows"),
+        score("b", None, reason="the release is a model, not rows"),
+        score("a", None, reason="the release is a model, not rows"),
+    ]
+    page = read(cell_report(row(), scores))
+    assert "ldpdc on gbsg2, ipc 50, epsilon 1, seed 3" in page.text
+    assert "sound: epsilon 0.9 at delta 1e-05 by PLD" in page.text
+    assert "auroc 0.8123 [0.8, 0.82] higher 0.9 not met" in page.text
+    assert "tstr 0.95 higher 0.9 dcr" not in page.text
+    assert "tstr 0.95 higher 0.9 Scores: privacy" in page.text
+    assert "dcr 0.5 lower 0.4 not met weak: few rows" in page.text
+    assert "a, b the release is a model, not rows" in page.text
+    assert "fit 1,234 s" in page.text
+    assert "Last lines" not in page.text
+    assert page.tags.isdisjoint({"script", "link", "img", "iframe"})
+
+
+def test_nothing_in_a_row_becomes_markup() -> None:
+    bad = "<script>alert(1)</script>&\"'"
+    page = cell_report(
+        row(
+            label=bad, reason=bad, verdict=bad, verdict_reason=bad, warnings=bad, log_tail=bad,
+            notes=json.dumps({bad: bad}), status="error", claim_source=bad, eps_claimed=1.0,
+        ),
+        [score(bad, 1.0, remark=bad), score("x", None, reason=bad), score("y", 1.0, family=bad)],
+    )  # fmt: skip
+    assert "<script" not in page
+    assert read(page).text.count("<script>alert(1)</script>") > 10
+
+
+def test_a_failed_cell_shows_its_output() -> None:
+    page = read(cell_report(row(status="error", reason="ValueError: no", log_tail="line 7"), []))
+    assert "status error: ValueError: no" in page.text
+    assert "Last lines of its output line 7" in page.text
+
+
+def test_the_four_epsilons_are_said_in_words() -> None:
+    words = {name: (number, text) for name, number, text in epsilons_in_words(row())}
+    assert words["target"][0] == "1" and words["proven"][0] == "0.9"
+    assert "by PLD" in words["proven"][1]
+    assert words["claimed"] == ("-", "the method claims nothing")
+    assert words["audited"] == ("-", "not audited")
+    open_end = {n: (v, t) for n, v, t in epsilons_in_words(row(eps_proven=math.inf))}
+    assert open_end["proven"][0] == "infinite"
+    assert "no bound follows" in open_end["proven"][1]
+
+
+def _cells(made: CellRow) -> list[Cell]:
+    """The cells that the printed command would run, read as the command line reads it."""
+    said = repeat(made)
+    words = shlex.split(said.command)
+    assert words[:2] == ["bench", "run"]
+    flags = {word for word in words if word in ("--secure-noise", "--private-counts")}
+    rest = [word for word in words[2:] if word not in flags]
+    options = dict(zip(rest[::2], rest[1::2], strict=True))
+    name = options.pop("--grid")
+    grid: Grid = parse_grid(said.grid, "cell") if name == "cell.toml" else load_grid(name)
+    assert options.pop("--out")
+    ipc = options.get("--ipc")
+    narrowed = grid.narrowed(
+        methods=options.get("--methods", "").split(",") if "--methods" in options else (),
+        datasets=options.get("--datasets", "").split(",") if "--datasets" in options else (),
+        ipc=() if ipc is None else (None if ipc == "full" else int(ipc),),
+        epsilon=(parse_float(options["--eps"]),) if "--eps" in options else (),
+        seeds=(parse_integer(options["--seeds"]),) if "--seeds" in options else (),
+        metrics=options.get("--metrics", "").split(",") if "--metrics" in options else (),
+    )
+    assert set(narrowed.metrics) == set(json.loads(made.metrics))
+    narrowed.check_plugins()
+    return narrowed.cells(
+        private_counts="--private-counts" in flags, secure_noise="--secure-noise" in flags
+    )
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        CELL,
+        replace(CELL, ipc=None, full_size=True, epsilon=0.1 + 0.2),
+        replace(CELL, method=Entry("real", "real"), ipc=None, epsilon=None),
+        replace(CELL, private_counts=True, secure_noise=True),
+        replace(CELL, delta=3e-7, split="paper", split_seed=4),
+        replace(CELL, method=Entry("ldpdc", 'mine "a\\b" \x7f é')),
+        replace(CELL, dataset=Entry("gbsg2", "other")),
+    ],
+)
+def test_the_printed_command_makes_the_same_cell(cell: Cell) -> None:
+    assert _cells(row(cell)) == [cell]
+
+
+def test_a_method_with_parameters_is_made_again_from_a_grid_file() -> None:
+    given = (("learning_rate", 0.5), ("steps", 7))
+    cell = replace(CELL, method=Entry("ndpdc", "ndpdc(fast)", given))
+    made = row(cell)
+    assert repeat(made).command.startswith("bench run --grid cell.toml")
+    grid = parse_grid(repeat(made).grid, "cell")
+    assert grid.methods == (cell.method,)
+    assert "learning_rate = 0.5" in cell_report(made, [])

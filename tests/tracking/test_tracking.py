@@ -1,0 +1,223 @@
+"""Logging to MLflow, into a database on this disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.results.records import CellRow, ScoreRow
+from bench.tracking.tracked import parameters_of, tags_of, valid_name
+from bench.tracking.tracker import Tracker, default_uri, ui_address, ui_command
+from tests.support.tracked_runs import (
+    cells,
+    client,
+    keep,
+    new_database,
+    opened,
+    outcome,
+    runs,
+    tracked,
+)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database."""
+    return new_database(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path, template: Path) -> Path:
+    """A run directory whose database is there already."""
+    path = tmp_path / "run's"
+    with opened(path):
+        shutil.copy(template, path / "mlflow.db")
+    return path
+
+
+def test_a_cell_can_be_compared_sorted_and_read(directory: Path) -> None:
+    release = directory / "releases" / "a"
+    release.mkdir(parents=True)
+    (release / "ledger.json").write_text("{}")
+    (release / "synthetic.parquet").write_bytes(b"rows")
+    with tracked(directory) as (store, tracker, said):
+        keep(store, tracker, outcome("a", eps_claimed=math.inf))
+    assert said == []
+    run = cells(default_uri(directory))["a"]
+    assert run.data.params["parameter/clip"] == "1.0"
+    assert run.data.params["dataset"] == "gbsg2"
+    assert run.data.metrics == {
+        "grid/ipc": 50, "grid/seed": 3, "epsilon/target": 1, "epsilon/proven": 0.9,
+        "cost/fit_seconds": 2, "utility/auroc": 0.8, "utility/auroc/low": 0.7,
+        "utility/auroc/high": 0.9,
+    }  # fmt: skip
+    assert run.data.tags["verdict"] == "sound" and run.data.tags["status"] == "ok"
+    assert run.data.tags["mlflow.note.content"].startswith(r"**sound**: epsilon 0.9 \*at\* most")
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time - run.info.start_time == 2000
+    files = Path(run.info.artifact_uri.removeprefix("file://").replace("%27", "'"))
+    assert "ldpdc(clip=1.0) on gbsg2" in (files / "report.html").read_text()
+    linked = files / "release" / "synthetic.parquet"
+    assert linked.stat().st_ino == (release / "synthetic.parquet").stat().st_ino, "no copy"
+
+
+def test_the_parent_run_says_what_it_is_and_how_it_ended(directory: Path) -> None:
+    with tracked(directory) as (store, tracker, _):
+        facts = {"started_at": "2026-01-02T03:00:00+00:00", "wall_seconds": 90.0}
+        store.write_manifest(facts)
+        keep(store, tracker, outcome("a"), outcome("b", status="error", reason="no"))
+        keep(store, tracker, outcome("c"))
+    (parent,) = (run for run in runs(default_uri(directory)) if "bench.run" in run.data.tags)
+    text = parent.data.tags["mlflow.note.content"]
+    assert "Grid **small**" in text and "2 ok, 1 error" in text and str(directory) in text
+    assert parent.info.status == "FINISHED"
+    assert cells(default_uri(directory))["b"].info.status == "FAILED"
+    experiment = client(default_uri(directory)).get_experiment(parent.info.experiment_id)
+    view = json.loads(experiment.tags["mlflow.sharedViewState.bench"])
+    assert "metrics.`utility/auroc`" in view["selectedColumns"]
+    assert ui_address(directory, 5001).startswith(
+        f"http://127.0.0.1:5001/#/experiments/{parent.info.experiment_id}/runs?"
+    )
+
+
+def test_a_second_time_logs_nothing_twice_and_what_changed_anew(directory: Path) -> None:
+    with tracked(directory) as (store, tracker, _):
+        keep(store, tracker, outcome("a"), outcome("b"))
+    before = cells(default_uri(directory))
+    with tracked(directory):
+        pass
+    again = cells(default_uri(directory))
+    assert {k: run.info.run_id for k, run in again.items()} == {
+        k: run.info.run_id for k, run in before.items()
+    }
+    with tracked(directory) as (store, tracker, _):
+        keep(store, tracker, outcome("b", "2026-01-03T00:00:00+00:00"), outcome("c"))
+    after = cells(default_uri(directory))
+    assert set(after) == {"a", "b", "c"}
+    assert after["a"].info.run_id == before["a"].info.run_id
+    assert after["b"].info.run_id != before["b"].info.run_id
+    assert len([run for run in runs(default_uri(directory)) if "bench.run" in run.data.tags]) == 1
+
+
+def test_a_run_that_was_cut_off_is_not_taken_for_whole(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    def cut_off(*_: object, **__: object) -> None:
+        raise OSError("the cable was pulled")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(MlflowClient, "log_batch", cut_off)
+        with tracked(directory) as (store, tracker, said):
+            keep(store, tracker, outcome("a"), outcome("b"))
+    (message,) = said
+    assert "the cable was pulled" in message and "bench sync" in message
+    half = [run for run in runs(default_uri(directory)) if "mlflow.parentRunId" in run.data.tags]
+    assert len(half) == 1 and "bench.key" not in half[0].data.tags
+    with tracked(directory) as (_, _, said):
+        pass
+    assert said == [] and set(cells(default_uri(directory))) == {"a", "b"}
+
+
+def test_the_run_is_not_held_by_a_slow_server(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    gate, real = threading.Event(), MlflowClient.create_run
+
+    def slow(self: Any, *arguments: Any, **options: Any) -> Any:
+        assert gate.wait(60)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "create_run", slow)
+    with tracked(directory) as (store, tracker, said):
+        for number in range(20):
+            keep(store, tracker, outcome(f"k{number}"))
+        # All cells are kept though nothing could be logged; what waits are keys.
+        assert len(store.finished) == 20
+        assert all(isinstance(tracker._keys.get(), str) for _ in range(20))
+        for number in range(20):
+            tracker.finished(outcome(f"k{number}"), store)
+        gate.set()
+    assert said == [] and len(cells(default_uri(directory))) == 20
+
+
+def test_more_numbers_than_fit_into_one_call(directory: Path) -> None:
+    many = tuple(
+        ScoreRow("a", f"m{i}", float(i), None, None, "higher", "utility", "") for i in range(1900)
+    )
+    given = json.dumps({f"p{i}": i for i in range(150)})
+    with tracked(directory) as (store, tracker, said):
+        item = outcome("a", parameters=given)
+        keep(store, tracker, dataclasses.replace(item, scores=many))
+    assert said == []
+    run = cells(default_uri(directory))["a"]
+    assert run.data.metrics["utility/m1899"] == 1899
+    assert run.data.params["parameter/p149"] == "149"
+
+
+@pytest.mark.slow
+def test_two_processes_that_need_a_new_database_do_not_race(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/new/mlflow.db"
+    code = (
+        "import sys; from bench import tracking; tracking._import_quietly(); "
+        "sys.stdin.readline(); print(len(tracking._client(sys.argv[1]).search_experiments()))"
+    )
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in both:
+        said, problems = process.communicate(timeout=120)
+        assert process.returncode == 0 and said == "1\n", problems
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["mlflow.db"]
+
+
+def test_names_that_mlflow_refuses_are_changed() -> None:
+    assert valid_name("utility/c-index/cox") == "utility/c-index/cox"
+    assert valid_name("privacy/top@5 (%)") == "privacy/top_5 (_)".replace("(", "_").replace(
+        ")", "_"
+    )
+    assert valid_name("a//b/../c") == "a/b/c"
+
+
+def test_an_infinite_epsilon_is_a_tag_and_long_texts_are_cut() -> None:
+    row: CellRow = outcome("a", eps_proven=math.inf, reason="x" * 9000).row
+    tags = tags_of(row)
+    assert tags["eps_proven"] == "inf" and len(tags["reason"]) == 5000
+    assert parameters_of(dataclasses.replace(row, ipc=None))["ipc"] == ""
+
+
+def test_passwords_are_not_repeated(tmp_path: Path) -> None:
+    said: list[str] = []
+    with opened(tmp_path / "run") as store:
+        tracker = Tracker(store, "postgresql://me:secret@127.0.0.1:1/none", said.append)
+        tracker.planned(0, 0, ())
+        tracker.close(0)
+    (message,) = said
+    assert "secret" not in message
+    assert "bench sync" in message and "--mlflow-uri" in message
+
+
+def test_the_interface_is_shown_on_loopback_only(tmp_path: Path) -> None:
+    command, environment = ui_command(tmp_path, 5001)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
