@@ -1,3 +1,56 @@
-"""A benchmark of differentially private synthetic data and dataset condensation."""
+"""A benchmark of differentially private synthetic data and dataset condensation.
+
+This page is the public API: all that a plugin, its tests or a notebook import, by the room it comes
+from. Names are loaded when they are first used, so that `import bench` costs nothing.
+"""
+
+from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
+
+PUBLIC = {
+    "bench.errors": "BenchError DataError InputError InvalidReleaseError NotApplicable "
+    "NotComputable PrivacyContractError SchemaError",
+    "bench.stats.multiple_testing": "holm",
+    "bench.data.schema": "Categorical Column Numeric Role Rule Schema Task read_toml",
+    "bench.data.encoder": "Block EncodedRows Encoder Floats Integers",
+    "bench.data.counts": "Counts",
+    "bench.data.dataset": "Dataset Declaration Split declaration_from_table",
+    "bench.data.files": "find_file open_data read_csv",
+    "bench.data.folder": "data_folder",
+    "bench.data.obtain": "Obtain",
+    "bench.data.truth": "Truth auroc",
+    "bench.data.augmentation": "Augmentation augmentation",
+    "bench.privacy.accounting": "Budget canonical pld_epsilon rdp_epsilon",
+    "bench.privacy.calibration": "smallest_noise",
+    "bench.privacy.events": "gaussian laplace sampled_gaussian",
+    "bench.privacy.foreign": "global_seeds quiet",
+    "bench.privacy.kernel": "Plan PrivateData",
+    "bench.plugins.environment": "Environment",
+    "bench.plugins.resources": "Resources",
+    "bench.plugins.method": "Method Spec",
+    "bench.plugins.metric": "Direction Evaluation Family Metric Output Refit RefitMetric Score "
+    "Scores",
+    "bench.plugins.release": "Centres Claim Detector Federation Release ReleasedModel Rows Traffic "
+    "TrainedInRounds",
+    "bench.plugins.source": "DatasetSource FileSource file_bytes",
+    "bench.plugins.user_tables": "MISSING tidy",
+}
+"""Module of every public name; `bench/__init__.pyi` says the same to type checkers."""
+
+HOMES = {name: module for module, names in PUBLIC.items() for name in names.split()}
+
+__all__ = sorted(HOMES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in HOMES:
+        raise AttributeError(f"module 'bench' has no attribute {name!r}")
+    module = _import_module(HOMES[name])
+    value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *HOMES})

@@ -26,7 +26,7 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.metrics.privacy.disclosure.copies import HighRiskRows, NeighbourRatio
 from bench.metrics.privacy.disclosure.disclosure import (
@@ -36,6 +36,7 @@ from bench.metrics.privacy.disclosure.disclosure import (
 )
 from bench.plugins.metric import Evaluation, Metric
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 
 NUMBERS, CATEGORIES = 8, 6
 METRICS: tuple[Metric, ...] = (

@@ -98,9 +98,9 @@ def _install(scratch: Path) -> None:
 def _run(scratch: Path) -> list[tuple[str, float]]:
     """Method and time of the end of every cell, in order."""
     from bench.cluster.driver import run_grid
-    from bench.engine.cell import Outcome
     from bench.engine.grid import load_grid
     from bench.engine.options import RunOptions
+    from bench.results.records import Outcome
     from bench.results.run_directory import RunStore
 
     ended: list[tuple[str, float]] = []

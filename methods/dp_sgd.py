@@ -25,11 +25,19 @@ from typing import ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows, Encoder, Floats
-from bench.data.schema import Task
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, ReleasedModel
-from bench.privacy import PrivateData, sampled_gaussian
+from bench import (
+    Claim,
+    EncodedRows,
+    Encoder,
+    Floats,
+    Method,
+    PrivateData,
+    Release,
+    ReleasedModel,
+    Spec,
+    Task,
+    sampled_gaussian,
+)
 
 Array = npt.NDArray[np.float64]
 Gradients = Callable[[Array, EncodedRows], Array]

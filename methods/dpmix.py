@@ -34,10 +34,17 @@ from typing import ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, sampled_gaussian
+from bench import (
+    Claim,
+    EncodedRows,
+    Method,
+    Plan,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    sampled_gaussian,
+)
 
 Array = npt.NDArray[np.float64]
 

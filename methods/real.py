@@ -5,9 +5,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Release, Rows
-from bench.privacy import PrivateData
+from bench import Method, PrivateData, Release, Rows, Spec
 
 
 @final

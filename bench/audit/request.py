@@ -12,14 +12,15 @@ from typing import Any, Literal, final
 
 from bench.audit.canaries import canaries, many_canaries
 from bench.audit.trials import Subject
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.fit import for_fitting
-from bench.engine.grid import Entry
 from bench.errors import InputError, NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Method
+from bench.plugins.source import build_dataset
 from bench.privacy.accounting import Budget
+from bench.results.records import Entry
 
 Kind = Literal["two-world", "one-run"]
 KINDS: tuple[Kind, ...] = ("two-world", "one-run")

@@ -16,11 +16,11 @@ from bench.audit.known_answers import ExactGaussian, HalvedNoise, RowCopier
 from bench.audit.laboratory import Say
 from bench.audit.request import Request, prepare
 from bench.cluster.batches import Crew
-from bench.data.dataset import DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
-from bench.engine.grid import Entry
 from bench.plugins.method import Method
-from bench.results.records import AuditRow, Status
+from bench.plugins.source import DatasetSource, build_dataset
+from bench.results.records import AuditRow, Entry, Status
 from bench.results.refutation import refutations
 
 TRIALS = 20_000

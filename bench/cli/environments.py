@@ -103,7 +103,7 @@ def python(name: str) -> None:
 @_names
 def clean(names: tuple[str, ...]) -> None:
     """Remove environments, those of earlier versions too. Not while a run uses them."""
-    from bench.environments.environments import environments
+    from bench.environments import environments
 
     if names:
         environments.select(names)

@@ -18,12 +18,11 @@ from rich.progress import (
 from rich.table import Table
 
 from bench.cluster.driver import Observer, RunSummary, run_grid, score_run
-from bench.engine.cell import Outcome
 from bench.engine.grid import Grid
 from bench.engine.options import RunOptions
 from bench.environments.environments import Say
 from bench.plugins.metric import HEADLINES, Family
-from bench.results.records import CellRow, ScoreRow, Status
+from bench.results.records import CellRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore
 from bench.tracking.tracker import Tracker
 

@@ -23,7 +23,7 @@ from bench.cluster.execute import Stop, execute
 from bench.cluster.ray_cluster import joined
 from bench.data.dataset import Dataset
 from bench.engine.about import write_cards
-from bench.engine.cell import Outcome, failed_row
+from bench.engine.cell import failed_row
 from bench.engine.grid import Grid
 from bench.engine.manifest import manifest
 from bench.engine.options import RunOptions
@@ -33,7 +33,7 @@ from bench.errors import BenchError, StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal
 from bench.results.progress import Progress
-from bench.results.records import Status
+from bench.results.records import Outcome, Status
 from bench.results.run_directory import RunStore
 
 __all__ = ["Observer", "RunSummary", "run_grid", "score_run"]

@@ -16,13 +16,13 @@ from bench.cluster.tasks import Started, Tasks, first_line
 from bench.cluster.watcher import Death
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.cell import Outcome, failed_row
+from bench.engine.cell import failed_row
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job, stored_outcome
 from bench.environments.environments import Say
 from bench.errors import BenchError, ClusterLostError
 from bench.plugins.environment import Environment
-from bench.results.records import Status
+from bench.results.records import Cell, Outcome, Status
 from bench.results.run_directory import RunStore
 
 _WAIT_SECONDS = 2.0
@@ -69,7 +69,7 @@ def execute(
     options: RunOptions,
     stop: Stop,
     say: Say,
-    running_now: Callable[[Sequence[Job]], None] = lambda jobs: None,
+    running_now: Callable[[Sequence[tuple[str, Cell]]], None] = lambda cells: None,
 ) -> Generator[tuple[Job, Outcome], None, None]:
     """Run the jobs; gives each with its outcome as it ends."""
     loop = _Loop(datasets, store, options, stop, say, running_now)
@@ -88,7 +88,7 @@ class _Loop:
         options: RunOptions,
         stop: Stop,
         say: Say,
-        running_now: Callable[[Sequence[Job]], None],
+        running_now: Callable[[Sequence[tuple[str, Cell]]], None],
     ) -> None:
         self._datasets = datasets
         self._store = store
@@ -119,7 +119,9 @@ class _Loop:
                 if not self._running:
                     return
             yield from self._fill()
-            self._running_now([started.job for started in self._running.values()])
+            self._running_now(
+                [(started.job.key, started.job.cell) for started in self._running.values()]
+            )
             pending = [*self._running, *self._tasks.preparing]
             try:
                 done, _ = ray.wait(pending, timeout=_WAIT_SECONDS) if pending else ([], [])

@@ -9,12 +9,11 @@ from typing import TypeVar
 from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
 from bench.engine import cell_log
-from bench.engine.cell import Outcome, finish_cell, run_cell
+from bench.engine.cell import finish_cell, run_cell
 from bench.engine.fit import Fitted, fit_isolated
-from bench.engine.grid import Cell
 from bench.environments.environments import Prepared, prepare
 from bench.plugins.environment import Environment
-from bench.results.records import Status
+from bench.results.records import Cell, Outcome, Status
 
 T = TypeVar("T", Outcome, Fitted)
 

@@ -12,9 +12,7 @@ from bench.cluster import steps
 from bench.cluster.ray_cluster import nodes, only_on
 from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
-from bench.engine.cell import Outcome
 from bench.engine.fit import for_fitting
-from bench.engine.grid import Entry
 from bench.engine.limits import Limits
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
@@ -23,6 +21,7 @@ from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from bench.plugins.resources import Resources
+from bench.results.records import Entry, Outcome
 
 
 @final

@@ -9,7 +9,7 @@ from typing import Any
 from bench.conformance import contract, noise, privacy, source_scan, utility
 from bench.conformance.findings import Finding, Outcome, Report
 from bench.conformance.subject import Subject
-from bench.environments.environments import environments
+from bench.environments import environments
 from bench.errors import InputError
 from bench.plugins import registry
 

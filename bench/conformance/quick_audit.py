@@ -12,9 +12,8 @@ from bench.audit.request import FEWEST_TRIALS, Kind, Request, prepare
 from bench.cluster.batches import Crew
 from bench.conformance.findings import Finding, Outcome
 from bench.conformance.subject import DELTA, Subject, table
-from bench.engine.grid import Entry
 from bench.engine.options import RunOptions
-from bench.results.records import Status
+from bench.results.records import Entry, Status
 
 _EPSILON = 1.0
 _SECONDS = 30.0

@@ -18,10 +18,11 @@ from bench.conformance.tables import (
     ToySurvival,
     ToyTable,
 )
-from bench.data.dataset import Dataset, DatasetSource, build_dataset
+from bench.data.dataset import Dataset
 from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release
+from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy import Budget, Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private

@@ -8,8 +8,9 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import DatasetSource, Declaration
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Column, Comparison, Numeric, Role, Rule, Schema, Task
+from bench.plugins.source import DatasetSource
 
 
 @final

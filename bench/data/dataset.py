@@ -1,15 +1,13 @@
-"""Datasets: a public declaration beside a loader, split once, before neighbours are defined."""
+"""Datasets: a public declaration and a table, split once, before neighbours are defined."""
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -94,39 +92,6 @@ def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
         raise SchemaError(f"{where}: lacks the key {missing}") from None
 
 
-class DatasetSource(ABC):
-    """A dataset plugin: a frozen dataclass of parameters with a loader.
-
-    The declaration is read from the TOML file beside the module unless overridden.
-    """
-
-    name: ClassVar[str]
-
-    def declare(self) -> Declaration:
-        """Public facts, without touching a row."""
-        return declaration_from_toml(self.toml_path())
-
-    def toml_path(self) -> Path:
-        """The TOML file beside the module of the plugin."""
-        return Path(inspect.getfile(type(self))).with_suffix(".toml")
-
-    @abstractmethod
-    def load(self) -> pd.DataFrame:
-        """The whole table, in the units of the schema."""
-
-    def available(self) -> bool:
-        """False when a package that brings the data is not installed."""
-        return True
-
-    def load_official_test(self) -> pd.DataFrame | None:
-        """The official test rows, where the field uses fixed ones; `load` then gives the rest."""
-        return None
-
-    def parameters(self) -> dict[str, Any]:
-        """Parameters of this source, for keys and result tables."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
-
-
 @final
 @dataclass(frozen=True)
 class Split:
@@ -181,19 +146,40 @@ class Dataset:
         return _home(self.preset)
 
 
-def build_dataset(source: DatasetSource, preset: str = "default", split_seed: int = 0) -> Dataset:
-    """Load, split and encode a source."""
+def check_split(name: str, declaration: Declaration, preset: str) -> None:
+    """Refuse a split preset that does not exist, or a site that the dataset does not have."""
     check_preset(preset)
-    declaration = source.declare()
     home = _home(preset)
-    if home is not None:
-        _check_site(source, declaration, home)
-    frame = source.load().reset_index(drop=True)
+    if home is None:
+        return
+    if declaration.schema.site is None or not declaration.by_site_class:
+        raise InputError(
+            f"dataset {name}: split {SITE_PRESET}{home} needs declared sites, it has none"
+        )
+    if home not in declaration.by_site_class:
+        raise InputError(
+            f"dataset {name}: no site {home!r}; known: {', '.join(declaration.by_site_class)}"
+        )
+
+
+def split_dataset(
+    name: str,
+    declaration: Declaration,
+    frame: pd.DataFrame,
+    official: pd.DataFrame | None = None,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    preset: str = "default",
+    split_seed: int = 0,
+) -> Dataset:
+    """Split and encode a table; `official` holds the test rows where the field uses fixed ones."""
+    check_split(name, declaration, preset)
+    home = _home(preset)
+    frame = frame.reset_index(drop=True)
     if frame.empty:
-        raise DataError(f"dataset {source.name}: no rows")
-    official = source.load_official_test()
+        raise DataError(f"dataset {name}: no rows")
     generator = np.random.default_rng(
-        np.random.SeedSequence([_number(f"split/{source.name}/{preset}"), split_seed])
+        np.random.SeedSequence([_number(f"split/{name}/{preset}"), split_seed])
     )
     encoder = Encoder(declaration.schema)
     strata = _strata(frame, declaration.schema)
@@ -216,16 +202,18 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
     if preset == "paper":
         splits["control"] = splits["test"]
     return Dataset(
-        name=source.name,
+        name=name,
         declaration=declaration,
         preset=preset,
         split_seed=split_seed,
-        parameters=source.parameters(),
+        parameters=parameters or {},
         encoder=encoder,
         **splits,
         counts=_declared_counts(declaration, preset, official is not None, "train"),
         validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
-        fingerprint=_fingerprint(source, declaration, preset, split_seed, frame, official),
+        fingerprint=_fingerprint(
+            [name, dict(parameters or {}), preset, split_seed, repr(declaration)], frame, official
+        ),
         clipped=clipped,
         differs=_differs(declaration, strata % len(declaration.by_class)),
     )
@@ -247,18 +235,6 @@ def split_sizes(rows: int, preset: str, official_test: bool) -> dict[str, int]:
 
 def _home(preset: str) -> str | None:
     return preset.removeprefix(SITE_PRESET) if preset.startswith(SITE_PRESET) else None
-
-
-def _check_site(source: DatasetSource, declaration: Declaration, home: str) -> None:
-    if declaration.schema.site is None or not declaration.by_site_class:
-        raise InputError(
-            f"dataset {source.name}: split {SITE_PRESET}{home} needs declared sites, it has none"
-        )
-    if home not in declaration.by_site_class:
-        raise InputError(
-            f"dataset {source.name}: no site {home!r}; known: "
-            f"{', '.join(declaration.by_site_class)}"
-        )
 
 
 def _assign(
@@ -313,20 +289,9 @@ def _differs(declaration: Declaration, labels: npt.NDArray[np.int64]) -> str:
     return f"rows by class {actual}, declared {declaration.by_class}: see `bench data check`"
 
 
-def _fingerprint(
-    source: DatasetSource,
-    declaration: Declaration,
-    preset: str,
-    split_seed: int,
-    frame: pd.DataFrame,
-    official: pd.DataFrame | None,
-) -> str:
+def _fingerprint(facts: list[Any], frame: pd.DataFrame, official: pd.DataFrame | None) -> str:
     digest = hashlib.sha256()
-    digest.update(
-        json.dumps(
-            [source.name, source.parameters(), preset, split_seed, repr(declaration)]
-        ).encode()
-    )
+    digest.update(json.dumps(facts).encode())
     for table in (frame, official):
         if table is not None:
             digest.update(json.dumps(list(map(str, table.columns))).encode())

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.data.dataset import DatasetSource, Declaration
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
-from bench.engine.grid import Entry, Grid
+from bench.engine.grid import Grid
 from bench.errors import BenchError, StoreError
 from bench.leaderboard.tables.about import (
     FILE,
@@ -37,7 +37,9 @@ from bench.leaderboard.tables.about import (
 )
 from bench.plugins import registry
 from bench.plugins.method import Method
+from bench.plugins.source import DatasetSource
 from bench.plugins.user_tables import OwnTable
+from bench.results.records import Entry
 from bench.results.run_directory import write_atomically
 
 _BUILT_IN = "bench.datasets."

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from bench.engine import keys
-from bench.engine.grid import Cell
-from bench.results.records import CellRow, Status
+from bench.results.records import Cell, CellRow, Status
 from bench.results.run_directory import RunStore
 
 _SETTINGS = ("delta", "split", "split_seed", "private_counts", "secure_noise")

@@ -21,31 +21,17 @@ import pandas as pd
 from bench.data.dataset import Dataset, Split
 from bench.engine import keys
 from bench.engine.fit import Fitted, fit_cell, in_words, synthesize
-from bench.engine.grid import Cell
 from bench.engine.memory import peak_memory_mb, reset_peak_memory
-from bench.environments.environments import environments
+from bench.environments import environments
 from bench.errors import BenchError, NotComputable
 from bench.plugins import registry
 from bench.plugins.metric import Evaluation, Metric, Refit, Score
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
-from bench.results.records import CellRow, ScoreRow, Status
+from bench.results.records import Cell, CellRow, Outcome, ScoreRow, Status
 from bench.results.verdicts import judge
 
 _LOG_LINES = 30
-
-
-@final
-@dataclass(frozen=True)
-class Outcome:
-    """Everything a cell produced."""
-
-    row: CellRow
-    scores: tuple[ScoreRow, ...] = ()
-    release: Release | None = None
-    fitted: bool = False
-    """False when a stored release was scored again."""
-    details: Mapping[str, pd.DataFrame] | None = None
 
 
 def run_cell(

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from bench.errors import InputError, NotComputable, StoreError, UnknownNameError
-from bench.metrics.utility.utility import paired
+from bench.metrics.utility import paired
 from bench.plugins.metric import HEADLINES
 from bench.results.journal import read_journal
 from bench.results.records import CellRow, Status

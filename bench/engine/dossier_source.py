@@ -19,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.data.dataset import SITE_PRESET, DatasetSource, split_sizes
+from bench.data.dataset import SITE_PRESET, split_sizes
 from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
 from bench.leaderboard.dossier.material import FileDigest, Material, PublicFacts, ReleaseFiles
 from bench.leaderboard.tables.load import load_results
 from bench.plugins import registry
 from bench.plugins.metric import Family
+from bench.plugins.source import DatasetSource
 from bench.results.journal import Finished
 from bench.results.reading import (
     charged_keys,

@@ -17,7 +17,6 @@ import pandas as pd
 
 from bench.data.dataset import Dataset, Split
 from bench.engine import keys
-from bench.engine.grid import Cell
 from bench.engine.memory import peak_memory_mb, reset_peak_memory
 from bench.environments.overlay import required_versions
 from bench.errors import BenchError, InvalidReleaseError, NotApplicable
@@ -27,7 +26,7 @@ from bench.plugins.release import Release, check_release
 from bench.privacy.accounting import Budget
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
-from bench.results.records import Status
+from bench.results.records import Cell, Status
 
 
 @final

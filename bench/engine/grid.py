@@ -14,6 +14,7 @@ from typing import Any, final
 from bench.data.dataset import check_preset
 from bench.errors import GridError, InputError
 from bench.plugins import registry
+from bench.results.records import Cell, Entry
 
 BUILT_IN = ("smoke", "quick", "full")
 
@@ -30,41 +31,6 @@ _KEYS = {
     "split_seed",
 }
 _ENTRY_KEYS = {"name", "label", "parameters"}
-
-
-@final
-@dataclass(frozen=True)
-class Entry:
-    """A plugin with parameters, under a label that tells variants apart."""
-
-    name: str
-    label: str
-    parameters: tuple[tuple[str, Any], ...] = ()
-
-
-@final
-@dataclass(frozen=True)
-class Cell:
-    """One method on one dataset at one IPC, epsilon and seed."""
-
-    method: Entry
-    dataset: Entry
-    ipc: int | None
-    full_size: bool
-    epsilon: float | None
-    delta: float
-    seed: int
-    split: str
-    split_seed: int
-    private_counts: bool = False
-    secure_noise: bool = False
-
-    def describe(self) -> str:
-        """One line for people."""
-        size = "" if self.ipc is None else f" ipc={self.ipc}"
-        size = " full size" if self.full_size else size
-        spend = "" if self.epsilon is None else f" eps={self.epsilon:g}"
-        return f"{self.method.label} on {self.dataset.label}{size}{spend} seed={self.seed}"
 
 
 @final

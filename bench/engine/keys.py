@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.engine.grid import Cell
 from bench.plugins import registry
+from bench.results.records import Cell
 
 KERNEL_FORM = 2
 """Raise when the kernel or the contracts change what a method produces: all cells refit."""

@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 
 from bench.engine import keys
 from bench.engine.about import dataset_identity, join_cards
-from bench.engine.cell import Outcome
 from bench.engine.plan import stored_cell
 from bench.errors import StoreError
 from bench.leaderboard.tables.about import Identity
@@ -41,7 +40,7 @@ from bench.results.reading import (
     is_plain_name,
     open_journal,
 )
-from bench.results.records import Status
+from bench.results.records import Outcome, Status
 from bench.results.run_directory import RunStore
 
 _LISTS = ("datasets", "methods", "ipc", "epsilon", "seeds", "metrics")

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cache_reasons import explain
-from bench.engine.cell import Outcome, failed_row
-from bench.engine.grid import Cell, Entry
+from bench.engine.cell import failed_row
 from bench.engine.limits import expected_seconds
 from bench.errors import BenchError, EnvironmentUnavailable, InputError
 from bench.plugins import registry
 from bench.plugins.environment import Environment
-from bench.results.records import CellRow, Status
+from bench.plugins.source import build_dataset
+from bench.results.records import Cell, CellRow, Entry, Outcome, Status
 from bench.results.run_directory import RunStore
 
 Datasets = Mapping[Entry, Dataset | BenchError]

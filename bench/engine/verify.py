@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
-from bench.engine.grid import Cell, Entry
 from bench.engine.plan import load_dataset, stored_cell
-from bench.environments.environments import environments
+from bench.environments import environments
 from bench.errors import BenchError, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.release import Rows
@@ -31,7 +30,7 @@ from bench.privacy.ledger import Ledger
 from bench.results.agreement import close, score_differences
 from bench.results.journal import Journal
 from bench.results.reading import check_run, finished_of, in_use, open_journal
-from bench.results.records import CellRow, Status, to_table
+from bench.results.records import Cell, CellRow, Entry, Status, to_table
 from bench.results.run_directory import RunStore
 
 _CHUNK = 500

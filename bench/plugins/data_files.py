@@ -6,11 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any, final
 
-from bench.data.dataset import DatasetSource, build_dataset
 from bench.data.folder import data_folder
 from bench.errors import BenchError
 from bench.plugins import registry
-from bench.plugins.file_source import FileSource
+from bench.plugins.source import DatasetSource, FileSource, build_dataset
 
 
 @final

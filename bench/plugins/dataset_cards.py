@@ -12,10 +12,11 @@ import html
 import sys
 from pathlib import Path
 
-from bench.data.dataset import DatasetSource, Declaration
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Numeric, Task
 from bench.errors import BenchError
 from bench.plugins import registry
+from bench.plugins.source import DatasetSource
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 _MISSING = "missing values"

@@ -12,7 +12,7 @@ from bench.data.folder import data_folder
 from bench.data.obtain import DataFile
 from bench.errors import DataError
 from bench.plugins import registry
-from bench.plugins.file_source import FileSource
+from bench.plugins.source import FileSource
 
 Show = Callable[[str, int, int | None], None]
 """Is told file, bytes done and bytes in all."""

@@ -15,9 +15,8 @@ import pandas as pd
 from bench.data.dataset import Dataset
 from bench.data.schema import Task
 from bench.errors import NotComputable
-from bench.plugins.federation import Detector
 from bench.plugins.references import References, references_of
-from bench.plugins.release import Release, ReleasedModel, Rows
+from bench.plugins.release import Detector, Release, ReleasedModel, Rows
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """Finds plugins: built-in ones by file name, third-party ones by entry point.
 
 Built-in methods and datasets are one module each, named like the plugin, in their room or in a
-folder of it, so that names are known without importing anything. Metrics share files, so listing them imports them; their heavy libraries are
-imported when they compute.
+folder of it, so that names are known without importing anything. Metrics share files, so listing
+them imports them; their heavy libraries are imported when they compute.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.data.folder import data_folder
 from bench.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from bench.data.dataset import DatasetSource
     from bench.plugins.method import Method
     from bench.plugins.metric import Metric, RefitMetric
+    from bench.plugins.source import DatasetSource
 
 Plugin = TypeVar("Plugin")
 
@@ -52,7 +52,7 @@ def method_class(name: str) -> type[Method]:
 
 def dataset_class(name: str) -> type[DatasetSource]:
     """The class of a dataset."""
-    from bench.data.dataset import DatasetSource
+    from bench.plugins.source import DatasetSource
 
     own = own_tables()
     if name in own:

@@ -1,22 +1,27 @@
-"""What a method hands back."""
+"""What a method hands back: rows or a model, its claim, and, of a federation, what was sent.
+
+A client (a hospital) is a part of the private rows. The server is the other end of every message.
+Bytes are those of the payloads that were really made, never a formula.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder, Floats, Integers
+from bench.data.encoder import EncodedRows, Encoder, Floats, Integers
+from bench.data.schema import Schema
 from bench.errors import InvalidReleaseError
 from bench.privacy.accounting import Budget
+from bench.privacy.clients import Clients
+from bench.privacy.kernel import PrivateData
 from bench.privacy.ledger import Ledger
-
-if TYPE_CHECKING:
-    from bench.plugins.federation import Federation
+from bench.privacy.partition import part_names, row_parts
 
 
 @final
@@ -55,6 +60,127 @@ class Claim:
     def of(cls, budget: Budget | None, source: str) -> Claim | None:
         """The claim of a method that spends the budget it was given; None without one."""
         return None if budget is None else cls(budget.epsilon, budget.delta, source)
+
+
+class TrainedInRounds(ReleasedModel):
+    """A model with the states it went through: before the first round, and after each."""
+
+    @property
+    @abstractmethod
+    def rounds(self) -> int:
+        """How many rounds there were."""
+
+    @abstractmethod
+    def after(self, round: int) -> ReleasedModel:
+        """The model after that round; 0 is the start (pre-trained, or random)."""
+
+
+class Detector(ReleasedModel):
+    """A released detector of anomalies: `predict` gives one score a row, high for odd rows."""
+
+    @property
+    @abstractmethod
+    def threshold(self) -> float:
+        """Rows above it are flagged."""
+
+
+Direction = Literal["up", "down"]
+"""`up`: from a centre to the server."""
+
+
+@final
+@dataclass(frozen=True)
+class Centres:
+    """Who holds which row: clients with label skew, or the sites of the dataset."""
+
+    split: Clients | Literal["site"]
+
+    @classmethod
+    def of(cls, by: str, clients: int, alpha: float, seed: int = 0) -> Centres:
+        """From the parameters of a method: `by` is "site" or "clients"."""
+        return cls("site") if by == "site" else cls(Clients(clients, alpha, seed))
+
+    def parts(self, private: PrivateData) -> Mapping[str, PrivateData]:
+        """The centres' own private rows: a partition, so that no row is with two of them."""
+        return private.partition(self.split)
+
+    def names(self, schema: Schema) -> tuple[str, ...]:
+        """Names of the centres."""
+        return part_names(schema, self.split, None, None)
+
+    def of_rows(
+        self, rows: EncodedRows, schema: Schema, split: str = "train"
+    ) -> npt.NDArray[np.int64]:
+        """Centre number of each row, test rows included: the same rule as for training rows."""
+        label = self.split if isinstance(self.split, str) else self.split.label
+        # The name of the partition at the place where `parts` cuts it.
+        where = f"split={split}/{label}="
+        names = self.names(schema)
+        return row_parts(rows, self.split, names, None, len(schema.classes), where)
+
+
+@final
+@dataclass(frozen=True)
+class Transfer:
+    """What went one way in one round of one phase."""
+
+    phase: str
+    """`release`, `model`, `anomaly statistics`, ..."""
+    round: int
+    """From 1; 0 in a phase without rounds."""
+    direction: Direction
+    messages: int
+    bytes: int
+
+
+@final
+@dataclass
+class Traffic:
+    """Counts real payloads while a method runs."""
+
+    _sent: dict[tuple[str, int, Direction], tuple[int, int]] = field(default_factory=dict)
+
+    def send(
+        self, phase: str, direction: Direction, payload: bytes, round: int = 0, copies: int = 1
+    ) -> None:
+        """Count one payload, or the same one sent to several centres."""
+        messages, total = self._sent.get((phase, round, direction), (0, 0))
+        self._sent[phase, round, direction] = (messages + copies, total + copies * len(payload))
+
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Everything sent, in order of first use."""
+        return tuple(
+            Transfer(phase, number, direction, messages, total)
+            for (phase, number, direction), (messages, total) in self._sent.items()
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Federation:
+    """The centres behind a release, and what passed between them and the server."""
+
+    centres: Centres
+    transfers: tuple[Transfer, ...]
+
+    def to_record(self) -> dict[str, Any]:
+        """For JSON."""
+        split = self.centres.split
+        return {
+            "split": split
+            if isinstance(split, str)
+            else {"count": split.count, "alpha": split.alpha, "seed": split.seed},
+            "transfers": [vars(transfer) for transfer in self.transfers],
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Federation:
+        """Back from JSON."""
+        split = record["split"]
+        return cls(
+            Centres("site" if isinstance(split, str) else Clients(**split)),
+            tuple(Transfer(**transfer) for transfer in record["transfers"]),
+        )
 
 
 @final

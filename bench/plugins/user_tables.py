@@ -13,11 +13,12 @@ from typing import Any, ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import DatasetSource, Declaration, declaration_from_table
+from bench.data.dataset import Declaration, declaration_from_table
 from bench.data.encoder import category_codes, spelled
 from bench.data.files import read_csv
 from bench.data.schema import Categorical, Numeric, Schema, read_toml
 from bench.errors import DataError, SchemaError
+from bench.plugins.source import DatasetSource
 
 MISSING = "(missing)"
 """Category that stands for a missing entry."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
-from bench.engine.plan import Job
+from bench.results.records import Cell
 from bench.results.run_directory import write_atomically
 
 _EVERY_SECONDS = 2.0
@@ -36,21 +36,20 @@ class Progress:
         self._written = 0.0
         self._write([])
 
-    def running(self, jobs: Sequence[Job]) -> None:
+    def running(self, cells: Sequence[tuple[str, Cell]]) -> None:
         """These cells are in flight; written every few seconds."""
-        self._since = {job.key: self._since.get(job.key) or _now() for job in jobs}
+        self._since = {key: self._since.get(key) or _now() for key, _ in cells}
         if time.monotonic() - self._written >= _EVERY_SECONDS:
-            self._write(jobs)
+            self._write(cells)
 
     def end(self, how: str) -> None:
         """The run is over: `finished` or `interrupted`."""
         self._facts["ended"] = how
         self._write([])
 
-    def _write(self, jobs: Sequence[Job]) -> None:
+    def _write(self, cells: Sequence[tuple[str, Cell]]) -> None:
         running = [
-            {"key": job.key, "cell": job.cell.describe(), "since": self._since[job.key]}
-            for job in jobs
+            {"key": key, "cell": cell.describe(), "since": self._since[key]} for key, cell in cells
         ]
         document = {**self._facts, "running": running}
         write_atomically(self._path, json.dumps(document, indent=1).encode())

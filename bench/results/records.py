@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.plugins.release import Release
 
 
 class Status(enum.StrEnum):
@@ -18,6 +23,41 @@ class Status(enum.StrEnum):
     ERROR = "error"
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out-of-memory"
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """A plugin with parameters, under a label that tells variants apart."""
+
+    name: str
+    label: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """One method on one dataset at one IPC, epsilon and seed."""
+
+    method: Entry
+    dataset: Entry
+    ipc: int | None
+    full_size: bool
+    epsilon: float | None
+    delta: float
+    seed: int
+    split: str
+    split_seed: int
+    private_counts: bool = False
+    secure_noise: bool = False
+
+    def describe(self) -> str:
+        """One line for people."""
+        size = "" if self.ipc is None else f" ipc={self.ipc}"
+        size = " full size" if self.full_size else size
+        spend = "" if self.epsilon is None else f" eps={self.epsilon:g}"
+        return f"{self.method.label} on {self.dataset.label}{size}{spend} seed={self.seed}"
 
 
 @final
@@ -161,6 +201,19 @@ class AuditRow:
     seconds: float | None
     versions: str
     finished_at: str
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a cell produced."""
+
+    row: CellRow
+    scores: tuple[ScoreRow, ...] = ()
+    release: Release | None = None
+    fitted: bool = False
+    """False when a stored release was scored again."""
+    details: Mapping[str, pd.DataFrame] | None = None
 
 
 def required(item: Field[Any]) -> bool:

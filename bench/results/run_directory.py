@@ -33,13 +33,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.data.encoder import Encoder
-from bench.engine.cell import Outcome
 from bench.errors import InputError, StoreError
-from bench.plugins.federation import Federation
-from bench.plugins.release import Claim, Release, Rows
+from bench.plugins.release import Claim, Federation, Release, Rows
 from bench.privacy.ledger import Ledger
 from bench.results.journal import Finished, Journal, cut_torn_line, json_lines, plain, unplain
-from bench.results.records import CellRow, ScoreRow, arrow_schema, to_table
+from bench.results.records import CellRow, Outcome, ScoreRow, arrow_schema, to_table
 
 FORM = 1
 

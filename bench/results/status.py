@@ -17,9 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from bench.engine.grid import Cell, Entry
 from bench.results.reading import cells_in, check_run, in_use, printable, read_object
-from bench.results.records import Status
+from bench.results.records import Cell, Entry, Status
 
 _GOOD = (Status.OK.value, Status.SKIPPED.value)
 _SLOWEST = 5

@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import unquote, urlparse
 
-from bench.engine.cell import Outcome
-from bench.results.records import CellRow, ScoreRow, Status
+from bench.results.records import CellRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore, write_atomically
 from bench.tracking.cell_page import cell_report, cell_title
 from bench.tracking.tracked import (

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.data.dataset import Declaration, declaration_from_table
-from bench.data.schema import read_toml
-from bench.errors import SchemaError
+from bench import Declaration, SchemaError, declaration_from_table, read_toml
 
 
 def declare_alike(path: Path, names: Iterable[str], template: str) -> Declaration:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.errors import DataError
+from bench import DataError
 
 SURVSET_VERSION = "0.2.11"
 

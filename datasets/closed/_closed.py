@@ -18,9 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.files import open_data, read_csv
-from bench.data.schema import Categorical, Schema
-from bench.errors import DataError
+from bench import Categorical, DataError, Schema, open_data, read_csv
 
 UNKNOWN = "unknown"
 """Category of an entry that is missing, or that the publisher codes as not known."""

@@ -32,8 +32,7 @@ from typing import Any, ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import Declaration, declaration_from_table
-from bench.data.schema import Numeric, read_toml
+from bench import Declaration, FileSource, InputError, Numeric, declaration_from_table, read_toml
 from bench.datasets.closed._closed import TextTable, finish
 from bench.datasets.simulators._curial_parameters import (
     BOUNDS,
@@ -43,8 +42,6 @@ from bench.datasets.simulators._curial_parameters import (
     SITE_COLUMN,
     TARGET_COLUMN,
 )
-from bench.errors import InputError
-from bench.plugins.file_source import FileSource
 
 SITES = ("PUH", "OUH", "UHB", "BH")
 

@@ -31,11 +31,16 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import Declaration, declaration_from_table
-from bench.data.schema import Numeric, Role, read_toml
+from bench import (
+    Declaration,
+    FileSource,
+    InputError,
+    Numeric,
+    Role,
+    declaration_from_table,
+    read_toml,
+)
 from bench.datasets.closed._closed import NO_YES, TextTable, finish, first_rows
-from bench.errors import InputError
-from bench.plugins.file_source import FileSource
 
 _FILE = "DIG.csv"
 _ENDPOINTS = ("death", "whf")

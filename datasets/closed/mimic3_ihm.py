@@ -49,11 +49,8 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import Declaration
-from bench.data.schema import Numeric, read_toml
+from bench import Declaration, FileSource, InputError, Numeric, read_toml
 from bench.datasets.closed._closed import NO_YES, UNKNOWN, TextTable, finish, first_rows
-from bench.errors import InputError
-from bench.plugins.file_source import FileSource
 
 _FILE = "mimic3_ihm.csv"
 _TARGET = "hospital_expire_flag"

@@ -48,8 +48,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bench import FileSource
 from bench.datasets.closed._closed import UNKNOWN, TextTable, finish
-from bench.plugins.file_source import FileSource
 
 _FILE = "nis_cli.csv"
 _TARGET = "MAJOR_AMPUTATION"

@@ -45,8 +45,8 @@ from typing import ClassVar, final
 
 import pandas as pd
 
+from bench import FileSource
 from bench.datasets.closed._closed import UNKNOWN, TextTable, finish, first_rows, header
-from bench.plugins.file_source import FileSource
 
 _FILE = "seer_breast.csv"
 _TIME = "Survival months"

@@ -33,9 +33,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Numeric
+from bench import FileSource, Numeric
 from bench.datasets.closed._closed import TextTable, finish
-from bench.plugins.file_source import FileSource
 
 FILES = tuple(f"PUDF_base1_{quarter}q2013_tab.txt" for quarter in (1, 2, 3, 4))
 ROWS = 50_000

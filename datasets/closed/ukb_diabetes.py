@@ -39,8 +39,8 @@ from typing import ClassVar, final
 
 import pandas as pd
 
+from bench import FileSource
 from bench.datasets.closed._closed import NO_YES, TextTable, finish, first_rows
-from bench.plugins.file_source import FileSource
 
 _FILE = "ukb_diabetes.csv"
 

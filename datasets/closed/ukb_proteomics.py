@@ -38,14 +38,9 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import Declaration
-from bench.data.files import find_file, read_csv
-from bench.data.folder import data_folder
-from bench.data.schema import read_toml
+from bench import DataError, Declaration, FileSource, data_folder, find_file, read_csv, read_toml
 from bench.datasets._shared.alike import declare_alike
 from bench.datasets.closed._closed import TextTable, finish, header
-from bench.errors import DataError
-from bench.plugins.file_source import FileSource
 
 _PROTEINS = "olink_instance_0.csv"
 _OUTCOMES = "myeloma.csv"

@@ -18,11 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.dataset import Declaration
-from bench.data.files import open_data
+from bench import DataError, Declaration, FileSource, file_bytes, open_data
 from bench.datasets._shared.alike import declare_alike
-from bench.errors import DataError
-from bench.plugins.file_source import FileSource, file_bytes
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Shape: TypeAlias = tuple[int, int, int]

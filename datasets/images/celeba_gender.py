@@ -28,11 +28,9 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import Declaration
+from bench import DataError, Declaration, FileSource, InputError, file_bytes
 from bench.datasets._shared.alike import declare_alike
 from bench.datasets.images._images import Bytes, Shape, image_table, pixel_names
-from bench.errors import DataError, InputError
-from bench.plugins.file_source import FileSource, file_bytes
 
 _IMAGES = "img_align_celeba.zip"
 _ATTRIBUTES = "list_attr_celeba.txt"

@@ -15,7 +15,7 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import Declaration
+from bench import Declaration, FileSource
 from bench.datasets._shared.alike import declare_alike
 from bench.datasets.images._images import (
     CIFAR_SHAPE,
@@ -24,7 +24,6 @@ from bench.datasets.images._images import (
     pixel_names,
     tar_members,
 )
-from bench.plugins.file_source import FileSource
 
 _ARCHIVE = "cifar-10-binary.tar.gz"
 _TRAINING = tuple(f"data_batch_{number}.bin" for number in range(1, 6))

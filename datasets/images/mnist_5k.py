@@ -15,11 +15,10 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import DatasetSource, Declaration
+from bench import DataError, DatasetSource, Declaration
 from bench.datasets._shared.alike import declare_alike
 from bench.datasets._shared.packages import installed, package_bytes
 from bench.datasets.images._images import image_table, pixel_names
-from bench.errors import DataError
 
 _FILE = "data/data/mnist_5k.csv.gz"
 _SHA256 = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.truth import auroc
+from bench import auroc
 from bench.datasets.simulators._simulation import (
     Array,
     Labels,

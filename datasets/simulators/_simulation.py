@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.errors import InputError
+from bench import InputError
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

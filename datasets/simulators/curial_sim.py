@@ -16,10 +16,8 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import DatasetSource, Declaration
-from bench.data.truth import Truth
+from bench import DatasetSource, Declaration, InputError, Truth
 from bench.datasets.simulators._curial_model import simulate, site_counts, true_log_odds
-from bench.errors import InputError
 
 
 @final

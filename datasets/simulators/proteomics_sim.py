@@ -18,8 +18,7 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import DatasetSource, Declaration
-from bench.data.truth import Truth
+from bench import DatasetSource, Declaration, Truth
 from bench.datasets._shared.alike import declare_alike
 from bench.datasets.simulators import _proteomics_model as model
 from bench.datasets.simulators._factor_model import log_odds

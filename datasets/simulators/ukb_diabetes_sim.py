@@ -17,8 +17,7 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import DatasetSource, Declaration
-from bench.data.truth import Truth
+from bench import DatasetSource, Declaration, Truth
 from bench.datasets.simulators import _ukb_diabetes_model as model
 from bench.datasets.simulators._simulation import whole_number
 

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.errors import DataError
-from bench.plugins.file_source import FileSource, file_bytes
+from bench import DataError, FileSource, file_bytes
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

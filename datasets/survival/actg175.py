@@ -21,7 +21,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import DatasetSource
+from bench import DatasetSource
 
 _NO_YES = ("no", "yes")
 _NUMBERS = ("age", "wtkg", "karnof", "preanti", "cd40", "cd80", "days", "cens")

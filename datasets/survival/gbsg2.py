@@ -11,7 +11,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import DatasetSource
+from bench import DatasetSource
 
 
 @final

@@ -16,7 +16,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import DatasetSource
+from bench import DatasetSource
 
 _NUMBERS = ("time", "status", "age", "ph.karno", "pat.karno", "meal.cal", "wt.loss")
 _SEXES: Mapping[int, str] = {1: "male", 2: "female"}

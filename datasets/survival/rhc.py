@@ -22,7 +22,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import DatasetSource
+from bench import DatasetSource
 from bench.datasets._shared.packages import installed, recode, survset_table
 
 _SHA256 = "8250a5f1d8d5aa3d6f1a4c2cd18c41facc70506d0c77c655fa4423582ac780e4"

@@ -22,10 +22,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.files import read_csv
-from bench.errors import DataError
-from bench.plugins.file_source import FileSource
-from bench.plugins.user_tables import tidy
+from bench import DataError, FileSource, read_csv, tidy
 
 _FILE = "SEER_Breast_Cancer_IEEE.csv"
 _PUBLISHED_NAMES: Mapping[str, str] = {

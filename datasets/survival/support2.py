@@ -25,9 +25,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.files import read_csv
-from bench.plugins.file_source import FileSource
-from bench.plugins.user_tables import tidy
+from bench import FileSource, read_csv, tidy
 
 
 @final

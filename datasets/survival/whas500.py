@@ -15,7 +15,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import DatasetSource
+from bench import DatasetSource
 from bench.datasets._shared.packages import arff_table, installed, package_bytes, recode
 
 _FILE = "datasets/data/whas500.arff"

@@ -33,13 +33,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.data.dataset import Declaration, declaration_from_table
-from bench.data.files import find_file, read_csv
-from bench.data.obtain import Obtain
-from bench.data.schema import Categorical, Schema, read_toml
-from bench.errors import DataError
-from bench.plugins.file_source import FileSource
-from bench.plugins.user_tables import tidy
+from bench import (
+    Categorical,
+    DataError,
+    Declaration,
+    FileSource,
+    Obtain,
+    Schema,
+    declaration_from_table,
+    find_file,
+    read_csv,
+    read_toml,
+    tidy,
+)
 
 PATIENT, APS, RESULT, HOSPITAL = (
     "patient.csv",

@@ -18,10 +18,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.files import open_data, read_csv
-from bench.errors import DataError
-from bench.plugins.file_source import FileSource
-from bench.plugins.user_tables import tidy
+from bench import DataError, FileSource, open_data, read_csv, tidy
 
 _COLUMNS = (
     "age",

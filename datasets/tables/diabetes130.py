@@ -25,10 +25,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.files import read_csv
-from bench.errors import DataError
-from bench.plugins.file_source import FileSource
-from bench.plugins.user_tables import MISSING, tidy
+from bench import MISSING, DataError, FileSource, read_csv, tidy
 
 FILE = "diabetic_data.csv"
 LABEL = "readmitted"

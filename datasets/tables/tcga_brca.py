@@ -18,13 +18,8 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import Declaration
-from bench.data.files import read_csv
-from bench.data.schema import read_toml
+from bench import DataError, Declaration, FileSource, read_csv, read_toml, tidy
 from bench.datasets._shared.alike import declare_alike
-from bench.errors import DataError
-from bench.plugins.file_source import FileSource
-from bench.plugins.user_tables import tidy
 
 _TRAINING = "breastTCGA_mrna_train.csv"
 _TEST = "breastTCGA_mrna_test.csv"

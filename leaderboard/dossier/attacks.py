@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from bench.leaderboard.dossier.page import words
+from bench.leaderboard.dossier import words
 from bench.leaderboard.pages import show
 from bench.plugins.metric import HEADLINES, Direction, Family
 from bench.results.records import ScoreRow

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from bench.errors import BenchError, StoreError
-from bench.leaderboard.dossier.page import words
+from bench.leaderboard.dossier import words
 from bench.privacy.ledger import Entry, Ledger, Path
 
 _LARGEST_LEDGER = 2 << 20

@@ -20,10 +20,10 @@ from typing import final
 from markupsafe import Markup
 
 from bench.errors import StoreError
+from bench.leaderboard.dossier import attacks, privacy, words
+from bench.leaderboard.dossier import points as notes
 from bench.leaderboard.dossier.composition import compose, size_of
 from bench.leaderboard.dossier.material import Material
-from bench.leaderboard.dossier.page import attacks, privacy, words
-from bench.leaderboard.dossier.page import points as notes
 from bench.leaderboard.pages import shell
 from bench.leaderboard.pages.show import ABSENT
 from bench.results.records import CellRow

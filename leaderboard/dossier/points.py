@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
+from bench.leaderboard.dossier import attacks, privacy, words
 from bench.leaderboard.dossier.composition import Composition
 from bench.leaderboard.dossier.material import Material, PublicFacts
-from bench.leaderboard.dossier.page import attacks, privacy, words
 from bench.results.records import CellRow
 
 _LITTLE = 5.0

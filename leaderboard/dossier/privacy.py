@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import final
 
 from bench.errors import BenchError
+from bench.leaderboard.dossier import words
 from bench.leaderboard.dossier.ledger_words import Step, steps
-from bench.leaderboard.dossier.page import words
 from bench.plugins.release import Claim
 from bench.privacy.accounting import Budget, Proof
 from bench.privacy.ledger import Ledger

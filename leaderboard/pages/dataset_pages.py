@@ -9,7 +9,7 @@ from typing import Any, final
 from markupsafe import Markup
 
 from bench.leaderboard.charts import plots
-from bench.leaderboard.dossier.page import words as dossier_words
+from bench.leaderboard.dossier import words as dossier_words
 from bench.leaderboard.pages import links, shell
 from bench.leaderboard.pages.page_rows import (
     GridRow,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from bench.leaderboard.export.tables import tables as export
+from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages import show
 from bench.leaderboard.tables.aggregate import Row
 from bench.plugins.metric import Direction, Family

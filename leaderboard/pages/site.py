@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from bench.leaderboard.export.tables import latex
-from bench.leaderboard.export.tables import tables as export
+from bench.leaderboard.export import latex
+from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages import (
     cell_pages,
     dataset_pages,

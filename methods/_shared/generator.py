@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder
-from bench.data.schema import Categorical
+from bench import Categorical, Encoder
 
 if TYPE_CHECKING:
     import torch

@@ -6,11 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 
-from bench.data.schema import Task
-from bench.errors import BenchError, NotApplicable
-from bench.plugins.environment import Environment
-from bench.plugins.method import Spec
-from bench.privacy import Budget
+from bench import BenchError, Budget, Environment, NotApplicable, Spec, Task
 
 SMARTNOISE = Environment(
     "smartnoise",

@@ -17,7 +17,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import NotApplicable
+from bench import NotApplicable
 from bench.methods._shared.differences import BlackBox, Linear, Teacher, Trees
 
 Array = npt.NDArray[np.float64]

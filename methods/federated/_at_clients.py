@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.errors import NotApplicable
+from bench import Claim, Method, NotApplicable, PrivateData, Release, Spec, Traffic
 from bench.methods.federated._clients import (
     Distiller,
     Setting,
@@ -16,10 +16,6 @@ from bench.methods.federated._clients import (
     calibrated,
     distil_everywhere,
 )
-from bench.plugins.federation import Traffic
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import PrivateData
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,22 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows, Floats
-from bench.data.schema import Task
-from bench.errors import InputError, NotApplicable
+from bench import (
+    EncodedRows,
+    Federation,
+    Floats,
+    InputError,
+    Method,
+    NotApplicable,
+    Plan,
+    PrivateData,
+    Task,
+    Traffic,
+    TrainedInRounds,
+    sampled_gaussian,
+)
 from bench.methods.federated._clients import Setting, numbers_payload
 from bench.methods.federated._network import Network, TrainedNetwork, Training, Weights
-from bench.plugins.federation import Federation, Traffic, TrainedInRounds
-from bench.plugins.method import Method
-from bench.privacy import Plan, PrivateData, sampled_gaussian
 
 PHASE = "model"
 """Of the messages that carry weights."""

@@ -35,12 +35,18 @@ from typing import TYPE_CHECKING, Literal, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder
-from bench.errors import InputError, PrivacyContractError
+from bench import (
+    Encoder,
+    InputError,
+    Plan,
+    PrivacyContractError,
+    PrivateData,
+    Rows,
+    gaussian,
+    sampled_gaussian,
+)
 from bench.methods._shared.generator import Generator, Training
 from bench.methods.federated._clients import Distiller
-from bench.plugins.release import Rows
-from bench.privacy import Plan, PrivateData, gaussian, sampled_gaussian
 
 if TYPE_CHECKING:
     import torch

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bench.data.encoder import EncodedRows, Encoder, Floats
+from bench import EncodedRows, Encoder, Floats
 from bench.methods._shared.extractors import Extractor, Kind, extractor
 from bench.methods._shared.generator import Generator
 

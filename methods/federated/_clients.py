@@ -14,12 +14,18 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder, Floats
-from bench.data.schema import Categorical
-from bench.errors import InputError
-from bench.plugins.federation import Centres, Federation, Traffic
-from bench.plugins.release import Rows
-from bench.privacy import Plan, PrivateData
+from bench import (
+    Categorical,
+    Centres,
+    Encoder,
+    Federation,
+    Floats,
+    InputError,
+    Plan,
+    PrivateData,
+    Rows,
+    Traffic,
+)
 
 Sizes = npt.NDArray[np.int64]
 """(centres, classes): how many rows each centre makes of each class."""

@@ -19,9 +19,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Floats, Integers
-from bench.errors import InputError
-from bench.plugins.release import ReleasedModel
+from bench import Floats, InputError, Integers, ReleasedModel
 
 Weights = npt.NDArray[np.float32]
 

@@ -24,11 +24,8 @@ from typing import final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows, Floats
-from bench.errors import InputError
+from bench import EncodedRows, Floats, InputError, Plan, PrivateData, Rows, gaussian
 from bench.methods.federated._clients import Distiller
-from bench.plugins.release import Rows
-from bench.privacy import Plan, PrivateData, gaussian
 
 
 @final

@@ -19,11 +19,9 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bench import PrivateData, Release, Spec
 from bench.methods.federated._at_clients import DistilsAtCentres
 from bench.methods.federated._characteristic import CfDistiller, SingleLookSettings
-from bench.plugins.method import Spec
-from bench.plugins.release import Release
-from bench.privacy import PrivateData
 
 
 @final

@@ -37,9 +37,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench.data.encoder import Encoder
-from bench.data.schema import Categorical
-from bench.errors import InputError
+from bench import Categorical, Claim, Encoder, InputError, PrivateData, Release, Rows, Spec, Traffic
 from bench.methods.federated import _averaging
 from bench.methods.federated import _clients as _federated
 from bench.methods.federated._averaging import Averaging, NoisyTraining, RoundsModel
@@ -47,10 +45,6 @@ from bench.methods.federated._characteristic import CfDistiller, FddDistiller, R
 from bench.methods.federated._clients import Distiller
 from bench.methods.federated._network import Network, Training, Weights
 from bench.methods.federated._random_rows import RandomRowsDistiller
-from bench.plugins.federation import Traffic
-from bench.plugins.method import Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import PrivateData
 
 _TUNING = ("plain", "private", "none")
 

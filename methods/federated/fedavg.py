@@ -20,13 +20,10 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from bench import PrivateData, Release, Spec, Traffic
 from bench.methods.federated import _averaging
 from bench.methods.federated._averaging import Averaging
 from bench.methods.federated._network import Training
-from bench.plugins.federation import Traffic
-from bench.plugins.method import Spec
-from bench.plugins.release import Release
-from bench.privacy import PrivateData
 
 
 @final

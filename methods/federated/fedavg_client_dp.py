@@ -37,14 +37,10 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows
+from bench import Claim, EncodedRows, PrivateData, Release, Spec, Traffic, gaussian
 from bench.methods.federated._averaging import PHASE, Averaging, RoundsModel
 from bench.methods.federated._clients import numbers_payload
 from bench.methods.federated._network import Training, Weights
-from bench.plugins.federation import Traffic
-from bench.plugins.method import Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import PrivateData, gaussian
 
 
 @final

@@ -33,12 +33,9 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bench import Claim, Plan, PrivateData, Release, Spec, Traffic
 from bench.methods.federated import _averaging
 from bench.methods.federated._averaging import Averaging, NoisyTraining
-from bench.plugins.federation import Traffic
-from bench.plugins.method import Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import Plan, PrivateData
 
 
 @final

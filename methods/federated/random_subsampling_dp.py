@@ -14,11 +14,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from bench import PrivateData, Release, Spec
 from bench.methods.federated._at_clients import DistilsAtCentres
 from bench.methods.federated._random_rows import RandomRowsDistiller
-from bench.plugins.method import Spec
-from bench.plugins.release import Release
-from bench.privacy import PrivateData
 
 
 @final

@@ -9,8 +9,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder
-from bench.data.schema import Numeric
+from bench import Encoder, Numeric
 
 Array = npt.NDArray[np.float64]
 Single = npt.NDArray[np.float32]

@@ -63,8 +63,17 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows, Encoder
-from bench.errors import InputError, NotApplicable
+from bench import (
+    EncodedRows,
+    Encoder,
+    InputError,
+    Method,
+    NotApplicable,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+)
 from bench.methods.gats._filter import Directions
 from bench.methods.gats._rows import (
     Array,
@@ -76,9 +85,6 @@ from bench.methods.gats._rows import (
     dirichlet,
     normalised_uniform,
 )
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Release, Rows
-from bench.privacy import PrivateData
 
 _DRAWS_AT_ONCE = 2_000_000
 """Constituents held in memory at once."""

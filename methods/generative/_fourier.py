@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder, Floats
-from bench.data.schema import Categorical
+from bench import Categorical, Encoder, Floats
 
 if TYPE_CHECKING:
     import torch

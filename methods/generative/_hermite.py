@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from bench.data.encoder import Block, Encoder
-from bench.data.schema import Categorical
+from bench import Block, Categorical, Encoder
 
 if TYPE_CHECKING:
     import torch

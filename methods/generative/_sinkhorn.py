@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from bench.data.encoder import EncodedRows
+from bench import EncodedRows
 
 _LAST_ITERATIONS = 10
 """At the final regularisation, after the halving."""

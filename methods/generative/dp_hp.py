@@ -48,13 +48,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows
-from bench.errors import InputError
+from bench import (
+    Claim,
+    EncodedRows,
+    InputError,
+    Method,
+    Plan,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    gaussian,
+)
 from bench.methods._shared.generator import Generator, Training
 from bench.methods.generative._hermite import product_kernels, rho_of, sum_kernel
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, gaussian
 
 if TYPE_CHECKING:
     import torch

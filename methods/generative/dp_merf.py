@@ -38,11 +38,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
+from bench import Claim, Method, Plan, PrivateData, Release, Rows, Spec, gaussian
 from bench.methods._shared.generator import Generator, Training
 from bench.methods.generative._fourier import Embedding, joint_kernel, sum_kernel
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, gaussian
 
 if TYPE_CHECKING:
     import torch

@@ -49,12 +49,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows
-from bench.errors import InputError
+from bench import (
+    Claim,
+    EncodedRows,
+    InputError,
+    Method,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    sampled_gaussian,
+)
 from bench.methods._shared.generator import Generator
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import PrivateData, sampled_gaussian
 
 if TYPE_CHECKING:
     import torch

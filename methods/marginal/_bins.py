@@ -21,9 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import EncodedRows, Encoder
-from bench.data.schema import Categorical, Column, Numeric
-from bench.plugins.release import Rows
+from bench import Categorical, Column, EncodedRows, Encoder, Numeric, Rows
 
 Codes = npt.NDArray[np.int64]
 

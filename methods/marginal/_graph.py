@@ -16,10 +16,8 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.schema import Schema, Task
-from bench.errors import NotApplicable
+from bench import NotApplicable, PrivateData, Schema, Task
 from bench.methods.marginal._tree import Codes, GraphicalModel, JunctionTree, fit
-from bench.privacy import PrivateData
 from bench.privacy.trusted.smartnoise import (
     Columns,
     NoisyMarginal,

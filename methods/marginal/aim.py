@@ -29,6 +29,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bench import Claim, Environment, Method, PrivateData, Release, Spec
 from bench.methods._shared.smartnoise import SMARTNOISE
 from bench.methods.marginal._bins import Binning
 from bench.methods.marginal._graph import (
@@ -39,10 +40,6 @@ from bench.methods.marginal._graph import (
     noisy_marginals,
     totals,
 )
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import PrivateData
 
 
 @final

@@ -14,11 +14,20 @@ from typing import ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Block, EncodedRows, Encoder
-from bench.data.schema import Numeric
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, gaussian
+from bench import (
+    Block,
+    Claim,
+    EncodedRows,
+    Encoder,
+    Method,
+    Numeric,
+    Plan,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    gaussian,
+)
 
 
 @final

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bench import Claim, Environment, Method, PrivateData, Release, Spec
 from bench.methods._shared.smartnoise import SMARTNOISE
 from bench.methods.marginal._bins import Binning
 from bench.methods.marginal._graph import (
@@ -37,10 +38,6 @@ from bench.methods.marginal._graph import (
     totals,
 )
 from bench.methods.marginal._tree import fit
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import PrivateData
 
 
 @final

@@ -23,14 +23,11 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bench import Claim, Environment, Method, PrivateData, Release, Spec
 from bench.methods._shared.smartnoise import SMARTNOISE
 from bench.methods.marginal._bins import Binning, Codes
 from bench.methods.marginal._graph import check_columns, totals
 from bench.methods.marginal._tree import Table, conditional_draw
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import PrivateData
 from bench.privacy.trusted.mwem import Group, choices_and_counts
 
 

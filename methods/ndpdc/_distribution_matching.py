@@ -8,8 +8,7 @@ from typing import final
 
 import torch
 
-from bench.data import augmentation
-from bench.data.encoder import Floats
+from bench import Floats, augmentation
 from bench.methods._shared.extractors import Kind, extractor
 from bench.methods.ndpdc._feature_matching import Look, inside_bin
 

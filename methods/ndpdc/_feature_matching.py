@@ -9,11 +9,8 @@ from typing import final
 import numpy as np
 import torch
 
-from bench.data import augmentation
-from bench.data.augmentation import Augmentation
-from bench.data.encoder import EncodedRows, Floats
+from bench import Augmentation, EncodedRows, Floats, PrivateData, augmentation
 from bench.methods._shared.extractors import Extractor, Kind, extractor
-from bench.privacy import PrivateData
 
 
 @final

@@ -18,8 +18,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows
-from bench.privacy import Plan, PrivateData, gaussian, sampled_gaussian
+from bench import EncodedRows, Plan, PrivateData, gaussian, sampled_gaussian
 
 _CELLS = 64
 """Of the histogram, equal in width over the public time range."""

@@ -38,12 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows, Floats
-from bench.data.schema import Task
-from bench.errors import InputError
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Release, Rows
-from bench.privacy import PrivateData
+from bench import EncodedRows, Floats, InputError, Method, PrivateData, Release, Rows, Spec, Task
 
 if TYPE_CHECKING:
     import torch

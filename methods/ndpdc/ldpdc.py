@@ -18,9 +18,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, sampled_gaussian
+from bench import Claim, Method, Plan, PrivateData, Release, Rows, Spec, sampled_gaussian
 
 
 @final

@@ -37,11 +37,8 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench.data.schema import Task
+from bench import Claim, Method, Plan, PrivateData, Release, Rows, Spec, Task, sampled_gaussian
 from bench.methods.ndpdc._time_strata import TimeStrata
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, sampled_gaussian
 
 
 @final

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder, Floats
-from bench.data.schema import Categorical
+from bench import Categorical, Encoder, Floats
 
 _BATCH = 2_000
 

@@ -12,8 +12,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows, Encoder
-from bench.data.schema import Numeric
+from bench import EncodedRows, Encoder, Numeric
 
 Array = npt.NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.schema import Numeric
+from bench import Numeric
 from bench.methods.pate._frequencies import Cells
 from bench.methods.pate._teachers import Labelled
 

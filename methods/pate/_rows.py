@@ -21,9 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import EncodedRows, Encoder, Floats, Integers
-from bench.data.schema import Categorical
-from bench.plugins.release import Rows
+from bench import Categorical, EncodedRows, Encoder, Floats, Integers, Rows
 
 TRIES = 50
 _AT_LEAST = 2_000

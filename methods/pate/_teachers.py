@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows, Floats, Integers
+from bench import EncodedRows, Floats, Integers
 
 Array = npt.NDArray[np.float32]
 

@@ -24,7 +24,19 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench.data.encoder import Floats, Integers
+from bench import (
+    Claim,
+    Environment,
+    Floats,
+    Integers,
+    Method,
+    PrivateData,
+    Release,
+    Spec,
+    global_seeds,
+    quiet,
+    sampled_gaussian,
+)
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, check_first_step, library_errors
 from bench.methods.pate._ctgan import class_condition, generated
 from bench.methods.pate._rows import (
@@ -33,11 +45,6 @@ from bench.methods.pate._rows import (
     public_transformer,
     stratified,
 )
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import PrivateData, sampled_gaussian
-from bench.privacy.foreign import global_seeds, quiet
 
 _ORDERS = 62
 """Largest order less one of the library's accountant."""

@@ -28,7 +28,18 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench.data.encoder import Floats, Integers
+from bench import (
+    Claim,
+    Environment,
+    Floats,
+    Integers,
+    Method,
+    PrivateData,
+    Release,
+    Spec,
+    global_seeds,
+    quiet,
+)
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors, vote_noise
 from bench.methods.pate._ctgan import class_condition, generated, pate_network
 from bench.methods.pate._rows import (
@@ -37,11 +48,6 @@ from bench.methods.pate._rows import (
     public_transformer,
     stratified,
 )
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import PrivateData
-from bench.privacy.foreign import global_seeds, quiet
 
 REASON = (
     "smartnoise-synth 1.0.8's PATE-CTGAN uses one network as the student and as all teachers, so "

@@ -59,10 +59,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.counts import Counts
-from bench.data.encoder import EncodedRows
-from bench.data.schema import Task
-from bench.errors import InputError, NotApplicable
+from bench import (
+    Claim,
+    Counts,
+    EncodedRows,
+    InputError,
+    Method,
+    NotApplicable,
+    Plan,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    Task,
+    gaussian,
+)
 from bench.methods.pate._frequencies import Cells, frequencies
 from bench.methods.pate._generator import (
     ConditionalGenerator,
@@ -71,9 +82,6 @@ from bench.methods.pate._generator import (
     StudentTraining,
 )
 from bench.methods.pate._teachers import Labelled, Teacher, TeacherTraining
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, gaussian
 
 if TYPE_CHECKING:
     import torch

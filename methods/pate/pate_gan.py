@@ -25,8 +25,19 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench.data.encoder import Floats, Integers
-from bench.errors import NotApplicable
+from bench import (
+    Claim,
+    Environment,
+    Floats,
+    Integers,
+    Method,
+    NotApplicable,
+    PrivateData,
+    Release,
+    Spec,
+    global_seeds,
+    quiet,
+)
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors, votes_allowed
 from bench.methods.pate._rows import (
     from_network,
@@ -34,11 +45,6 @@ from bench.methods.pate._rows import (
     public_transformer,
     stratified,
 )
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import PrivateData
-from bench.privacy.foreign import global_seeds, quiet
 
 _ORDERS = 100
 _ROWS_PER_TEACHER = 1000

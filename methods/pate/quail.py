@@ -27,7 +27,20 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench.data.encoder import Encoder, Floats, Integers
+from bench import (
+    Budget,
+    Claim,
+    Encoder,
+    Environment,
+    Floats,
+    Integers,
+    Method,
+    PrivateData,
+    Release,
+    Spec,
+    global_seeds,
+    quiet,
+)
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors, vote_noise
 from bench.methods.pate._ctgan import any_condition, generated, pate_network
 from bench.methods.pate._rows import (
@@ -37,11 +50,6 @@ from bench.methods.pate._rows import (
     public_transformer,
     stratified,
 )
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import Budget, PrivateData
-from bench.privacy.foreign import global_seeds, quiet
 
 REASON = (
     "smartnoise-synth 1.0.8's QUAIL trains its generator by PATE-CTGAN, which uses one network as "

@@ -51,11 +51,9 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.counts import Counts
-from bench.data.encoder import EncodedRows, Floats
+from bench import Counts, EncodedRows, Floats, Plan, PrivateData, gaussian
 from bench.methods.private_teacher._bins import Array, ClassCounts, Codes, Merged
 from bench.methods.private_teacher._kinds import ScoreTeacher, declared_shares, probabilities
-from bench.privacy import Plan, PrivateData, gaussian
 
 
 @final

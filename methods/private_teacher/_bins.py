@@ -18,9 +18,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Block, EncodedRows, Encoder, Floats
-from bench.data.schema import Numeric
-from bench.privacy import PrivateData
+from bench import Block, EncodedRows, Encoder, Floats, Numeric, PrivateData
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

@@ -8,10 +8,8 @@ from typing import final
 
 import numpy as np
 
-from bench.data.encoder import Encoder, Floats
-from bench.errors import NotApplicable
+from bench import Encoder, Floats, NotApplicable, Plan, PrivateData
 from bench.methods.private_teacher._kinds import Array, ScoreTeacher
-from bench.privacy import Plan, PrivateData
 from bench.privacy.trusted.ebm import FittedEbm, feature_columns, gaussians
 
 MECHANISM = "interpret-dp-ebm"

@@ -13,8 +13,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder
-from bench.data.schema import Rule
+from bench import Encoder, Rule
 
 Mask = npt.NDArray[np.bool_]
 

@@ -9,8 +9,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.counts import Counts
-from bench.data.encoder import Floats
+from bench import Counts, Floats
 from bench.methods.private_teacher._bins import Grid
 
 Array = npt.NDArray[np.float64]

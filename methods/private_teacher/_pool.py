@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import PrivacyContractError
+from bench import PrivacyContractError
 from bench.methods.private_teacher._bins import ClassCounts, Grid
 from bench.methods.private_teacher._feature_rules import FeatureRules
 from bench.methods.private_teacher._kinds import probabilities

@@ -23,7 +23,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Floats, Integers
+from bench import Floats, Integers
 
 Array = npt.NDArray[np.float64]
 

@@ -15,8 +15,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Block, Encoder, Floats
-from bench.data.schema import Numeric
+from bench import Block, Encoder, Floats, Numeric
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

@@ -21,7 +21,7 @@ from typing import final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows
+from bench import EncodedRows
 from bench.methods.private_teacher._survival_bins import (
     Array,
     Bins,

@@ -21,8 +21,18 @@ from typing import final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows
-from bench.errors import InputError, NotApplicable
+from bench import (
+    Claim,
+    EncodedRows,
+    InputError,
+    NotApplicable,
+    Plan,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    gaussian,
+)
 from bench.methods._shared.teachers import cox_coefficients
 from bench.methods.private_teacher._survival_bins import (
     Array,
@@ -41,9 +51,6 @@ from bench.methods.private_teacher._survival_risk import (
     pair_products,
     pair_reach,
 )
-from bench.plugins.method import Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, gaussian
 
 CLAIM = "four Gaussian mechanisms: times, marginals, associations and Cox's score"
 _PENALTY = 0.1

@@ -44,8 +44,19 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench.data.schema import Task
-from bench.errors import InputError, NotApplicable
+from bench import (
+    Claim,
+    InputError,
+    Method,
+    NotApplicable,
+    Plan,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    Task,
+    gaussian,
+)
 from bench.methods.private_teacher import _additive as _teacher_additive
 from bench.methods.private_teacher._additive import Boosting
 from bench.methods.private_teacher._bins import ClassCounts, Grid, count_classes
@@ -58,9 +69,6 @@ from bench.methods.private_teacher._kinds import (
     declared_shares,
     probabilities,
 )
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, gaussian
 
 FEWEST_BINS = 3.0
 """Of a feature, worth their noise: with fewer there is nothing to boost."""

@@ -32,9 +32,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.privacy.accounting import Budget, canonical, rdp_epsilon
-from bench.privacy.calibration import smallest_noise
-from bench.privacy.events import sampled_gaussian
+from bench import Budget, canonical, rdp_epsilon, sampled_gaussian, smallest_noise
 
 Array = npt.NDArray[np.float64]
 

@@ -8,8 +8,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows, Encoder
-from bench.data.schema import Categorical, Numeric
+from bench import Categorical, EncodedRows, Encoder, Numeric
 from bench.methods._shared import teachers as _teachers
 from bench.methods._shared.teachers import Examples
 

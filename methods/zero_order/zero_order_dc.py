@@ -50,9 +50,18 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder
-from bench.data.schema import Task
-from bench.errors import InputError, NotApplicable
+from bench import (
+    Claim,
+    Encoder,
+    InputError,
+    Method,
+    NotApplicable,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    Task,
+)
 from bench.methods._shared import teachers as _teachers
 from bench.methods._shared.differences import Teacher
 from bench.methods._shared.teachers import Examples, Kind
@@ -83,9 +92,6 @@ from bench.methods.zero_order._setup import (
     initial_times,
     middle,
 )
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import PrivateData
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

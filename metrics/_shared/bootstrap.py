@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import NotComputable
+from bench import Metric, NotComputable, Score
 from bench.metrics._shared.statistics import (
     Array,
     Statistic,
@@ -30,7 +30,6 @@ from bench.metrics._shared.statistics import (
     quotient,
     share,
 )
-from bench.plugins.metric import Metric, Score
 
 __all__ = [
     "LEVEL",

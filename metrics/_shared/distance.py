@@ -26,8 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Encoder
-from bench.data.schema import Categorical, Numeric
+from bench import Categorical, Encoder, Numeric
 
 Array = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

@@ -17,10 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Encoder, Floats, Integers
-from bench.errors import NotComputable
-from bench.plugins.metric import Evaluation
-from bench.plugins.release import ReleasedModel
+from bench import Encoder, Evaluation, Floats, Integers, NotComputable, ReleasedModel
 
 if TYPE_CHECKING:
     import xgboost

@@ -20,7 +20,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder, Floats, Integers
+from bench import Encoder, Floats, Integers
 
 Array = npt.NDArray[np.float64]
 

@@ -8,10 +8,9 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.dataset import Split
+from bench import Evaluation, Split
 from bench.metrics._shared import distance as _distance
 from bench.metrics._shared.distance import Records
-from bench.plugins.metric import Evaluation
 
 Array = npt.NDArray[np.float64]
 

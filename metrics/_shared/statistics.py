@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import NotComputable
+from bench import NotComputable
 
 Array = npt.NDArray[np.float64]
 Statistic = Callable[[Array], Array]

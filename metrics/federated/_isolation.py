@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Floats
-from bench.errors import NotComputable
-from bench.plugins.release import ReleasedModel
+from bench import Floats, NotComputable, ReleasedModel
 
 if TYPE_CHECKING:
     from sklearn.ensemble import IsolationForest

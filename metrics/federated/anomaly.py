@@ -11,16 +11,24 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Floats
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import (
+    Detector,
+    Direction,
+    Evaluation,
+    Family,
+    Floats,
+    Metric,
+    NotComputable,
+    Output,
+    ReleasedModel,
+    Score,
+    Scores,
+    Task,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.bootstrap import Array
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics.federated._isolation import fit_forest
-from bench.plugins.federation import Detector
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
-from bench.plugins.release import ReleasedModel
 
 EXPLAINED = 0.8
 """Share of the variance of normal rows that the bottleneck of the autoencoder keeps."""

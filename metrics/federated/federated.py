@@ -14,17 +14,26 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Integers
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import (
+    Direction,
+    Evaluation,
+    Family,
+    Federation,
+    Integers,
+    Metric,
+    NotComputable,
+    Output,
+    ReleasedModel,
+    Score,
+    Scores,
+    Task,
+    TrainedInRounds,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.bootstrap import Array, Statistic
+from bench.metrics.utility import _ranking
 from bench.metrics.utility._ranking import LEAST_ROWS, Group, Joint
-from bench.metrics.utility.utility import _ranking
-from bench.plugins.federation import Federation, TrainedInRounds
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
-from bench.plugins.release import ReleasedModel
 
 RELEASE, TRAINING = "release", "model"
 """Phases of messages: synthetic rows, and weights of a model."""

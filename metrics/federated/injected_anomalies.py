@@ -9,9 +9,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Encoder, Floats
-from bench.data.schema import Categorical, Numeric, Task
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Direction,
+    Encoder,
+    Evaluation,
+    Family,
+    Floats,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Score,
+    Scores,
+    Task,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics.federated.anomaly import (
@@ -25,7 +37,6 @@ from bench.metrics.federated.anomaly import (
     references,
     released_detector,
 )
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 PREVALENCE = 0.02
 """Section 5.2: "2% of the samples in the test set"."""

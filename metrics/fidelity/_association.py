@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.data.encoder import Floats, Integers
+from bench import Floats, Integers
 from bench.metrics._shared.bootstrap import Array
 from bench.metrics.fidelity._groups import Side, inverse_or_zero
 

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bench.data.encoder import Floats, Integers
+from bench import Evaluation, Floats, Integers
 from bench.metrics._shared.bootstrap import Array
 from bench.metrics.fidelity._pooled import RESAMPLES, Pooled, pooled
-from bench.plugins.metric import Evaluation
 
 GROUPS = 100
 """Of the training rows, and of the released rows of all classes together."""

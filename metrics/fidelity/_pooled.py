@@ -15,12 +15,9 @@ from typing import final
 import numpy as np
 import pandas as pd
 
-from bench.data.encoder import Integers
-from bench.data.schema import Column
-from bench.errors import NotComputable
+from bench import Column, Evaluation, Integers, NotComputable
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.bootstrap import Array, Estimate
-from bench.plugins.metric import Evaluation
 
 RESAMPLES = 200
 """Each resample of these metrics goes over all columns; 200 give the ends of an interval."""

@@ -7,9 +7,21 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.encoder import Integers
-from bench.data.schema import Categorical, Column, Numeric, Task
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Column,
+    Direction,
+    Evaluation,
+    Family,
+    Integers,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Score,
+    Scores,
+    Task,
+)
 from bench.metrics._shared.bootstrap import Array, Estimate
 from bench.metrics.fidelity._groups import GROUPED_INTERVAL, Side, Sides, sides
 from bench.metrics.fidelity._pooled import (
@@ -19,7 +31,6 @@ from bench.metrics.fidelity._pooled import (
     interval_of_distance,
     pooled,
 )
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 SMOOTHING = 0.5
 """Rows added to every category or bin of both tables (Krichevsky and Trofimov)."""

@@ -8,11 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Rule, Schema
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Rule, Schema, Scores
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics.fidelity._pooled import decoded_train
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Scores
 
 
 @final

@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Scores
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.bootstrap import Array, Estimate
 from bench.metrics._shared.neighbours import points
 from bench.metrics.fidelity._pooled import interval_of_distance
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Scores
 
 Indices = npt.NDArray[np.intp]
 

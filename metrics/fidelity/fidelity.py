@@ -13,9 +13,20 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from bench.data.encoder import Integers
-from bench.data.schema import Categorical, Column, Numeric
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Column,
+    Direction,
+    Evaluation,
+    Family,
+    Integers,
+    Metric,
+    NotComputable,
+    Numeric,
+    Score,
+    Scores,
+    holm,
+)
 from bench.metrics._shared.bootstrap import Array, Estimate
 from bench.metrics.fidelity._pooled import (
     WEIGHTS_AND_INTERVAL,
@@ -25,8 +36,6 @@ from bench.metrics.fidelity._pooled import (
     mean_over_columns,
     pooled,
 )
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Score, Scores
-from bench.stats.multiple_testing import holm
 
 LEVEL = 0.05
 """Above it, the paper's section 3.4 does not reject that two columns are distributed alike."""

@@ -11,13 +11,24 @@ from typing import Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.schema import Categorical, Column, Numeric
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Column,
+    Direction,
+    Evaluation,
+    Family,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Scores,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import distance as _distance
 from bench.metrics._shared.bootstrap import Array, Estimate
 from bench.metrics._shared.distance import Records
 from bench.metrics._shared.models import ROUNDS, TREES
+from bench.metrics.fidelity import _propensity
 from bench.metrics.fidelity._pooled import (
     RESAMPLES,
     Pooled,
@@ -26,8 +37,6 @@ from bench.metrics.fidelity._pooled import (
     interval_of_distance,
     pooled,
 )
-from bench.metrics.fidelity.fidelity import _propensity
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Scores
 
 FOLDS = 5
 

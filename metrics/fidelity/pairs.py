@@ -13,14 +13,25 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Floats, Integers
-from bench.data.schema import Categorical, Column, Numeric
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Column,
+    Direction,
+    Evaluation,
+    Family,
+    Floats,
+    Integers,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Score,
+    Scores,
+)
 from bench.metrics._shared.bootstrap import Array, Estimate
+from bench.metrics.fidelity import _association
 from bench.metrics.fidelity._groups import GROUPED_INTERVAL, Sides, sides
 from bench.metrics.fidelity._pooled import RESAMPLES, Pooled, feature_columns, pooled
-from bench.metrics.fidelity.fidelity import _association
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 LISTED_COLUMNS = 200
 """Correlations of more columns than this are not listed pair by pair."""

@@ -13,12 +13,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Categorical, Numeric, Task
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Direction,
+    Evaluation,
+    Family,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Score,
+    Scores,
+    Task,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics.fidelity._pooled import decoded_train
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 Array = npt.NDArray[np.float64]
 Single = npt.NDArray[np.float32]

@@ -13,8 +13,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Integers
-from bench.errors import NotComputable
+from bench import Integers, NotComputable
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

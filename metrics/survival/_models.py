@@ -15,15 +15,12 @@ from typing import final
 
 import numpy as np
 
-from bench.data.encoder import Encoder, Floats
-from bench.data.schema import Categorical
-from bench.errors import NotComputable
+from bench import Categorical, Encoder, Evaluation, Floats, NotComputable
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.models import Examples
+from bench.metrics.survival import _curves as _survival_curves
 from bench.metrics.survival._cox import CoxFit, fit_cox
 from bench.metrics.survival._curves import Array, Flags, Steps
-from bench.metrics.survival.survival import _curves as _survival_curves
-from bench.plugins.metric import Evaluation
 
 MODELS = ("cox", "aft")
 

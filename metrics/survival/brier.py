@@ -15,15 +15,13 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Task
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.bootstrap import Statistic
+from bench.metrics.survival import _curves as _survival_curves
+from bench.metrics.survival import _models as _survival_models
 from bench.metrics.survival._curves import Array, Flags
-from bench.metrics.survival.survival import _curves as _survival_curves
-from bench.metrics.survival.survival import _models as _survival_models
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 GRID = 25
 """Times, evenly spaced from the 10th to the 90th percentile of the real test event times."""

@@ -9,14 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Categorical, Task
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Direction,
+    Evaluation,
+    Family,
+    Metric,
+    NotComputable,
+    Output,
+    Score,
+    Scores,
+    Task,
+)
 from bench.metrics._shared.bootstrap import Array, Estimate
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics._shared.models import Examples
+from bench.metrics.survival import _models as _survival_models
 from bench.metrics.survival._cox import CoxFit, fit_cox, independent_columns
-from bench.metrics.survival.survival import _models as _survival_models
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 DRAWS = 1000
 

@@ -17,15 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Task
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.bootstrap import Statistic
 from bench.metrics._shared.models import Examples
+from bench.metrics.survival import _curves as _survival_curves
+from bench.metrics.survival import _models as _survival_models
 from bench.metrics.survival._curves import Array, Curves, Flags
-from bench.metrics.survival.survival import _curves as _survival_curves
-from bench.metrics.survival.survival import _models as _survival_models
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 RESAMPLES = 200
 """Each resample draws both curves anew; 200 give the ends of an interval."""

@@ -8,14 +8,21 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import (
+    Direction,
+    Evaluation,
+    Family,
+    Metric,
+    NotComputable,
+    Output,
+    ReleasedModel,
+    Scores,
+    Task,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.bootstrap import Estimate, Statistic
-from bench.metrics.survival.survival import _models as _survival_models
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Scores
-from bench.plugins.release import ReleasedModel
+from bench.metrics.survival import _models as _survival_models
 
 _RATIO = (
     "The C-index divided by that of the same model trained on the real training rows, on the same "

@@ -19,10 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from bench.data.encoder import Floats, Integers
-from bench.errors import NotComputable
-from bench.metrics.utility.utility import _convnet
-from bench.plugins.release import ReleasedModel
+from bench import Floats, Integers, NotComputable, ReleasedModel
+from bench.metrics.utility import _convnet
 
 Shape = tuple[int, int, int]
 

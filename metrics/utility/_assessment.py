@@ -12,14 +12,11 @@ from typing import final
 
 import numpy as np
 
-from bench.data.encoder import Floats
-from bench.errors import NotComputable
+from bench import Evaluation, Floats, NotComputable, ReleasedModel
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.bootstrap import Array, Estimate, Statistic
-from bench.metrics.utility.utility import _classifiers, _thresholds
-from bench.plugins.metric import Evaluation
-from bench.plugins.release import ReleasedModel
+from bench.metrics.utility import _classifiers, _thresholds
 
 SCORES = (
     "auroc",

@@ -22,10 +22,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Floats, Integers
-from bench.errors import NotComputable
+from bench import Floats, Integers, NotComputable, ReleasedModel
 from bench.metrics._shared.models import Examples
-from bench.plugins.release import ReleasedModel
 
 Array = npt.NDArray[np.float64]
 

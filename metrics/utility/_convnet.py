@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data import augmentation
-from bench.data.encoder import Floats, Integers
-from bench.errors import NotComputable
-from bench.plugins.release import ReleasedModel
+from bench import Floats, Integers, NotComputable, ReleasedModel, augmentation
 
 if TYPE_CHECKING:
     import torch

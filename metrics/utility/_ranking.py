@@ -10,14 +10,10 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Floats
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import Evaluation, Floats, NotComputable, ReleasedModel, Task
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.bootstrap import Array, Statistic
-from bench.plugins.metric import Evaluation
-from bench.plugins.release import ReleasedModel
 
 LEAST_ROWS = 50
 LEAST_OF_A_CLASS = 10

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import NotComputable
+from bench import NotComputable
 from bench.metrics._shared.statistics import Statistic, average, share
 
 SENSITIVITY = 0.85

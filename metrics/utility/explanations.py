@@ -10,15 +10,24 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Encoder, Floats
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import (
+    Direction,
+    Encoder,
+    Evaluation,
+    Family,
+    Floats,
+    Metric,
+    NotComputable,
+    Output,
+    ReleasedModel,
+    Score,
+    Scores,
+    Task,
+)
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.bootstrap import Array
+from bench.metrics.utility import _ranking
 from bench.metrics.utility._ranking import Joint
-from bench.metrics.utility.utility import _ranking
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
-from bench.plugins.release import ReleasedModel
 
 if TYPE_CHECKING:
     import xgboost

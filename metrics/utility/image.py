@@ -10,15 +10,24 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Floats, Integers
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import (
+    Direction,
+    Evaluation,
+    Family,
+    Floats,
+    Integers,
+    Metric,
+    NotComputable,
+    Output,
+    ReleasedModel,
+    Rows,
+    Scores,
+    Task,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.bootstrap import Array, Estimate, Statistic
-from bench.metrics.utility.utility import _convnet
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Scores
-from bench.plugins.release import ReleasedModel, Rows
+from bench.metrics.utility import _convnet
 
 
 @final
@@ -151,7 +160,7 @@ class _ArchitectureAccuracy(_NetworkAccuracy):
         return self.architecture
 
     def fit(self, rows: Rows, classes: int, evaluation: Evaluation) -> ReleasedModel:
-        from bench.metrics.utility.utility import _architectures
+        from bench.metrics.utility import _architectures
 
         return _architectures.fit(
             self.architecture,

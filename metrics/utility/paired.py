@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from bench.errors import NotComputable
+from bench import NotComputable
 from bench.metrics._shared import statistics as _statistics
 from bench.metrics._shared.bootstrap import RESAMPLES, Array, Estimate, Statistic, paired
 

@@ -10,14 +10,27 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import Block, Encoder, Floats, Integers
-from bench.data.schema import Numeric, Role, Task
-from bench.errors import NotComputable
+from bench import (
+    Block,
+    Direction,
+    Encoder,
+    Evaluation,
+    Family,
+    Floats,
+    Integers,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Role,
+    Score,
+    Scores,
+    Task,
+)
 from bench.metrics._shared import models as _models
 from bench.metrics._shared.bootstrap import Array
+from bench.metrics.utility import _ranking
 from bench.metrics.utility._ranking import Joint
-from bench.metrics.utility.utility import _ranking
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 TARGETS_AT_MOST = 10
 

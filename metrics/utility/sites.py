@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Task
+from bench.metrics.utility import _ranking
 from bench.metrics.utility._ranking import LEAST_OF_A_CLASS, LEAST_ROWS, Group, Joint, Ranking
-from bench.metrics.utility.utility import _ranking
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 
 @final

@@ -14,12 +14,22 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.schema import Categorical, Numeric, Role, Task
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Direction,
+    Evaluation,
+    Family,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Role,
+    Scores,
+    Task,
+)
 from bench.metrics._shared.bootstrap import Array
+from bench.metrics.utility import _ranking
 from bench.metrics.utility._ranking import LEAST_OF_A_CLASS, LEAST_ROWS, Group, Joint, Ranking
-from bench.metrics.utility.utility import _ranking
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Scores
 
 BANDS = 3
 """Bands of equal width that the public range of a numeric column is cut into."""

@@ -12,12 +12,10 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Task
 from bench.metrics._shared import models as _models
+from bench.metrics.utility import _assessment, _classifiers
 from bench.metrics.utility._assessment import Answers, Estimates
-from bench.metrics.utility.utility import _assessment, _classifiers
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 STORED_AT_MOST = 20_000
 """Predictions of the models beside XGBoost that are kept with a release: a table of some 100 kB."""

@@ -12,8 +12,9 @@ from bench.audit.canaries import Canary, canaries, many_canaries
 from bench.audit.choosing import Attack, choose_attacks, choose_canary, fit_shadow
 from bench.audit.evidence import Promise, planted_power
 from bench.audit.trials import OUT, Stage, Trial, TrialId
-from bench.data.dataset import Dataset, Split, build_dataset
+from bench.data.dataset import Dataset, Split
 from bench.plugins.release import Release, ReleasedModel, Rows
+from bench.plugins.source import build_dataset
 from bench.stats.bounds import (
     Threshold,
     epsilon_bound,

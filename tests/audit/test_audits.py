@@ -23,16 +23,16 @@ from bench.audit.self_test import TinyTable
 from bench.audit.trial_store import TrialStore
 from bench.audit.trials import OUT, Stage, Subject, Trial, TrialId, refit, run_trials
 from bench.cluster.batches import Crew
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
 from bench.engine import keys
-from bench.engine.grid import Entry
 from bench.engine.options import RunOptions
 from bench.errors import InputError, NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
+from bench.plugins.source import build_dataset
 from bench.privacy import PrivateData
-from bench.results.records import AuditRow
+from bench.results.records import AuditRow, Entry
 from bench.results.refutation import refutations
 from tests.support.tables import ToyTable
 

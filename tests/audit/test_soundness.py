@@ -19,10 +19,10 @@ from bench.audit.known_answers import ExactGaussian
 from bench.audit.request import Request, prepare
 from bench.audit.self_test import TinyTable
 from bench.cluster.batches import Crew
-from bench.data.dataset import Dataset, build_dataset
-from bench.engine.grid import Entry
+from bench.data.dataset import Dataset
 from bench.engine.options import RunOptions
-from bench.results.records import AuditRow
+from bench.plugins.source import build_dataset
+from bench.results.records import AuditRow, Entry
 from tests.support.tables import ToyTable
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.main import main
-from bench.engine.cell import Outcome
 from bench.results.journal import read_journal
+from bench.results.records import Outcome
 from bench.results.run_directory import RunStore
 
 

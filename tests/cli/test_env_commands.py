@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.main import main
-from bench.environments.environments import environments
+from bench.environments import environments
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from tests.support.isolated import EMPTY, without_index

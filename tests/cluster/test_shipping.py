@@ -18,6 +18,7 @@ from bench.cluster import shipping
 from bench.errors import InputError
 from bench.plugins import registry
 from tests.support.installed import install_plugin
+from tests.support.places import ROOT
 
 DRIVER = """
 import json, sys
@@ -164,7 +165,7 @@ def test_a_plugin_whose_module_is_gone_is_named(plugin: Path, tmp_path: Path) ->
 
 
 def test_the_kubernetes_example_has_what_kuberay_needs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "examples" / "kuberay.yaml").read_text()
+    text = (ROOT / "docs" / "examples" / "kuberay.yaml").read_text()
     claim, job = yaml.safe_load_all(text)
     assert claim["kind"] == "PersistentVolumeClaim"
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")

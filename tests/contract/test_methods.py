@@ -8,12 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from bench.data.dataset import Dataset, DatasetSource, build_dataset
-from bench.environments.environments import environments
+from bench.data.dataset import Dataset
+from bench.environments import environments
 from bench.errors import NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
+from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy import Budget, Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.data.dataset import Dataset, DatasetSource, build_dataset
+from bench.data.dataset import Dataset
 from bench.errors import NotComputable
 from bench.plugins import registry
 from bench.plugins.metric import Evaluation, Metric, RefitMetric, Scores
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 

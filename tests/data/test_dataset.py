@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import Dataset, DatasetSource, Declaration, build_dataset, split_sizes
+from bench.data.dataset import Dataset, Declaration, split_sizes
 from bench.errors import DataError, InputError, SchemaError
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.support.tables import ToySurvival, ToyTable
 
 

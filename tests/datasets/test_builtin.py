@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import PRESETS, SPLITS, Dataset, build_dataset, split_sizes
+from bench.data.dataset import PRESETS, SPLITS, Dataset, split_sizes
 from bench.data.encoder import Encoder, category_codes
 from bench.data.schema import Categorical, Numeric, Task
 from bench.errors import InputError
 from bench.plugins.registry import build_source
+from bench.plugins.source import build_dataset
 
 NAMES = ("actg175", "breast-cancer", "curial-sim", "digits", "gbsg2")
 every_dataset = pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from bench.cli.main import main
 from bench.cluster.driver import run_grid
-from bench.data.dataset import DatasetSource
 from bench.data.obtain import DataFile, Obtain
 from bench.engine.about import (
     dataset_card,
@@ -23,13 +22,14 @@ from bench.engine.about import (
     open_to_anybody,
     write_cards,
 )
-from bench.engine.cell import Outcome, failed_row
-from bench.engine.grid import Cell, Entry, Grid
+from bench.engine.cell import failed_row
+from bench.engine.grid import Grid
 from bench.engine.merge import merge_runs
 from bench.engine.options import RunOptions
 from bench.leaderboard.tables.about import FILE, Cards, DatasetCard, MethodCard, read_cards
 from bench.plugins import registry
-from bench.results.records import Status
+from bench.plugins.source import DatasetSource
+from bench.results.records import Cell, Entry, Outcome, Status
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 

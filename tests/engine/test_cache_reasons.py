@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.engine import keys
 from bench.engine.cache_reasons import Index, explain, summary, why_not_cached
-from bench.engine.cell import Outcome, failed_row, run_cell
-from bench.engine.grid import Cell, Entry
+from bench.engine.cell import failed_row, run_cell
 from bench.plugins import registry
 from bench.plugins.environment import Environment
-from bench.results.records import CellRow, Status
+from bench.plugins.source import build_dataset
+from bench.results.records import Cell, CellRow, Entry, Outcome, Status
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 

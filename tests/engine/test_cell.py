@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.cell import Outcome, run_cell
-from bench.engine.grid import Cell, Entry
+from bench.engine.cell import run_cell
 from bench.plugins import registry
 from bench.plugins.metric import (
     Direction,
@@ -26,6 +25,8 @@ from bench.plugins.metric import (
     Score,
     Scores,
 )
+from bench.plugins.source import build_dataset
+from bench.results.records import Cell, Entry, Outcome
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli.main import main
-from bench.data.dataset import build_dataset
 from bench.engine import compare as comparison
 from bench.engine import keys
 from bench.engine.cell import run_cell
 from bench.engine.grid import parse_grid
 from bench.errors import InputError, UnknownNameError
 from bench.plugins import registry
+from bench.plugins.source import build_dataset
 from bench.results.run_directory import RunStore
 
 GRID = """

@@ -14,22 +14,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import Floats
 from bench.engine import keys
 from bench.engine import plan as planning
 from bench.engine.cell import failed_row, finish_cell, run_cell
 from bench.engine.fit import fit_cell, fit_isolated, for_fitting
-from bench.engine.grid import Cell, Entry
-from bench.environments.environments import environments, overlay
+from bench.environments import environments, overlay
 from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from bench.plugins.method import Method, Spec
 from bench.plugins.metric import Direction, Evaluation, Family, Refit, RefitMetric, Scores
 from bench.plugins.release import Release, ReleasedModel, Rows
+from bench.plugins.source import build_dataset
 from bench.privacy import PrivateData
-from bench.results.records import Status
+from bench.results.records import Cell, Entry, Status
 from bench.results.run_directory import RunStore
 from tests.support.isolated import EMPTY, install_secluded, without_index, write_wheel
 from tests.support.tables import ToyTable

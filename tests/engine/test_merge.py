@@ -14,15 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.runs import merge as command
-from bench.data.dataset import build_dataset
 from bench.engine import keys
 from bench.engine import merge as merging
-from bench.engine.cell import Outcome, failed_row, run_cell
-from bench.engine.grid import Cell, Entry
+from bench.engine.cell import failed_row, run_cell
 from bench.engine.verify import verify
 from bench.errors import StoreError
+from bench.plugins.source import build_dataset
 from bench.results.journal import read_journal
-from bench.results.records import Status
+from bench.results.records import Cell, Entry, Outcome, Status
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.engine import keys
 from bench.engine import plan as planning
-from bench.engine.cell import Outcome, run_cell
-from bench.engine.grid import Cell, Entry
+from bench.engine.cell import run_cell
 from bench.errors import StoreError
 from bench.plugins import registry
+from bench.plugins.source import build_dataset
 from bench.results.journal import read_journal
+from bench.results.records import Cell, Entry, Outcome
 from bench.results.run_directory import RunStore
 
 DATASET = build_dataset(registry.build_source("gbsg2"))

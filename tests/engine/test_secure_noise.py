@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
 from bench.engine.fit import synthesize
-from bench.engine.grid import Cell, Entry
 from bench.engine.plan import plan_cells
 from bench.errors import NotApplicable
+from bench.plugins.source import build_dataset
+from bench.results.records import Cell, Entry
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 

@@ -13,16 +13,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.runs import verify as command
-from bench.data.dataset import build_dataset
 from bench.engine import keys
 from bench.engine import verify as verification
-from bench.engine.cell import Outcome, failed_row, run_cell
-from bench.engine.grid import Cell, Entry
+from bench.engine.cell import failed_row, run_cell
 from bench.engine.verify import verify
 from bench.errors import BenchError, InputError
 from bench.plugins import registry
 from bench.plugins.environment import Environment
-from bench.results.records import CellRow, ScoreRow, Status
+from bench.plugins.source import build_dataset
+from bench.results.records import Cell, CellRow, Entry, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 

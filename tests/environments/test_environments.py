@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from bench.engine import keys
-from bench.engine.grid import Cell, Entry
-from bench.environments.environments import State, ensure, environments, inspect, overlay
+from bench.environments import environments, overlay
+from bench.environments.environments import State, ensure, inspect
 from bench.errors import EnvironmentUnavailable, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.environment import Environment
+from bench.results.records import Cell, Entry
 from tests.support.isolated import EMPTY, TINY, without_index, write_wheel
 
 SMARTNOISE = Environment(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.data.schema import Task
 from bench.methods.dpmix import DpMix, deal, to_simplex
 from bench.plugins.method import Spec
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
+from bench.plugins.source import build_dataset
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 
 

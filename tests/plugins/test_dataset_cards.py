@@ -8,8 +8,9 @@ import pytest
 
 from bench.plugins import registry
 from bench.plugins.dataset_cards import _card, cards
+from tests.support.places import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "datasets" / "cards.md"
+PAGE = ROOT / "docs" / "datasets" / "cards.md"
 
 
 @pytest.mark.parametrize("name", registry.dataset_names())

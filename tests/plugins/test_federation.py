@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.errors import InputError, NotComputable
 from bench.methods.federated._clients import (
     Setting,
@@ -14,9 +13,9 @@ from bench.methods.federated._clients import (
     numbers_payload,
     rows_payload,
 )
-from bench.plugins.federation import Centres, Detector, Federation, Traffic
 from bench.plugins.metric import Evaluation
-from bench.plugins.release import Release
+from bench.plugins.release import Centres, Detector, Federation, Release, Traffic
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bench.plugins import registry
 from bench.plugins.metric_cards import card
+from tests.support.places import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics" / "list.md"
+PAGE = ROOT / "docs" / "metrics" / "list.md"
 
 
 @pytest.mark.parametrize("name", registry.metric_names())

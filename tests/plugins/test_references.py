@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.plugins import references
 from bench.plugins.metric import Evaluation
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 
 

@@ -18,14 +18,13 @@ from bench.cli.main import main
 from bench.conformance import contract, privacy, source_scan
 from bench.conformance.findings import Outcome
 from bench.conformance.subject import Subject, table
-from bench.data.dataset import DatasetSource, build_dataset
 from bench.errors import InputError
 from bench.plugins.method import Method
 from bench.plugins.metric import Evaluation, Metric
 from bench.plugins.release import Release, Rows
 from bench.plugins.scaffold import KINDS, write_plugin
-
-ROOT = Path(__file__).resolve().parents[2]
+from bench.plugins.source import DatasetSource, build_dataset
+from tests.support.places import ROOT
 
 
 @pytest.fixture

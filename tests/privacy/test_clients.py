@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.errors import InputError
+from bench.plugins.source import build_dataset
 from bench.privacy import gaussian
 from bench.privacy.clients import Clients
 from bench.privacy.noise import SeededNoise

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import BudgetExceededError, PrivacyContractError
+from bench.plugins.source import build_dataset
 from bench.privacy import (
     Budget,
     Ledger,

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import PrivacyContractError
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget
 from bench.privacy.accounting import canonical
 from bench.privacy.trusted.ebm import (

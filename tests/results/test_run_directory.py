@@ -12,13 +12,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.engine import keys
-from bench.engine.cell import Outcome, run_cell
-from bench.engine.grid import Cell, Entry
+from bench.engine.cell import run_cell
 from bench.errors import StoreError
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from bench.results.journal import Journal, read_journal
+from bench.results.records import Cell, Entry, Outcome
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 

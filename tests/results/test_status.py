@@ -13,11 +13,10 @@ from click.testing import CliRunner
 
 from bench.cli.runs import status as command
 from bench.engine.cell import failed_row
-from bench.engine.grid import Cell, Entry
 from bench.errors import StoreError
 from bench.results.journal import plain
 from bench.results.reading import in_use
-from bench.results.records import CellRow, Status
+from bench.results.records import Cell, CellRow, Entry, Status
 from bench.results.run_directory import RunStore
 from bench.results.status import normalised, read_status, to_text
 

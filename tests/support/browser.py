@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+from tests.support.places import ROOT
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -74,7 +75,7 @@ def visited(
 
 def keep(visit: Visit, name: str, whole: bool = False) -> Path:
     """A screenshot under `build/screenshots`, to be looked at."""
-    folder = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+    folder = ROOT / "build" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"
     visit.page.screenshot(path=str(path), full_page=whole)

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.data.counts import Counts
-from bench.data.dataset import Dataset, DatasetSource, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows, Encoder
 from bench.methods.gats.gats import Gats
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, Rows, check_release
+from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy import Ledger, PrivateData
 from bench.privacy.kernel import Vault
 from bench.privacy.noise import SeededNoise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import EncodedRows
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget, Ledger, PrivateData
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private

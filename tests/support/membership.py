@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.dataset import DatasetSource, Declaration, Split
+from bench.data.dataset import Declaration, Split
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource
 
 
 @final

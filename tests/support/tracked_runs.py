@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.engine.cell import Outcome, blank_row
-from bench.engine.grid import Cell, Entry
-from bench.results.records import ScoreRow
+from bench.engine.cell import blank_row
+from bench.results.records import Cell, Entry, Outcome, ScoreRow
 from bench.results.run_directory import RunStore
+from bench.tracking import tracker as tracking
 from bench.tracking.tracker import Tracker
-from bench.tracking.tracker import tracker as tracking
 
 CELL = Cell(
     method=Entry("ldpdc", "ldpdc(clip=1.0)", (("clip", 1.0),)),

@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 import pytest
 
 from bench.engine.cell import blank_row
-from bench.engine.grid import Cell, Entry, Grid, load_grid, parse_float, parse_grid, parse_integer
-from bench.results.records import CellRow, ScoreRow
+from bench.engine.grid import Grid, load_grid, parse_float, parse_grid, parse_integer
+from bench.results.records import Cell, CellRow, Entry, ScoreRow
 from bench.tracking.cell_page import cell_report, epsilons_in_words, repeat
 
 CELL = Cell(

@@ -8,10 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.runs import sync as command
-from bench.engine.cell import Outcome, failed_row
-from bench.engine.grid import Cell, Entry
+from bench.engine.cell import failed_row
 from bench.errors import StoreError
-from bench.results.records import Status
+from bench.results.records import Cell, Entry, Outcome, Status
 from bench.results.run_directory import RunStore
 
 CELL = Cell(

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import Encoder, Floats
-from bench.plugins.federation import Detector
+from bench import Detector, Encoder, Floats
 
 if TYPE_CHECKING:
     import torch

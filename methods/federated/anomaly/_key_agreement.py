@@ -14,7 +14,7 @@ from typing import final
 
 import numpy as np
 
-from bench.errors import BenchError
+from bench import BenchError
 
 GROUP = int(
     "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74"

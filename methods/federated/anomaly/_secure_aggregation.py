@@ -32,7 +32,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import BenchError, InputError
+from bench import BenchError, InputError, Traffic
 from bench.methods.federated.anomaly import _shamir
 from bench.methods.federated.anomaly._key_agreement import (
     KeyPair,
@@ -41,7 +41,6 @@ from bench.methods.federated.anomaly._key_agreement import (
     stream,
     unseal,
 )
-from bench.plugins.federation import Traffic
 
 Array = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from bench.errors import InputError
+from bench import InputError
 
 PRIME = 2**256 + 297
 """The smallest prime above 2^256: a field that holds every 256-bit secret."""

@@ -12,11 +12,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bench.data.encoder import EncodedRows
+from bench import EncodedRows, Plan, PrivateData, Traffic, sampled_gaussian
 from bench.methods.federated._clients import Distiller, by_ratio, distil_everywhere, numbers_payload
 from bench.methods.federated.anomaly._autoencoder import Array, Autoencoder
-from bench.plugins.federation import Traffic
-from bench.privacy import Plan, PrivateData, sampled_gaussian
 
 Centres = Mapping[str, PrivateData]
 

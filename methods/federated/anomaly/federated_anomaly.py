@@ -42,8 +42,19 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench.data.schema import Task
-from bench.errors import InputError, NotApplicable
+from bench import (
+    Claim,
+    InputError,
+    Method,
+    NotApplicable,
+    Plan,
+    PrivateData,
+    Release,
+    Spec,
+    Task,
+    Traffic,
+    gaussian,
+)
 from bench.methods.federated._clients import Setting, numbers_payload
 from bench.methods.federated.anomaly import _secure_aggregation
 from bench.methods.federated.anomaly._autoencoder import Array, Autoencoder, AutoencoderDetector
@@ -54,10 +65,6 @@ from bench.methods.federated.anomaly._training import (
     OnReleasedRows,
     Training,
 )
-from bench.plugins.federation import Traffic
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release
-from bench.privacy import Plan, PrivateData, gaussian
 
 _CLIP = math.sqrt(0.5)
 """Norm of what a row gives to the noisy statistics, at most."""

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.schema import Categorical, Column
-from bench.errors import NotComputable
+from bench import Categorical, Column, Evaluation, NotComputable
 from bench.metrics.privacy.disclosure import _targets
 from bench.metrics.privacy.disclosure._targets import Design
-from bench.plugins.metric import Evaluation
 
 if TYPE_CHECKING:
     import xgboost

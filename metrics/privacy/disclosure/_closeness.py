@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.errors import NotComputable
+from bench import Evaluation, Metric, NotComputable, Score
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import distance as _distance
 from bench.metrics._shared.bootstrap import Estimate
 from bench.metrics._shared.distance import Part
 from bench.metrics._shared.records import Sides, Tables
-from bench.plugins.metric import Evaluation, Metric, Score
 
 Array = npt.NDArray[np.float64]
 

@@ -10,12 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.dataset import Split
-from bench.data.encoder import Encoder
-from bench.data.schema import Categorical, Column, Numeric, Schema, Task
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Column,
+    Encoder,
+    Evaluation,
+    Metric,
+    NotComputable,
+    Numeric,
+    Schema,
+    Score,
+    Split,
+    Task,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
-from bench.plugins.metric import Evaluation, Metric, Score
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

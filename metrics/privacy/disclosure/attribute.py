@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bench import Direction, Evaluation, Family, Metric, Output, Score, Scores
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.records import occurring_once, real_records
 from bench.metrics.privacy.disclosure import _targets
@@ -27,7 +28,6 @@ from bench.metrics.privacy.disclosure._attribute_statistics import (
     auroc,
     r2,
 )
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 Array = npt.NDArray[np.float64]
 _Number = tuple[float, float, float]

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores
 from bench.metrics._shared import distance as _distance
 from bench.metrics._shared import records as _records
 from bench.metrics._shared.distance import Records
@@ -21,7 +21,6 @@ from bench.metrics.privacy.disclosure._closeness import (
     share,
 )
 from bench.metrics.privacy.disclosure.disclosure import reach, refuse_hours
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -13,7 +13,7 @@ from typing import ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import distance as _distance
 from bench.metrics._shared import records as _records
@@ -27,7 +27,6 @@ from bench.metrics.privacy.disclosure._closeness import (
     bootstrap_quantile,
     histogram,
 )
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 Array = npt.NDArray[np.float64]
 

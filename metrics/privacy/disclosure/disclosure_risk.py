@@ -9,14 +9,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.dataset import Split
-from bench.data.schema import Column, Numeric
-from bench.errors import NotComputable
+from bench import (
+    Column,
+    Direction,
+    Evaluation,
+    Family,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Scores,
+    Split,
+)
 from bench.metrics._shared.records import occurring_once, real_records
 from bench.metrics.privacy.disclosure import _jenks, _targets
 from bench.metrics.privacy.disclosure._jenks import Breaks
 from bench.metrics.privacy.disclosure._targets import Codes, Readable
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Scores
 
 Array = npt.NDArray[np.float64]
 

@@ -9,13 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Categorical, Column, Numeric
-from bench.errors import NotComputable
+from bench import (
+    Categorical,
+    Column,
+    Direction,
+    Evaluation,
+    Family,
+    Metric,
+    NotComputable,
+    Numeric,
+    Output,
+    Score,
+    Scores,
+)
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics._shared.records import occurring_once, real_records
 from bench.metrics.privacy.disclosure import _targets
 from bench.metrics.privacy.disclosure._targets import Codes, Readable
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 Array = npt.NDArray[np.float64]
 

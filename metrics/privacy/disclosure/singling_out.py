@@ -14,12 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Task
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Task
 from bench.metrics._shared.distance import Records
 from bench.metrics._shared.records import real_records, released_records
 from bench.metrics.privacy.disclosure import _risk
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

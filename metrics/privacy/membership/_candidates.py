@@ -15,11 +15,9 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.dataset import Split
-from bench.errors import NotComputable
+from bench import Evaluation, NotComputable, Split
 from bench.metrics._shared import neighbours as _neighbours
 from bench.metrics._shared.records import occurring_once, real_records
-from bench.plugins.metric import Evaluation
 
 Array = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]

@@ -25,10 +25,9 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.errors import NotComputable
+from bench import Evaluation, NotComputable
 from bench.metrics._shared import neighbours as _neighbours
 from bench.metrics.privacy.membership import _candidates
-from bench.plugins.metric import Evaluation
 
 Array = npt.NDArray[np.float64]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from bench import Evaluation
 from bench.metrics._shared import distance as _distance
 from bench.metrics._shared.distance import Records
 from bench.metrics._shared.records import binned, percentile_edges, real_records, released_records
 from bench.metrics.privacy.membership import _candidates
-from bench.plugins.metric import Evaluation
 
 BINS = 100
 

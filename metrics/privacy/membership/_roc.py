@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bench import Direction, Evaluation, Metric, Output, Score
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.bootstrap import Array, Statistic
-from bench.plugins.metric import Direction, Evaluation, Metric, Output, Score
 
 Labels = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -14,24 +14,25 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.dataset import Dataset
-from bench.data.schema import Categorical, Numeric
-from bench.errors import NotComputable
-from bench.metrics._shared import bootstrap as _bootstrap
-from bench.metrics._shared import distance as _distance
-from bench.metrics._shared.distance import Records
-from bench.metrics._shared.intervals import clopper_pearson
-from bench.metrics._shared.records import real_records
-from bench.plugins.metric import (
+from bench import (
+    Categorical,
+    Dataset,
     Direction,
     Evaluation,
     Family,
+    NotComputable,
+    Numeric,
     Output,
     Refit,
     RefitMetric,
     Score,
     Scores,
 )
+from bench.metrics._shared import bootstrap as _bootstrap
+from bench.metrics._shared import distance as _distance
+from bench.metrics._shared.distance import Records
+from bench.metrics._shared.intervals import clopper_pearson
+from bench.metrics._shared.records import real_records
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

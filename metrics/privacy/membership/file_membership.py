@@ -10,21 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.errors import NotComputable
+from bench import (
+    Direction,
+    Evaluation,
+    Family,
+    NotComputable,
+    Output,
+    Refit,
+    RefitMetric,
+    Release,
+    Scores,
+)
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import distance as _distance
 from bench.metrics._shared.distance import Records
 from bench.metrics._shared.records import real_records
-from bench.plugins.metric import (
-    Direction,
-    Evaluation,
-    Family,
-    Output,
-    Refit,
-    RefitMetric,
-    Scores,
-)
-from bench.plugins.release import Release
 
 Array = npt.NDArray[np.float64]
 

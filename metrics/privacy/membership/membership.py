@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.errors import NotComputable
+from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import neighbours as _neighbours
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics.privacy.membership import _candidates, _density, _hamming
 from bench.metrics.privacy.membership import _roc as roc
 from bench.metrics.privacy.membership._roc import Judged
-from bench.plugins.metric import Direction, Evaluation, Family, Metric, Output, Score, Scores
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.datasets.closed_files import CASES, ROWS, Case
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric
 from bench.errors import BenchError, DataError, InputError
-from bench.plugins.file_source import FileSource
 from bench.plugins.registry import build_source, dataset_names
+from bench.plugins.source import FileSource, build_dataset
+from tests.datasets.closed.closed_files import CASES, ROWS, Case
+from tests.support.places import ROOT
 
 every_case = pytest.mark.parametrize(
     "case", CASES, ids=lambda case: f"{case.name}-{case.label[:8]}"
@@ -389,7 +389,7 @@ def test_every_closed_dataset_says_where_it_comes_from(name: str, folder: Path) 
 
 
 def test_table_of_the_papers_names_registered_datasets_only() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "datasets" / "papers.md"
+    page = ROOT / "docs" / "datasets" / "papers.md"
     rows = [line for line in page.read_text().splitlines() if line.startswith("| ")]
     cells = [cell.strip() for row in rows for cell in row.split("|")]
     named = {word.strip("`") for cell in cells for word in cell.split() if word.startswith("`")}

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset, split_sizes
+from bench.data.dataset import split_sizes
 from bench.data.encoder import Encoder
 from bench.data.schema import Numeric, Task
 from bench.datasets.images._images import parse_idx, pixel_names
 from bench.errors import DataError, InputError
-from bench.plugins.file_source import FileSource
 from bench.plugins.registry import build_source
+from bench.plugins.source import FileSource, build_dataset
+from tests.support.places import ROOT
 
 SHAPES = {
     "mnist": (1, 28, 28),
@@ -40,7 +41,7 @@ def source(name: str, **parameters: object) -> FileSource:
 
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> Path:
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
+    beside = ROOT.parent / "shared" / "data"
     folder = Path(os.environ.get("BENCH_DATA") or beside)
     for name in ("mnist", "fashion_mnist"):
         if not (folder / name).is_dir():

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import Encoder, category_codes
 from bench.data.schema import Task
 from bench.plugins.registry import build_source
+from bench.plugins.source import build_dataset
 from tests.support.extras import EXTRAS
 
 everything = pytest.mark.parametrize("name", ["lung", *EXTRAS])

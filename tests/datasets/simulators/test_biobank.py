@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.schema import Categorical, Numeric
 from bench.data.truth import Truth, auroc
 from bench.datasets.simulators import _proteomics_model, _ukb_diabetes_model
 from bench.plugins.registry import build_source
+from bench.plugins.source import build_dataset
 
 SMALL: dict[str, dict[str, int]] = {
     "proteomics-sim": {"rows": 1_501, "proteins": 60},

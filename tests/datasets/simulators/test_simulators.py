@@ -16,13 +16,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import category_codes
 from bench.data.schema import Numeric
 from bench.data.truth import KnowsTruth, Truth, auroc
 from bench.datasets.simulators import _mimic_model
 from bench.errors import InputError
 from bench.plugins.registry import build_source
+from bench.plugins.source import build_dataset
 
 SMALL: dict[str, dict[str, int]] = {
     "mimic-sim": {"rows": 3_001},

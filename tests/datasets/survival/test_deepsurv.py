@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import Encoder
 from bench.datasets.survival._deepsurv import DeepSurvFile, read_groups
 from bench.errors import DataError
-from bench.plugins.file_source import FileSource
 from bench.plugins.registry import build_source
+from bench.plugins.source import FileSource, build_dataset
 from tests.support.real_data import real_folder
 
 h5py = pytest.importorskip("h5py", reason="h5py (extra `files`) is not installed")

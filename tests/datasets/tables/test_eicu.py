@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric
 from bench.datasets.tables._eicu import read_stays
 from bench.errors import DataError, SchemaError
-from bench.plugins.file_source import FileSource
 from bench.plugins.registry import build_source
+from bench.plugins.source import FileSource, build_dataset
 from tests.support.real_data import real_folder
 
 FILES = ("patient.csv", "apacheApsVar.csv", "apachePatientResult.csv", "hospital.csv")

@@ -14,8 +14,8 @@ import pytest
 
 from bench.data.encoder import Encoder
 from bench.errors import DataError, SchemaError
-from bench.plugins.file_source import FileSource
 from bench.plugins.registry import build_source
+from bench.plugins.source import FileSource
 
 ADULT = b"""\
 39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, United-States, <=50K

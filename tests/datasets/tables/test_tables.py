@@ -15,18 +15,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import PRESETS, Dataset, build_dataset
+from bench.data.dataset import PRESETS, Dataset
 from bench.data.encoder import EncodedRows, category_codes
 from bench.data.schema import Categorical
-from bench.plugins.file_source import FileSource
 from bench.plugins.registry import build_source
+from bench.plugins.source import FileSource, build_dataset
+from tests.support.places import ROOT
 
 NAMES = ("adult", "diabetes130", "seer-breast", "support2")
 _SLOW = ("diabetes130", "paper")
 every_table = pytest.mark.parametrize("name", NAMES)
-_FOLDER = Path(
-    os.environ.get("BENCH_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
-)
+_FOLDER = Path(os.environ.get("BENCH_DATA") or ROOT.parent / "shared" / "data")
 
 
 @pytest.fixture(autouse=True)

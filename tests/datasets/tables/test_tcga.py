@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.data.schema import Numeric
 from bench.errors import DataError, SchemaError
-from bench.plugins.file_source import FileSource
 from bench.plugins.registry import build_source
+from bench.plugins.source import FileSource, build_dataset
 from tests.support.real_data import real_folder
 
 TRAINING, TEST = "breastTCGA_mrna_train.csv", "breastTCGA_mrna_test.csv"

@@ -15,19 +15,18 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli.dossier import dossier
-from bench.data.dataset import build_dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
 from bench.engine.dossier_source import find_cell
-from bench.engine.grid import Cell
-from bench.engine.grid import Entry as GridEntry
 from bench.errors import InputError, StoreError
 from bench.leaderboard.dossier.attacks import assess, quality
 from bench.leaderboard.dossier.composition import compose
 from bench.leaderboard.dossier.page import file_name
+from bench.plugins.source import build_dataset
 from bench.privacy.events import non_private
 from bench.privacy.ledger import Entry, Ledger
-from bench.results.records import ScoreRow
+from bench.results.records import Cell, ScoreRow
+from bench.results.records import Entry as GridEntry
 from bench.results.run_directory import RunStore
 from tests.support.dossiers import (
     ODDS,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.engine.dossier_source import _training_rows
-from bench.leaderboard.dossier.page import words
+from bench.leaderboard.dossier import words
 from bench.plugins import registry
+from bench.plugins.source import build_dataset
 from bench.privacy.accounting import Budget
 from bench.privacy.events import gaussian
 from bench.privacy.ledger import Entry, Ledger

@@ -20,8 +20,9 @@ from tests.support import browser
 from tests.support.card_page import CardPage
 from tests.support.dossiers import one_release
 from tests.support.front_site import EVIL, FrontSite
+from tests.support.places import ROOT
 
-CHECKS = (Path(__file__).parents[1] / "support" / "browser_checks.js").read_text()
+CHECKS = (ROOT / "tests" / "support" / "browser_checks.js").read_text()
 KINDS = ("front", "plots", "method", "dataset", "cell", "dossier")
 
 

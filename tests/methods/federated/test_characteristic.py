@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import EncodedRows
 from bench.methods._shared.generator import Generator
 from bench.methods.federated._characteristic import Adversary, of_probes
@@ -18,6 +17,7 @@ from bench.methods.federated._characteristic_function import (
     draw_function,
     uniform_rows,
 )
+from bench.plugins.source import build_dataset
 from tests.support.tables import ToyTable
 
 TABLE = build_dataset(ToyTable())

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.errors import InputError, NotApplicable, PrivacyContractError
 from bench.methods.federated._characteristic import CfDistiller, FddDistiller, RawDistiller
 from bench.methods.federated.fdd import Fdd
@@ -16,6 +16,7 @@ from bench.methods.federated.fdd_cf import FddCf
 from bench.methods.federated.fdd_nodp import FddNodp
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget, Ledger, sampled_gaussian
 from bench.privacy.clients import Clients
 from bench.privacy.noise import SeededNoise

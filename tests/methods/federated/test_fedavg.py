@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
 from bench.methods.federated import _averaging, fdd_fedavg
@@ -22,9 +22,9 @@ from bench.methods.federated.fdd_fedavg import FddFedAvg, as_received
 from bench.methods.federated.fedavg import FedAvg
 from bench.methods.federated.fedavg_client_dp import FedAvgClientDp
 from bench.methods.federated.fedavg_dp import FedAvgDp
-from bench.plugins.federation import Traffic, TrainedInRounds, Transfer
 from bench.plugins.method import Method, Spec
-from bench.plugins.release import Release, Rows
+from bench.plugins.release import Release, Rows, Traffic, TrainedInRounds, Transfer
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget, Ledger, Plan, PrivateData, gaussian
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

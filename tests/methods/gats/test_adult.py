@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.engine.grid import load_grid
 from bench.plugins.registry import build_source
+from bench.plugins.source import build_dataset
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.gats import made
+from tests.support.places import ROOT
 from tests.support.real_data import real_folder
 
 
 def test_the_grid_of_the_paper_loads() -> None:
-    path = Path(__file__).resolve().parents[2] / "docs" / "grids" / "gats-adult.toml"
+    path = ROOT / "docs" / "grids" / "gats-adult.toml"
     grid = load_grid(str(path))
     grid.check_plugins()
     table = [entry for entry in grid.methods if entry.label.startswith("gats N=")]

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.errors import InputError
 from bench.methods.generative import dp_hp
 from bench.methods.generative.dp_hp import DpHp, Target, Wanted
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget, Ledger, PrivateData, gaussian
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

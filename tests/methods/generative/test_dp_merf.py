@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.methods._shared.generator import Generator, Training
 from bench.methods.generative._fourier import sum_kernel
 from bench.methods.generative.dp_merf import DpMerf, discrepancy
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from bench.data.dataset import build_dataset
 from bench.data.encoder import Encoder
 from bench.methods.generative._fourier import joint_kernel, sum_kernel
+from bench.plugins.source import build_dataset
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 
 TABLE = build_dataset(ToyTable())

@@ -9,7 +9,6 @@ import pytest
 import torch
 from scipy.special import eval_hermite
 
-from bench.data.dataset import build_dataset
 from bench.methods.generative._hermite import (
     ProductKernel,
     hermite,
@@ -17,6 +16,7 @@ from bench.methods.generative._hermite import (
     rho_of,
     sum_kernel,
 )
+from bench.plugins.source import build_dataset
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 
 ENCODER = build_dataset(ToyTable()).encoder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dataset import DatasetSource, build_dataset
 from bench.data.encoder import Floats, Integers
 from bench.data.schema import Numeric
 from bench.methods.marginal._bins import Binning, Cut
@@ -17,6 +16,7 @@ from bench.methods.pate._rows import (
     stratified,
     uniform_rows,
 )
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.support.tables import ToySurvival, ToyTable
 
 TABLE = build_dataset(ToyTable())

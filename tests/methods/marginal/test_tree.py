@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.errors import NotApplicable
 from bench.methods._shared.smartnoise import vote_noise
 from bench.methods.marginal._graph import (
@@ -26,6 +25,7 @@ from bench.methods.marginal._tree import (
     fit,
 )
 from bench.methods.marginal.mwem import draw_groups, groups_within
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget
 from bench.privacy.accounting import rdp_epsilon
 from bench.privacy.events import flattened

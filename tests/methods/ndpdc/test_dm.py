@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from bench.data.augmentation import Augmentation
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.errors import InputError
 from bench.methods._shared.extractors import extractor
+from bench.methods.ndpdc import _distribution_matching
 from bench.methods.ndpdc._distribution_matching import Descent, Pair, loss
 from bench.methods.ndpdc._feature_matching import Look
 from bench.methods.ndpdc.dm import Dm, time_edges
-from bench.methods.ndpdc.ndpdc import _distribution_matching
 from bench.plugins.method import Spec
 from bench.plugins.release import Rows
+from bench.plugins.source import build_dataset
 from bench.privacy import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

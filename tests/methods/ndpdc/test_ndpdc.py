@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bench.data.augmentation import Augmentation
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.methods._shared.extractors import extractor
 from bench.methods.ndpdc._feature_matching import Group, Look, Matching
@@ -15,6 +15,7 @@ from bench.methods.ndpdc._time_strata import TimeStrata, quantile_edges
 from bench.methods.ndpdc.ndpdc import Ndpdc
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget, Ledger, PrivateData, sampled_gaussian
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

@@ -15,11 +15,12 @@ import pytest
 from dp_accounting import dp_event
 
 from bench.data.counts import Counts
-from bench.data.dataset import Dataset, DatasetSource, build_dataset
+from bench.data.dataset import Dataset
 from bench.errors import NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
+from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy import Budget, Ledger, PrivateData
 from bench.privacy.kernel import Vault
 from bench.privacy.noise import SeededNoise

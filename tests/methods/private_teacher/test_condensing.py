@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.errors import PrivacyContractError
 from bench.methods.private_teacher._bins import ClassCounts, Grid, count_classes
 from bench.methods.private_teacher._condense_classes import drawn_by_class
 from bench.methods.private_teacher._herding import Traits, herded
 from bench.methods.private_teacher._pool import bin_chances, broken, draw_pool, drawn, offers
 from bench.methods.private_teacher._students import STUDENTS, Judges, expected_area
+from bench.plugins.source import build_dataset
 from tests.support.private_teacher import TABLE, bayes, opened
 
 

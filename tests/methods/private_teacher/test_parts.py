@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bench.data.counts import Counts
-from bench.data.dataset import build_dataset
 from bench.data.encoder import Block
 from bench.data.schema import Numeric
 from bench.methods.private_teacher._additive import (
@@ -28,6 +27,7 @@ from bench.methods.private_teacher._bins import (
     simplex,
 )
 from bench.methods.private_teacher._kinds import NaiveBayes, declared_shares, probabilities
+from bench.plugins.source import build_dataset
 from bench.privacy.accounting import canonical
 from tests.support.private_teacher import TABLE, bayes, opened
 from tests.support.tables import ToyClasses, ToyTable

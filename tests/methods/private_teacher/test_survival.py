@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
 from bench.methods._shared.teachers import cox_coefficients
@@ -43,6 +43,7 @@ from bench.methods.private_teacher._survival_teacher import (
 from bench.methods.private_teacher.private_teacher_dc import PrivateTeacherDc
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget, PrivateData
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

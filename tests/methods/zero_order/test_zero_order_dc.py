@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
 from bench.methods._shared import teachers as _teachers
@@ -23,6 +23,7 @@ from bench.methods.zero_order.zero_order_dc import (
 )
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
+from bench.plugins.source import build_dataset
 from bench.privacy import Budget, Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

@@ -13,12 +13,12 @@ from sklearn.decomposition import PCA
 from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.errors import NotComputable
+from bench.metrics.federated import anomaly
 from bench.metrics.federated.anomaly import AnomalyDetection, fit_autoencoder
-from bench.metrics.federated.federated import anomaly
-from bench.plugins.federation import Detector
-from bench.plugins.release import Release, Rows
+from bench.plugins.release import Detector, Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 from tests.support.tables import ToyTable
 

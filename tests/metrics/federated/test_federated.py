@@ -10,18 +10,26 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support, roc_auc_score
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.datasets.simulators.curial_sim import CurialSim
 from bench.errors import NotComputable
+from bench.metrics.federated import federated
 from bench.metrics.federated.federated import (
     CentreScores,
     Communication,
     Convergence,
     RoundAccuracy,
-    federated,
 )
-from bench.plugins.federation import Centres, Federation, TrainedInRounds, Transfer
-from bench.plugins.release import Release, ReleasedModel, Rows
+from bench.plugins.release import (
+    Centres,
+    Federation,
+    Release,
+    ReleasedModel,
+    Rows,
+    TrainedInRounds,
+    Transfer,
+)
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 from tests.support.tables import ToyTable
 

@@ -12,14 +12,14 @@ from scipy.stats import binomtest, chisquare
 from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
-from bench.metrics.federated.federated import _isolation, injected_anomalies
+from bench.metrics.federated import _isolation, injected_anomalies
 from bench.metrics.federated.injected_anomalies import InjectedAnomalies, injected
-from bench.plugins.federation import Detector
-from bench.plugins.release import Release, Rows
+from bench.plugins.release import Detector, Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 from tests.support.tables import ToyTable
 

@@ -12,9 +12,10 @@ from sdmetrics.single_column import CategoryCoverage
 
 from bench.data.schema import Numeric
 from bench.errors import NotComputable
+from bench.metrics.fidelity import _groups, columns
 from bench.metrics.fidelity._pooled import Pooled, pooled
 from bench.metrics.fidelity.columns import KullbackLeibler, Moments, SupportCoverage
-from bench.metrics.fidelity.fidelity import KolmogorovSmirnov, TotalVariation, _groups, columns
+from bench.metrics.fidelity.fidelity import KolmogorovSmirnov, TotalVariation
 from bench.plugins.release import Release, Rows
 from tests.metrics.helpers import Answers, evaluate, named, only, release_of
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.data.schema import Categorical, Comparison, Role, Rule, Schema
 from bench.errors import NotComputable
 from bench.metrics.fidelity.consistency import ClinicalConsistency
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.real_data import real_folder
 

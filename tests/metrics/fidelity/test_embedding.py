@@ -7,8 +7,8 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from bench.errors import NotComputable
+from bench.metrics.fidelity import embedding
 from bench.metrics.fidelity.embedding import Embedding, mixing
-from bench.metrics.fidelity.fidelity import embedding
 from bench.plugins.release import Release, Rows
 from tests.metrics.helpers import Answers, evaluate, only
 

@@ -11,13 +11,13 @@ from scipy.stats import ks_2samp, kstwo, wasserstein_distance
 
 from bench.data.encoder import Encoder
 from bench.errors import NotComputable
+from bench.metrics.fidelity import fidelity
 from bench.metrics.fidelity._pooled import pooled
 from bench.metrics.fidelity.fidelity import (
     KolmogorovSmirnov,
     KolmogorovSmirnovTest,
     TotalVariation,
     Wasserstein,
-    fidelity,
 )
 from bench.plugins.release import Release, Rows
 from tests.metrics.helpers import Answers, evaluate, only, release_of

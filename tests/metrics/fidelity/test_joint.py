@@ -10,14 +10,16 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from bench.data.dataset import DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
+from bench.metrics.fidelity import _propensity, joint
 from bench.metrics.fidelity._pooled import Pooled, pooled
-from bench.metrics.fidelity.fidelity import KolmogorovSmirnov, TotalVariation, _propensity, joint
+from bench.metrics.fidelity.fidelity import KolmogorovSmirnov, TotalVariation
 from bench.metrics.fidelity.joint import Discriminator, PropensityError
 from bench.plugins.metric import Evaluation
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, only, release_of
 
 

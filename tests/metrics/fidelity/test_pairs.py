@@ -12,14 +12,15 @@ from scipy.stats import chi2_contingency
 from scipy.stats.contingency import association as scipy_association
 from sdmetrics.column_pairs import CorrelationSimilarity
 
-from bench.data.dataset import DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
+from bench.metrics.fidelity import _association, _groups, pairs
 from bench.metrics.fidelity._pooled import pooled
 from bench.metrics.fidelity.columns import KullbackLeibler
-from bench.metrics.fidelity.fidelity import _association, _groups, pairs
 from bench.metrics.fidelity.pairs import Association, PairwiseCorrelation
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, only, release_of
 
 ORDERED = ["age", "marker", "smoker", "outcome"]

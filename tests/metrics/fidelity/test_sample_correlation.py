@@ -8,7 +8,7 @@ from scipy import stats
 
 from bench.data.dataset import Dataset
 from bench.errors import NotComputable
-from bench.metrics.fidelity.fidelity import sample_correlation
+from bench.metrics.fidelity import sample_correlation
 from bench.metrics.fidelity.sample_correlation import (
     KruskalWallis,
     SampleCorrelation,

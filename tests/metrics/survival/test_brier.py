@@ -12,8 +12,8 @@ from sksurv.util import Surv
 from bench.errors import NotComputable
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import models as _models
+from bench.metrics.survival import _models as _survival_models
 from bench.metrics.survival.brier import IntegratedBrier, Judged, TimeDependentAuc, judged_rows
-from bench.metrics.survival.survival import _models as _survival_models
 from bench.plugins.release import Release, Rows
 from tests.metrics.helpers import Answers, evaluate, named
 
@@ -205,7 +205,7 @@ def test_same_seed_same_scores(cohort, metric):
 
 
 def test_few_test_events_give_no_score():
-    from bench.data.dataset import build_dataset
+    from bench.plugins.source import build_dataset
     from tests.support.tables import ToySurvival
 
     dataset = build_dataset(ToySurvival(rows=40))

@@ -15,7 +15,7 @@ from sksurv.nonparametric import CensoringDistributionEstimator
 from sksurv.util import Surv
 
 from bench.errors import NotComputable
-from bench.metrics.survival.survival import _curves as curves
+from bench.metrics.survival import _curves as curves
 
 
 def _rows(count=200, seed=0, ties=True):

@@ -11,13 +11,14 @@ import pytest
 from lifelines import CoxPHFitter
 from scipy.stats import spearmanr
 
-from bench.data.dataset import DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
+from bench.metrics.survival import _models as _survival_models
 from bench.metrics.survival.hazards import HazardRatios
-from bench.metrics.survival.survival import _models as _survival_models
 from bench.plugins.registry import build_source
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.real_data import real_folder
 

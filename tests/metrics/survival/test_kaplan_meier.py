@@ -9,12 +9,12 @@ import pytest
 from lifelines import KaplanMeierFitter
 from lifelines.exceptions import StatisticalWarning
 
-from bench.data.dataset import build_dataset
 from bench.errors import NotComputable
 from bench.metrics.survival.kaplan_meier import KaplanMeier, PredictedSurvival
 from bench.plugins.metric import Direction
 from bench.plugins.registry import build_source
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 from tests.support.real_data import real_folder
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bench.errors import NotComputable
-from bench.metrics.utility.utility import _architectures, _convnet, image
+from bench.metrics.utility import _architectures, _convnet, image
 from bench.plugins.release import Release, Rows
 from tests.metrics.helpers import Answers, evaluate, named
 

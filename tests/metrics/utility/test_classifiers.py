@@ -11,11 +11,11 @@ from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import rbf_kernel
 from threadpoolctl import threadpool_limits
 
-from bench.data.dataset import build_dataset
 from bench.errors import NotComputable
 from bench.metrics._shared.models import Examples
-from bench.metrics.utility.utility import _classifiers
+from bench.metrics.utility import _classifiers
 from bench.plugins.registry import build_source
+from bench.plugins.source import build_dataset
 from tests.support.real_data import real_folder
 
 every_model = pytest.mark.parametrize("name", sorted(_classifiers.FITS))

@@ -11,8 +11,8 @@ from sklearn.metrics import ndcg_score
 
 from bench.errors import NotComputable
 from bench.metrics._shared import models as _models
+from bench.metrics.utility import explanations
 from bench.metrics.utility.explanations import Explanations
-from bench.metrics.utility.utility import explanations
 from bench.plugins.release import Release, Rows
 from tests.metrics.helpers import Answers, evaluate, named
 

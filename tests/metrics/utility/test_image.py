@@ -9,8 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 from bench.data import augmentation
 from bench.errors import NotComputable
+from bench.metrics.utility import _convnet
 from bench.metrics.utility.image import AugmentedAccuracy, ConvNetAccuracy
-from bench.metrics.utility.utility import _convnet
 from bench.plugins import registry
 from bench.plugins.release import Release, Rows
 from tests.metrics.helpers import Answers, evaluate, named, release_of

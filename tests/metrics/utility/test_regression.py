@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 from sklearn.metrics import mean_absolute_error, root_mean_squared_error
 
-from bench.data.dataset import Dataset, DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Dataset, Declaration
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
 from bench.metrics._shared import models as _models
+from bench.metrics.utility import regression
 from bench.metrics.utility.regression import Regression
-from bench.metrics.utility.utility import regression
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 
 

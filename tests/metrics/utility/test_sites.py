@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.datasets.simulators.curial_sim import CurialSim
 from bench.errors import NotComputable
 from bench.metrics.utility.sites import CrossSite
 from bench.plugins.release import Release
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 
 _RESPIRATORY_RATE = 1

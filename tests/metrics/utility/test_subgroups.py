@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bench.data.dataset import Dataset, DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Dataset, Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
+from bench.metrics.utility import _ranking, subgroups
 from bench.metrics.utility._ranking import Joint
 from bench.metrics.utility.subgroups import Subgroups
-from bench.metrics.utility.utility import _ranking, subgroups
 from bench.plugins.metric import Direction
 from bench.plugins.release import Release
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 
 

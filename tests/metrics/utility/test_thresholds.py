@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, precision_score, recall_score
 
 from bench.errors import NotComputable
-from bench.metrics.utility.utility import _thresholds
+from bench.metrics.utility import _thresholds
 
 
 def _value(statistic, rows):

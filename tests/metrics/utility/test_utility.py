@@ -15,21 +15,15 @@ from sklearn.metrics import (
     roc_curve,
 )
 
-from bench.data.dataset import build_dataset
 from bench.errors import NotComputable
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import models as _models
-from bench.metrics.utility.utility import (
-    Auroc,
-    Classification,
-    Downstream,
-    _assessment,
-    _classifiers,
-    _thresholds,
-)
+from bench.metrics.utility import _assessment, _classifiers, _thresholds
+from bench.metrics.utility.utility import Auroc, Classification, Downstream
 from bench.plugins.metric import Direction, Evaluation
 from bench.plugins.registry import build_source
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 from tests.support.real_data import real_folder
 

@@ -18,9 +18,8 @@ from bench.methods.federated.anomaly import federated_anomaly
 from bench.methods.federated.anomaly._autoencoder import Autoencoder, AutoencoderDetector
 from bench.methods.federated.anomaly._training import Averaged, AveragedPrivately, OnReleasedRows
 from bench.methods.federated.anomaly.federated_anomaly import FederatedAnomaly
-from bench.plugins.federation import Detector, Traffic
 from bench.plugins.method import Spec
-from bench.plugins.release import Release, Rows
+from bench.plugins.release import Detector, Release, Rows, Traffic
 from bench.privacy import Budget, Ledger, Plan, PrivateData, gaussian
 from tests.support.kernel import BUDGET, DATASET, opened
 

@@ -26,7 +26,7 @@ from bench.methods.federated.anomaly._secure_aggregation import (
     aggregate,
     usual_threshold,
 )
-from bench.plugins.federation import Traffic
+from bench.plugins.release import Traffic
 
 TEN = {f"centre {n}": np.random.default_rng(n).normal(0, 1000, 3) for n in range(10)}
 FOUR = {str(n): np.random.default_rng(n).normal(0, 1000, 2048) for n in range(4)}

@@ -11,7 +11,7 @@ import pytest
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.metrics import r2_score, roc_auc_score
 
-from bench.data.dataset import Dataset, DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Dataset, Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
 from bench.metrics.privacy.disclosure import _attribute_attack
@@ -21,6 +21,7 @@ from bench.metrics.privacy.disclosure._targets import Design
 from bench.metrics.privacy.disclosure.attribute import AttributeInference
 from bench.plugins.metric import Direction
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 
 

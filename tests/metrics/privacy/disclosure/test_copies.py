@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from bench.data.dataset import Dataset, DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Dataset, Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
 from bench.metrics._shared import distance as _distance
@@ -19,6 +19,7 @@ from bench.metrics.privacy.disclosure import _closeness, copies
 from bench.metrics.privacy.disclosure.copies import HighRiskRows, NeighbourRatio
 from bench.plugins.metric import Evaluation
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.tables import ToyTable
 

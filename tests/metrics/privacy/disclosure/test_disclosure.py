@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from bench.data.dataset import DatasetSource, Declaration, build_dataset
+from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
 from bench.metrics._shared import distance as _distance
@@ -23,6 +23,7 @@ from bench.metrics.privacy.disclosure.disclosure import (
 )
 from bench.plugins.metric import Direction, Evaluation
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.tables import ToyTable
 
@@ -444,11 +445,11 @@ def test_agrees_with_sdmetrics_on_categories_and_missing_values():
 def test_distances_that_would_take_hours_are_absent_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from bench.data.dataset import build_dataset
     from bench.errors import NotComputable
     from bench.metrics.privacy.disclosure import disclosure
     from bench.plugins.metric import Evaluation
     from bench.plugins.release import Release, Rows
+    from bench.plugins.source import build_dataset
     from tests.support.tables import ToyTable
 
     dataset = build_dataset(ToyTable())

@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tests.metrics.test_quasi_identifiers import CONTROL, Ward, split_of
+from tests.metrics.privacy.disclosure.test_quasi_identifiers import CONTROL, Ward, split_of
 
-from bench.data.dataset import Dataset, Split, build_dataset
+from bench.data.dataset import Dataset, Split
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
 from bench.metrics.privacy.disclosure import disclosure_risk
 from bench.metrics.privacy.disclosure.disclosure_risk import DisclosureRisk, variants
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 
 

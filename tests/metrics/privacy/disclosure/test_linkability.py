@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.errors import NotComputable
 from bench.metrics._shared import distance as _distance
 from bench.metrics._shared.distance import Records
@@ -15,6 +14,7 @@ from bench.metrics._shared.records import real_records, released_records
 from bench.metrics.privacy.disclosure import linkability
 from bench.metrics.privacy.disclosure.linkability import Linkability
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.tables import ToySurvival, ToyTable
 

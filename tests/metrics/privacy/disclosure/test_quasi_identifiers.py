@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import Dataset, DatasetSource, Declaration, Split, build_dataset
+from bench.data.dataset import Dataset, Declaration, Split
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
 from bench.metrics.privacy.disclosure import _targets
@@ -21,6 +21,7 @@ from bench.metrics.privacy.disclosure.quasi_identifiers import (
 )
 from bench.plugins.metric import Direction
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.data.dataset import build_dataset
 from bench.errors import NotComputable
 from bench.metrics._shared.records import real_records, released_records
 from bench.metrics.privacy.disclosure import _risk, singling_out
@@ -20,6 +19,7 @@ from bench.metrics.privacy.disclosure.singling_out import (
 )
 from bench.plugins import registry
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.real_data import real_folder
 from tests.support.tables import ToyTable

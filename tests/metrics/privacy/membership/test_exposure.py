@@ -9,16 +9,17 @@ import pandas as pd
 import pytest
 from scipy.stats import kstest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
-from bench.engine.grid import Cell, Entry
 from bench.errors import NotComputable
 from bench.metrics._shared.records import real_records
 from bench.metrics.privacy.membership import exposure
 from bench.metrics.privacy.membership.exposure import Exposure
 from bench.plugins.metric import Refit
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
+from bench.results.records import Cell, Entry
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 

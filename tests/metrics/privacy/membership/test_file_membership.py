@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_1samp
 
-from bench.data.dataset import build_dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
-from bench.engine.grid import Cell, Entry
 from bench.errors import NotComputable
 from bench.metrics.privacy.membership import file_membership
 from bench.metrics.privacy.membership.file_membership import FileMembership
 from bench.plugins.metric import Direction
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
+from bench.results.records import Cell, Entry
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.membership import RepeatedRecords, some_rows
 from tests.support.tables import ToyTable

@@ -10,7 +10,7 @@ import pytest
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.errors import NotComputable
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import records as _records
@@ -25,6 +25,7 @@ from bench.metrics.privacy.membership.membership import (
 from bench.plugins import registry
 from bench.plugins.metric import Direction, Evaluation
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from bench.privacy import events
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger

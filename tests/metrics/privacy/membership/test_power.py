@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dataset import Dataset, build_dataset
+from bench.data.dataset import Dataset
 from bench.plugins import registry
 from bench.plugins.method import Spec
 from bench.plugins.metric import Evaluation, Metric, Score
 from bench.plugins.release import Release
+from bench.plugins.source import build_dataset
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.metrics.helpers import release_of

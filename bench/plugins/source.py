@@ -1,18 +1,80 @@
-"""Datasets that live in files a user obtains: where they come from, whether they are there."""
+"""The contract of a dataset plugin: a public declaration beside a loader.
+
+`FileSource` is for datasets whose files a user obtains: it says where they come from and whether
+they are there.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pandas as pd
 
-from bench.data.dataset import DatasetSource
+from bench.data.dataset import (
+    Dataset,
+    Declaration,
+    check_split,
+    declaration_from_toml,
+    split_dataset,
+)
 from bench.data.files import find_file, fingerprint, open_data
 from bench.data.folder import data_folder
 from bench.data.obtain import Obtain
 from bench.errors import DataError
+
+
+class DatasetSource(ABC):
+    """A dataset plugin: a frozen dataclass of parameters with a loader.
+
+    The declaration is read from the TOML file beside the module unless overridden.
+    """
+
+    name: ClassVar[str]
+
+    def declare(self) -> Declaration:
+        """Public facts, without touching a row."""
+        return declaration_from_toml(self.toml_path())
+
+    def toml_path(self) -> Path:
+        """The TOML file beside the module of the plugin."""
+        return Path(inspect.getfile(type(self))).with_suffix(".toml")
+
+    @abstractmethod
+    def load(self) -> pd.DataFrame:
+        """The whole table, in the units of the schema."""
+
+    def available(self) -> bool:
+        """False when a package that brings the data is not installed."""
+        return True
+
+    def load_official_test(self) -> pd.DataFrame | None:
+        """The official test rows, where the field uses fixed ones; `load` then gives the rest."""
+        return None
+
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of this source, for keys and result tables."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+def build_dataset(source: DatasetSource, preset: str = "default", split_seed: int = 0) -> Dataset:
+    """Load, split and encode a source."""
+    declaration = source.declare()
+    # Before loading: a typing mistake should not cost minutes.
+    check_split(source.name, declaration, preset)
+    return split_dataset(
+        source.name,
+        declaration,
+        source.load(),
+        source.load_official_test(),
+        parameters=source.parameters(),
+        preset=preset,
+        split_seed=split_seed,
+    )
 
 
 class FileSource(DatasetSource):
