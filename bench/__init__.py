@@ -31,7 +31,7 @@ PUBLIC = {
     "bench.plugins.method": "Method Spec",
     "bench.plugins.metric": "Direction Evaluation Family Metric Output Refit RefitMetric Score "
     "Scores",
-    "bench.plugins.release": "Centres Claim Detector Federation Release ReleasedModel Rows Traffic "
+    "bench.plugins.release": "Clients Claim Detector Federation Release ReleasedModel Rows Traffic "
     "TrainedInRounds",
     "bench.plugins.source": "DatasetSource FileSource file_bytes",
     "bench.plugins.user_tables": "MISSING tidy",

@@ -49,8 +49,8 @@ from bench.plugins.metric import Refit as Refit
 from bench.plugins.metric import RefitMetric as RefitMetric
 from bench.plugins.metric import Score as Score
 from bench.plugins.metric import Scores as Scores
-from bench.plugins.release import Centres as Centres
 from bench.plugins.release import Claim as Claim
+from bench.plugins.release import Clients as Clients
 from bench.plugins.release import Detector as Detector
 from bench.plugins.release import Federation as Federation
 from bench.plugins.release import Release as Release

@@ -20,7 +20,7 @@ from bench.plugins import registry
 from bench.plugins.method import Method
 from bench.plugins.source import build_dataset
 from bench.privacy.accounting import Budget
-from bench.results.records import Entry
+from bench.results.records import Variant
 
 Kind = Literal["two-world", "one-run"]
 KINDS: tuple[Kind, ...] = ("two-world", "one-run")
@@ -37,8 +37,8 @@ FEWEST_CANARIES = 10
 class Request:
     """One audit of one method on one dataset."""
 
-    method: Entry
-    dataset: Entry
+    method: Variant
+    dataset: Variant
     epsilon: float | None
     trials: int
     kind: Kind = "two-world"
@@ -107,8 +107,8 @@ def make_request(
     source = tuple(sorted((dataset_parameters or {}).items()))
     registry.build_source(dataset, dict(source))
     return Request(
-        Entry(method, f"{method}({shown})" if shown else method, given),
-        Entry(dataset, dataset, source),
+        Variant(method, f"{method}({shown})" if shown else method, given),
+        Variant(dataset, dataset, source),
         epsilon if kind.uses_budget else None,
         trials,
         ipc=ipc if kind.uses_ipc and not full_size else None,

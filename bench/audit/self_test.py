@@ -20,7 +20,7 @@ from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
 from bench.plugins.method import Method
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.results.records import AuditRow, Entry, Status
+from bench.results.records import AuditRow, Status, Variant
 from bench.results.refutation import refutations
 
 TRIALS = 20_000
@@ -126,8 +126,8 @@ def self_test(
     for known in answers:
         name = known.method.name
         request = Request(
-            Entry(name, name),
-            Entry(dataset.name, dataset.name),
+            Variant(name, name),
+            Variant(dataset.name, dataset.name),
             known.epsilon,
             known.trials,
             ipc=None,

@@ -21,7 +21,7 @@ from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from bench.plugins.resources import Resources
-from bench.results.records import Entry, Outcome
+from bench.results.records import Outcome, Variant
 
 
 @final
@@ -66,7 +66,7 @@ class Tasks:
             for entry, dataset in datasets.items()
             if isinstance(dataset, Dataset)
         }
-        self._for_fitting: dict[Entry, Any] = {}
+        self._for_fitting: dict[Variant, Any] = {}
         self._own_node = ray.get_runtime_context().get_node_id()
         self._fits: Counter[Place] = Counter()
         self._gpus = ray.cluster_resources().get("GPU", 0.0) > 0
@@ -196,7 +196,7 @@ class Tasks:
         limits = Limits.of(needs, dataset, self._options.limits)
         return Ticket(name, self._run, limits, min(needs.cpus, self._most_cpus))
 
-    def _fitting_data(self, entry: Entry) -> Any:
+    def _fitting_data(self, entry: Variant) -> Any:
         import ray
 
         if entry not in self._for_fitting:

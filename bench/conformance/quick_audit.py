@@ -13,7 +13,7 @@ from bench.cluster.batches import Crew
 from bench.conformance.findings import Finding, Outcome
 from bench.conformance.subject import DELTA, Subject, table
 from bench.engine.options import RunOptions
-from bench.results.records import Entry, Status
+from bench.results.records import Status, Variant
 
 _EPSILON = 1.0
 _SECONDS = 30.0
@@ -30,8 +30,8 @@ def quick_audit(subject: Subject) -> Iterator[Finding]:
     name = subject.fitting[0]
     kind, trials = _affordable(subject, name)
     request = Request(
-        Entry(subject.name, subject.name, ()),
-        Entry("toy", name, ()),
+        Variant(subject.name, subject.name, ()),
+        Variant("toy", name, ()),
         _EPSILON if subject.method.uses_budget else None,
         trials,
         kind,

@@ -39,7 +39,7 @@ from bench.plugins import registry
 from bench.plugins.method import Method
 from bench.plugins.source import DatasetSource
 from bench.plugins.user_tables import OwnTable
-from bench.results.records import Entry
+from bench.results.records import Variant
 from bench.results.run_directory import write_atomically
 
 _BUILT_IN = "bench.datasets."
@@ -108,7 +108,7 @@ def _unique(cards: Iterable[_Card | None], name: Callable[[_Card], object]) -> t
 # Methods ------------------------------------------------------------------------------------------
 
 
-def _method_of(entry: Entry) -> MethodCard:
+def _method_of(entry: Variant) -> MethodCard:
     return method_card(registry.method_class(entry.name))
 
 
@@ -178,7 +178,7 @@ def _said_of_fields(kind: type[Any]) -> dict[str, str]:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def _dataset_of(entry: Entry) -> DatasetCard | None:
+def _dataset_of(entry: Variant) -> DatasetCard | None:
     """None where the dataset cannot say what it is: its cells fail with the reason."""
     try:
         return dataset_card(registry.build_source(entry.name, dict(entry.parameters)), entry)
@@ -186,7 +186,7 @@ def _dataset_of(entry: Entry) -> DatasetCard | None:
         return None
 
 
-def dataset_card(source: DatasetSource, entry: Entry) -> DatasetCard:
+def dataset_card(source: DatasetSource, entry: Variant) -> DatasetCard:
     """What a dataset declares, without touching a row."""
     declared = source.declare()
     schema = declared.schema

@@ -14,7 +14,7 @@ from typing import Any, final
 from bench.data.dataset import check_preset
 from bench.errors import GridError, InputError
 from bench.plugins import registry
-from bench.results.records import Cell, Entry
+from bench.results.records import Cell, Variant
 
 BUILT_IN = ("smoke", "quick", "full")
 
@@ -39,8 +39,8 @@ class Grid:
     """A product of datasets, methods, IPC, epsilon and seeds. IPC None stands for full size."""
 
     name: str
-    datasets: tuple[Entry, ...]
-    methods: tuple[Entry, ...]
+    datasets: tuple[Variant, ...]
+    methods: tuple[Variant, ...]
     ipc: tuple[int | None, ...] = (50, 100, 500, 1000)
     epsilon: tuple[float, ...] = (0.5, 1.0, 3.0, 10.0)
     delta: float = 1e-5
@@ -210,13 +210,13 @@ def _listed(where: str, key: str, value: Any) -> list[Any]:
     return value
 
 
-def _entries(where: str, key: str, value: Any) -> tuple[Entry, ...]:
+def _entries(where: str, key: str, value: Any) -> tuple[Variant, ...]:
     return tuple(_entry(where, key, item) for item in _listed(where, key, value))
 
 
-def _entry(where: str, key: str, item: Any) -> Entry:
+def _entry(where: str, key: str, item: Any) -> Variant:
     if isinstance(item, str):
-        return Entry(item, item)
+        return Variant(item, item)
     if not isinstance(item, Mapping) or "name" not in item or set(item) - _ENTRY_KEYS:
         raise GridError(
             f"{where}: an entry of {key} is a name or a table with "
@@ -228,14 +228,14 @@ def _entry(where: str, key: str, item: Any) -> Entry:
     name = str(item["name"])
     shown = ",".join(f"{key}={value}" for key, value in sorted(parameters.items()))
     default = f"{name}({shown})" if shown else name
-    return Entry(name, str(item.get("label", default)), tuple(sorted(parameters.items())))
+    return Variant(name, str(item.get("label", default)), tuple(sorted(parameters.items())))
 
 
-def _chosen(kind: str, wanted: Iterable[str], entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _chosen(kind: str, wanted: Iterable[str], entries: tuple[Variant, ...]) -> tuple[Variant, ...]:
     wanted = tuple(wanted)
     if not wanted:
         return entries
-    chosen: dict[Entry, None] = {}
+    chosen: dict[Variant, None] = {}
     for name in wanted:
         matching = [entry for entry in entries if name in (entry.name, entry.label)]
         if not matching:
@@ -244,6 +244,6 @@ def _chosen(kind: str, wanted: Iterable[str], entries: tuple[Entry, ...]) -> tup
                 (registry.method_class if kind == "method" else registry.dataset_class)(name)
             except InputError as problem:
                 raise GridError(str(problem)) from None
-            matching = [Entry(name, name)]
+            matching = [Variant(name, name)]
         chosen.update(dict.fromkeys(matching))
     return tuple(chosen)

@@ -16,10 +16,10 @@ from bench.errors import BenchError, EnvironmentUnavailable, InputError
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, CellRow, Entry, Outcome, Status
+from bench.results.records import Cell, CellRow, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
 
-Datasets = Mapping[Entry, Dataset | BenchError]
+Datasets = Mapping[Variant, Dataset | BenchError]
 """What could be loaded, and why the others could not."""
 
 
@@ -62,7 +62,7 @@ class Plan:
     """Why cells that could have been stored are not, in words."""
 
 
-def load_dataset(entry: Entry, split: str, split_seed: int) -> Dataset | BenchError:
+def load_dataset(entry: Variant, split: str, split_seed: int) -> Dataset | BenchError:
     """A dataset, or why it cannot be had: that fails its own cells and no others."""
     try:
         source = registry.build_source(entry.name, dict(entry.parameters))
@@ -163,7 +163,7 @@ def _try_again(cell: Cell, row: CellRow) -> bool:
 def plan_stored(store: RunStore, metrics: Sequence[str]) -> tuple[Plan, Datasets]:
     """All releases of a run directory whose scores by these metrics are missing or outdated."""
     plan = Plan()
-    datasets: dict[Entry, Dataset | BenchError] = {}
+    datasets: dict[Variant, Dataset | BenchError] = {}
     for row, _ in store.all():
         key = row.key
         if row.verdict == "" or row.status == Status.SKIPPED.value:
@@ -207,8 +207,8 @@ def plan_stored(store: RunStore, metrics: Sequence[str]) -> tuple[Plan, Datasets
 def stored_cell(row: CellRow) -> Cell:
     """The cell behind a row of the results."""
     return Cell(
-        method=Entry(row.method, row.label, _parameters(row.parameters)),
-        dataset=Entry(
+        method=Variant(row.method, row.label, _parameters(row.parameters)),
+        dataset=Variant(
             row.dataset_name or row.dataset, row.dataset, _parameters(row.dataset_parameters)
         ),
         ipc=row.ipc,

@@ -30,7 +30,7 @@ from bench.privacy.ledger import Ledger
 from bench.results.agreement import close, score_differences
 from bench.results.journal import Journal
 from bench.results.reading import check_run, finished_of, in_use, open_journal
-from bench.results.records import Cell, CellRow, Entry, Status, to_table
+from bench.results.records import Cell, CellRow, Status, Variant, to_table
 from bench.results.run_directory import RunStore
 
 _CHUNK = 500
@@ -202,7 +202,7 @@ class _Recompute:
         self._journal = journal
         self._store = store
         self._say = say
-        self._datasets: dict[tuple[Entry, str, int], Dataset | BenchError] = {}
+        self._datasets: dict[tuple[Variant, str, int], Dataset | BenchError] = {}
 
     def __call__(self, key: str) -> Recomputed | NotVerifiable:
         row, scores = finished_of(self._journal, key)

@@ -18,7 +18,7 @@ from bench.data.encoder import EncodedRows, Encoder, Floats, Integers
 from bench.data.schema import Schema
 from bench.errors import InvalidReleaseError
 from bench.privacy.accounting import Budget
-from bench.privacy.clients import Clients
+from bench.privacy.clients import SkewedClients
 from bench.privacy.kernel import PrivateData
 from bench.privacy.ledger import Ledger
 from bench.privacy.partition import part_names, row_parts
@@ -90,15 +90,15 @@ Direction = Literal["up", "down"]
 
 @final
 @dataclass(frozen=True)
-class Centres:
+class Clients:
     """Who holds which row: clients with label skew, or the sites of the dataset."""
 
-    split: Clients | Literal["site"]
+    split: SkewedClients | Literal["site"]
 
     @classmethod
-    def of(cls, by: str, clients: int, alpha: float, seed: int = 0) -> Centres:
+    def of(cls, by: str, clients: int, alpha: float, seed: int = 0) -> Clients:
         """From the parameters of a method: `by` is "site" or "clients"."""
-        return cls("site") if by == "site" else cls(Clients(clients, alpha, seed))
+        return cls("site") if by == "site" else cls(SkewedClients(clients, alpha, seed))
 
     def parts(self, private: PrivateData) -> Mapping[str, PrivateData]:
         """The centres' own private rows: a partition, so that no row is with two of them."""
@@ -160,7 +160,7 @@ class Traffic:
 class Federation:
     """The centres behind a release, and what passed between them and the server."""
 
-    centres: Centres
+    centres: Clients
     transfers: tuple[Transfer, ...]
 
     def to_record(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Federation:
         """Back from JSON."""
         split = record["split"]
         return cls(
-            Centres("site" if isinstance(split, str) else Clients(**split)),
+            Clients("site" if isinstance(split, str) else SkewedClients(**split)),
             tuple(Transfer(**transfer) for transfer in record["transfers"]),
         )
 

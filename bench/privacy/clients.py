@@ -20,7 +20,7 @@ from bench.errors import InputError
 
 @final
 @dataclass(frozen=True)
-class Clients:
+class SkewedClients:
     """A split over `count` clients with label skew Dirichlet(`alpha`)."""
 
     count: int = 10

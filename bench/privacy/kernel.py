@@ -20,7 +20,7 @@ from bench.data.schema import Schema, Task
 from bench.errors import BudgetExceededError, PrivacyContractError
 from bench.privacy.accounting import Budget
 from bench.privacy.calibration import smallest_noise
-from bench.privacy.clients import Clients
+from bench.privacy.clients import SkewedClients
 from bench.privacy.events import (
     DpEvent,
     gaussian,
@@ -266,7 +266,7 @@ class PrivateData:
         """Disjoint parts, accounted in parallel: a row pays in its own part only.
 
         `key` is "class", "site", a name with `parts=k` for k random parts fixed by the Dataset
-        ("teacher", ...), `Clients` with label skew, or a row-wise function with a `name` and its
+        ("teacher", ...), `SkewedClients`, or a row-wise function with a `name` and its
         `public_keys`. Parts follow the public keys, not the rows: an absent class is an empty part,
         whose answers are noise. Valid for add/remove adjacency.
         """
@@ -284,7 +284,7 @@ class PrivateData:
                     self._rows.take(codes == code),
                     self.encoder,
                     key.part_counts(self.counts, code)
-                    if isinstance(key, Clients)
+                    if isinstance(key, SkewedClients)
                     else self.counts.part(label, part, classes, len(names)),
                     self._vault,
                     (*self._path, (label, part)),
@@ -318,7 +318,7 @@ class PrivateData:
                 "gave it: a row in two parts would move two votes"
             )
         rows = {name: part._rows for name, part in parts.items()}
-        centres = whole == "site" or isinstance(whole, Clients)
+        centres = whole == "site" or isinstance(whole, SkewedClients)
         return PartModels(self, rows, fit, self._vault.public_entropy, centres)
 
     def partition_sum(

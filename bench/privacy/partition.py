@@ -12,9 +12,9 @@ import numpy.typing as npt
 from bench.data.encoder import EncodedRows
 from bench.data.schema import Schema
 from bench.errors import PrivacyContractError
-from bench.privacy.clients import Clients
+from bench.privacy.clients import SkewedClients
 
-PartKey = str | Clients | Callable[[EncodedRows], Sequence[str]]
+PartKey = str | SkewedClients | Callable[[EncodedRows], Sequence[str]]
 
 _MEANINGFUL = ("class", "site", "split")
 
@@ -23,7 +23,7 @@ def part_names(
     schema: Schema, key: PartKey, public_keys: Sequence[str] | None, parts: int | None
 ) -> tuple[str, ...]:
     """Names of all parts, from public knowledge alone."""
-    if isinstance(key, Clients):
+    if isinstance(key, SkewedClients):
         return key.names
     if parts is not None:
         if not isinstance(key, str) or parts < 1:
@@ -69,7 +69,7 @@ def row_parts(
     where: str,
 ) -> npt.NDArray[np.int64]:
     """Part number of every row; -1 for a row whose key is not public: it lies in no part."""
-    if isinstance(key, Clients):
+    if isinstance(key, SkewedClients):
         return key.assign(rows.labels, mixed_positions(rows.positions, where), classes)
     if parts is not None:
         positions = mixed_positions(rows.positions, where)

@@ -27,7 +27,7 @@ class Status(enum.StrEnum):
 
 @final
 @dataclass(frozen=True)
-class Entry:
+class Variant:
     """A plugin with parameters, under a label that tells variants apart."""
 
     name: str
@@ -40,8 +40,8 @@ class Entry:
 class Cell:
     """One method on one dataset at one IPC, epsilon and seed."""
 
-    method: Entry
-    dataset: Entry
+    method: Variant
+    dataset: Variant
     ipc: int | None
     full_size: bool
     epsilon: float | None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, final
 
 from bench.results.reading import cells_in, check_run, in_use, printable, read_object
-from bench.results.records import Cell, Entry, Status
+from bench.results.records import Cell, Status, Variant
 
 _GOOD = (Status.OK.value, Status.SKIPPED.value)
 _SLOWEST = 5
@@ -194,8 +194,8 @@ class _Journal:
 
 def _ended(cell: Mapping[str, Any]) -> Ended:
     described = Cell(
-        method=Entry("", str(cell.get("label"))),
-        dataset=Entry("", str(cell.get("dataset"))),
+        method=Variant("", str(cell.get("label"))),
+        dataset=Variant("", str(cell.get("dataset"))),
         ipc=_whole(cell.get("ipc")),
         full_size=cell.get("full_size") is True,
         epsilon=_number(cell.get("eps_target")),

@@ -1,7 +1,7 @@
 """What the methods with centres share: how rows are distilled at each centre, and sent.
 
 Federated distillation paper, sections 3 and 4. Each centre works on its own rows alone; what it
-sends is a payload of bytes that is counted. Centres run one after the other in this process.
+sends is a payload of bytes that is counted. Clients run one after the other in this process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bench import (
     Categorical,
-    Centres,
+    Clients,
     Encoder,
     Federation,
     Floats,
@@ -154,11 +154,11 @@ class Setting:
     split_seed: int = 0
 
     @property
-    def centres(self) -> Centres:
+    def centres(self) -> Clients:
         """Who holds which row."""
         if self.by not in ("clients", "site"):
             raise InputError(f"by {self.by!r}: rows lie with `clients` or by `site`")
-        return Centres.of(self.by, self.clients, self.alpha, self.split_seed)
+        return Clients.of(self.by, self.clients, self.alpha, self.split_seed)
 
     def federation(self, traffic: Traffic) -> Federation:
         """For the release."""

@@ -32,7 +32,7 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import PrivateData
-from bench.results.records import AuditRow, Entry
+from bench.results.records import AuditRow, Variant
 from bench.results.refutation import refutations
 from tests.support.tables import ToyTable
 
@@ -48,8 +48,10 @@ def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
 def prepared(
     method: Method, trials: int = 80, dataset: Dataset = TINY, epsilon: float = 1.0, **others: Any
 ) -> Prepared:
-    entry = Entry(method.name, method.name)
-    request = Request(entry, Entry(dataset.name, dataset.name), epsilon, trials, ipc=None, **others)
+    entry = Variant(method.name, method.name)
+    request = Request(
+        entry, Variant(dataset.name, dataset.name), epsilon, trials, ipc=None, **others
+    )
     return prepare(request, dataset, method)
 
 
@@ -321,7 +323,7 @@ def test_the_table_shows_the_newest_audit_of_a_setting(tmp_path: Path) -> None:
 def test_senseless_requests_are_refused(change: dict[str, Any], text: str) -> None:
     good = {"epsilon": 1.0, "trials": 100}
     with pytest.raises(InputError, match=text):
-        Request(Entry("ldpdc", "ldpdc"), Entry("t", "t"), **{**good, **change})
+        Request(Variant("ldpdc", "ldpdc"), Variant("t", "t"), **{**good, **change})
 
 
 # Models, and many canaries at once ---

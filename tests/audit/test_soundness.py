@@ -22,7 +22,7 @@ from bench.cluster.batches import Crew
 from bench.data.dataset import Dataset
 from bench.engine.options import RunOptions
 from bench.plugins.source import build_dataset
-from bench.results.records import AuditRow, Entry
+from bench.results.records import AuditRow, Variant
 from tests.support.tables import ToyTable
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ METHOD = ExactGaussian()
 def audits(
     repetitions: int, trials: int, epsilon: float, folder: Path, dataset: Dataset, **others: Any
 ) -> list[AuditRow]:
-    entries = Entry(METHOD.name, METHOD.name), Entry(dataset.name, dataset.name)
+    entries = Variant(METHOD.name, METHOD.name), Variant(dataset.name, dataset.name)
     rows = []
     with Crew(RunOptions(out=folder, cpus=1)) as crew:
         for seed in range(repetitions):

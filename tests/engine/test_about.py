@@ -29,7 +29,7 @@ from bench.engine.options import RunOptions
 from bench.leaderboard.tables.about import FILE, Cards, DatasetCard, MethodCard, read_cards
 from bench.plugins import registry
 from bench.plugins.source import DatasetSource
-from bench.results.records import Cell, Entry, Outcome, Status
+from bench.results.records import Cell, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 
@@ -50,14 +50,14 @@ CLOSED = {
 
 def card_of(name: str, **parameters: object) -> DatasetCard:
     source = registry.build_source(name, parameters)
-    return dataset_card(source, Entry(name, name, tuple(sorted(parameters.items()))))
+    return dataset_card(source, Variant(name, name, tuple(sorted(parameters.items()))))
 
 
 def grid_of(*datasets: str) -> Grid:
     return Grid(
         "g",
-        datasets=tuple(Entry(name, name) for name in datasets),
-        methods=(Entry("ldpdc", "ldpdc"), Entry("ldpdc", "more", (("group_size", 9.0),))),
+        datasets=tuple(Variant(name, name) for name in datasets),
+        methods=(Variant("ldpdc", "ldpdc"), Variant("ldpdc", "more", (("group_size", 9.0),))),
     )
 
 
@@ -115,7 +115,7 @@ def test_facts_of_a_method() -> None:
 
 
 def test_every_method_has_a_card_that_can_be_read_back(tmp_path: Path) -> None:
-    methods = tuple(Entry(name, name) for name in registry.method_names())
+    methods = tuple(Variant(name, name) for name in registry.method_names())
     write_cards(tmp_path, replace(grid_of("gbsg2"), methods=methods))
     cards = known(tmp_path).methods
     assert [card.name for card in cards] == list(registry.method_names())
@@ -244,7 +244,7 @@ def test_a_merge_keeps_the_cards(tmp_path: Path) -> None:
         with RunStore(tmp_path / name) as store:
             store.write_manifest({"grid": "g"})
             cell = Cell(
-                Entry("ldpdc", "ldpdc"), Entry(name, name), 10, False, 1.0, 1e-5, number,
+                Variant("ldpdc", "ldpdc"), Variant(name, name), 10, False, 1.0, 1e-5, number,
                 "default", 0,
             )  # fmt: skip
             lost = failed_row(cell, f"key{number}", None, Status.ERROR, "oops")

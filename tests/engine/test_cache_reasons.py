@@ -17,13 +17,13 @@ from bench.engine.cell import failed_row, run_cell
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, CellRow, Entry, Outcome, Status
+from bench.results.records import Cell, CellRow, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())
 CELL = Cell(
-    Entry("ldpdc", "ldpdc", (("group_size", 20.0),)), Entry("toy-table", "toy"), 10, False, 1.0,
+    Variant("ldpdc", "ldpdc", (("group_size", 20.0),)), Variant("toy-table", "toy"), 10, False, 1.0,
     1e-5, 0, "default", 0,
 )  # fmt: skip
 KEY = keys.cell_key(CELL, DATASET.fingerprint)

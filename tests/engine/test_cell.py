@@ -26,7 +26,7 @@ from bench.plugins.metric import (
     Scores,
 )
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, Entry, Outcome
+from bench.results.records import Cell, Outcome, Variant
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())
@@ -50,8 +50,8 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def cell(method: str, epsilon: float | None = 1.0, **parameters: object) -> Cell:
     return Cell(
-        method=Entry(method, method, tuple(sorted(parameters.items()))),
-        dataset=Entry("toy-table", "toy-table"),
+        method=Variant(method, method, tuple(sorted(parameters.items()))),
+        dataset=Variant("toy-table", "toy-table"),
         ipc=20,
         full_size=False,
         epsilon=epsilon,
@@ -148,7 +148,7 @@ def test_the_key_follows_what_the_result_depends_on() -> None:
 
     base = cell("ldpdc")
     key = keys.cell_key(base, "a")
-    assert key == keys.cell_key(replace(base, method=Entry("ldpdc", "another label")), "a")
+    assert key == keys.cell_key(replace(base, method=Variant("ldpdc", "another label")), "a")
     for changed in (
         replace(base, seed=1),
         replace(base, ipc=21),

@@ -28,7 +28,7 @@ from bench.plugins.metric import Direction, Evaluation, Family, Refit, RefitMetr
 from bench.plugins.release import Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import PrivateData
-from bench.results.records import Cell, Entry, Status
+from bench.results.records import Cell, Status, Variant
 from bench.results.run_directory import RunStore
 from tests.support.isolated import EMPTY, install_secluded, without_index, write_wheel
 from tests.support.tables import ToyTable
@@ -83,8 +83,8 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cell(method: str = "hermit", **parameters: object) -> Cell:
     return Cell(
-        Entry(method, method, tuple(parameters.items())),
-        Entry("toy-table", "toy-table"),
+        Variant(method, method, tuple(parameters.items())),
+        Variant("toy-table", "toy-table"),
         *(20, False, 1.0, 1e-5, 0, "default", 0),
     )
 

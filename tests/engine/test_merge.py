@@ -21,7 +21,7 @@ from bench.engine.verify import verify
 from bench.errors import StoreError
 from bench.plugins.source import build_dataset
 from bench.results.journal import read_journal
-from bench.results.records import Cell, Entry, Outcome, Status
+from bench.results.records import Cell, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 
@@ -30,7 +30,7 @@ DATASET = build_dataset(ToyTable())
 
 def cell_of(seed: int) -> Cell:
     return Cell(
-        Entry("marginals", "marginals"), Entry("toy-table", "toy-table"), 10, False, 1.0, 1e-5,
+        Variant("marginals", "marginals"), Variant("toy-table", "toy-table"), 10, False, 1.0, 1e-5,
         seed, "default", 0,
     )  # fmt: skip
 

@@ -15,13 +15,13 @@ from bench.errors import StoreError
 from bench.plugins import registry
 from bench.plugins.source import build_dataset
 from bench.results.journal import read_journal
-from bench.results.records import Cell, Entry, Outcome
+from bench.results.records import Cell, Outcome, Variant
 from bench.results.run_directory import RunStore
 
 DATASET = build_dataset(registry.build_source("gbsg2"))
 CELL = Cell(
-    method=Entry("ldpdc", "ldpdc 20", (("group_size", 20.0),)),
-    dataset=Entry("gbsg2", "cohort"),
+    method=Variant("ldpdc", "ldpdc 20", (("group_size", 20.0),)),
+    dataset=Variant("gbsg2", "cohort"),
     ipc=5,
     full_size=False,
     epsilon=2.0,
@@ -64,7 +64,7 @@ def test_only_what_is_missing_is_scored(store: RunStore) -> None:
     assert set(json.loads(again.row.metrics)) == {"ks", "tvd", "dcr"}
     done, _ = planning.plan_stored(store, ("ks",))
     assert (done.jobs, done.cached) == ([], 1)
-    assert all(isinstance(entry, Entry) for entry in datasets)
+    assert all(isinstance(entry, Variant) for entry in datasets)
 
 
 def test_scores_by_an_older_source_are_outdated(store: RunStore) -> None:

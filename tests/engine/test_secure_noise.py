@@ -14,16 +14,16 @@ from bench.engine.fit import synthesize
 from bench.engine.plan import plan_cells
 from bench.errors import NotApplicable
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, Entry
+from bench.results.records import Cell, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())
-TABLE = Entry("toy-table", "toy-table")
+TABLE = Variant("toy-table", "toy-table")
 
 
 def cell(method: str, *, secure: bool, counts: bool = False, **parameters: object) -> Cell:
-    entry = Entry(method, method, tuple(sorted(parameters.items())))
+    entry = Variant(method, method, tuple(sorted(parameters.items())))
     return Cell(entry, TABLE, 5, False, 1.0, 1e-5, 0, "default", 0, counts, secure)
 
 

@@ -21,7 +21,7 @@ from bench.errors import BenchError, InputError
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, CellRow, Entry, Outcome, ScoreRow, Status
+from bench.results.records import Cell, CellRow, Outcome, ScoreRow, Status, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 
@@ -30,7 +30,7 @@ DATASET = build_dataset(ToyTable())
 
 def cell_of(seed: int, method: str = "marginals") -> Cell:
     return Cell(
-        Entry(method, method), Entry("toy-table", "toy-table"), 10, False, 1.0, 1e-5, seed,
+        Variant(method, method), Variant("toy-table", "toy-table"), 10, False, 1.0, 1e-5, seed,
         "default", 0,
     )  # fmt: skip
 

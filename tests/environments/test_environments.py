@@ -20,7 +20,7 @@ from bench.environments.environments import State, ensure, inspect
 from bench.errors import EnvironmentUnavailable, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.environment import Environment
-from bench.results.records import Cell, Entry
+from bench.results.records import Cell, Variant
 from tests.support.isolated import EMPTY, TINY, without_index, write_wheel
 
 SMARTNOISE = Environment(
@@ -340,7 +340,7 @@ def test_clean_removes_what_is_named_and_what_is_old(wheels: Path, tmp_path: Pat
 
 def test_a_cell_depends_on_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell(
-        Entry("ldpdc", "ldpdc"), Entry("gbsg2", "gbsg2"), 5, False, 1.0, 1e-5, 0, "default", 0
+        Variant("ldpdc", "ldpdc"), Variant("gbsg2", "gbsg2"), 5, False, 1.0, 1e-5, 0, "default", 0
     )
     kind = registry.method_class("ldpdc")
     found = [keys.cell_key(cell, "a")]

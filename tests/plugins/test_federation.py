@@ -1,4 +1,4 @@
-"""Centres, what they send, and the union of what they make."""
+"""Clients, what they send, and the union of what they make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.methods.federated._clients import (
     rows_payload,
 )
 from bench.plugins.metric import Evaluation
-from bench.plugins.release import Centres, Detector, Federation, Release, Traffic
+from bench.plugins.release import Clients, Detector, Federation, Release, Traffic
 from bench.plugins.source import build_dataset
 from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
@@ -30,7 +30,7 @@ def opened(epsilon: float = 1.0):  # type: ignore[no-untyped-def]
 
 
 def test_every_row_is_with_exactly_one_centre_and_of_rows_tells_which() -> None:
-    centres = Centres.of("clients", 4, 0.5)
+    centres = Clients.of("clients", 4, 0.5)
     private, _ = opened()
     parts = centres.parts(private)
     numbers = centres.of_rows(DATA.train.rows, DATA.schema)
@@ -43,7 +43,7 @@ def test_every_row_is_with_exactly_one_centre_and_of_rows_tells_which() -> None:
 
 
 def test_test_rows_lie_with_the_centres_in_the_same_shares() -> None:
-    centres = Centres.of("clients", 3, 5.0)
+    centres = Clients.of("clients", 3, 5.0)
     numbers = centres.of_rows(DATA.test.rows, DATA.schema)
     assert set(numbers.tolist()) <= {0, 1, 2}
     assert len(numbers) == len(DATA.test.rows)
@@ -67,13 +67,13 @@ def test_traffic_counts_the_bytes_of_the_payloads_by_phase_round_and_direction()
 def test_a_federation_survives_json(by: str) -> None:
     traffic = Traffic()
     traffic.send("release", "up", b"abc")
-    federation = Federation(Centres.of(by, 7, 0.25, seed=3), traffic.transfers())
+    federation = Federation(Clients.of(by, 7, 0.25, seed=3), traffic.transfers())
     assert Federation.from_record(federation.to_record()) == federation
 
 
 def test_rows_are_allotted_by_declared_shares_and_add_up() -> None:
     private, _ = opened()
-    parts = Centres.of("clients", 4, 0.5).parts(private)
+    parts = Clients.of("clients", 4, 0.5).parts(private)
     sizes = allotted(parts, [10, 7])
     assert sizes.sum(axis=0).tolist() == [10, 7]
     declared = np.array([part.counts.by_class for part in parts.values()])
@@ -83,7 +83,7 @@ def test_rows_are_allotted_by_declared_shares_and_add_up() -> None:
 
 def test_a_ratio_gives_each_centre_its_share() -> None:
     private, _ = opened()
-    parts = Centres.of("clients", 4, 0.5).parts(private)
+    parts = Clients.of("clients", 4, 0.5).parts(private)
     declared = np.array([part.counts.by_class for part in parts.values()])
     sizes = by_ratio(parts, 0.1)
     assert sizes[declared == 0].sum() == 0

@@ -6,7 +6,7 @@ import pytest
 from bench.errors import InputError
 from bench.plugins.source import build_dataset
 from bench.privacy import gaussian
-from bench.privacy.clients import Clients
+from bench.privacy.clients import SkewedClients
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable
@@ -16,7 +16,7 @@ ROWS = DATASET.train.rows
 
 
 def test_every_row_has_one_client_that_no_other_row_decides() -> None:
-    clients = Clients(10, 0.5)
+    clients = SkewedClients(10, 0.5)
     assigned = clients.assign(ROWS.labels, ROWS.positions, 2)
     assert assigned.min() >= 0 and assigned.max() <= 9
     some = np.arange(0, len(ROWS), 7)
@@ -26,7 +26,7 @@ def test_every_row_has_one_client_that_no_other_row_decides() -> None:
 
 
 def test_sizes_follow_the_public_shares() -> None:
-    clients = Clients(5, 1.0, seed=3)
+    clients = SkewedClients(5, 1.0, seed=3)
     assigned = clients.assign(ROWS.labels, ROWS.positions, 2)
     for client in range(5):
         actual = np.bincount(ROWS.labels[assigned == client], minlength=2)
@@ -36,7 +36,9 @@ def test_sizes_follow_the_public_shares() -> None:
 
 def test_small_alpha_skews_and_large_alpha_evens_out() -> None:
     def skew(alpha: float) -> float:
-        return float(np.mean([Clients(10, alpha, s).shares(2).max(axis=1) for s in range(20)]))
+        return float(
+            np.mean([SkewedClients(10, alpha, s).shares(2).max(axis=1) for s in range(20)])
+        )
 
     assert skew(0.05) > 0.6 > skew(0.5) > skew(100.0)
     assert skew(100.0) == pytest.approx(0.1, abs=0.03)
@@ -44,7 +46,7 @@ def test_small_alpha_skews_and_large_alpha_evens_out() -> None:
 
 def test_a_partition_by_clients_is_parallel_in_the_ledger() -> None:
     private, ledger = open_private(DATASET, None, SeededNoise(np.random.default_rng(0)))
-    parts = private.partition(Clients(4, 0.5))
+    parts = private.partition(SkewedClients(4, 0.5))
     assert sum(len(part._rows) for part in parts.values()) == len(ROWS)
     private.reserve_all(part.plan(gaussian(5.0)) for part in parts.values())
     alone = ledger.proof().epsilon
@@ -57,4 +59,4 @@ def test_a_partition_by_clients_is_parallel_in_the_ledger() -> None:
 @pytest.mark.parametrize("count, alpha", [(0, 0.5), (3, 0.0), (3, -1.0)])
 def test_nonsense_is_refused(count: int, alpha: float) -> None:
     with pytest.raises(InputError):
-        Clients(count, alpha)
+        SkewedClients(count, alpha)

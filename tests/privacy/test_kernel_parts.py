@@ -17,7 +17,7 @@ from bench.privacy import (
     TrustedMechanism,
     gaussian,
 )
-from bench.privacy.clients import Clients
+from bench.privacy.clients import SkewedClients
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import judge
@@ -281,10 +281,10 @@ class TestClientsAsUnit:
         with pytest.raises(PrivacyContractError, match="unit of privacy is the client"):
             private.partition_sum(models, lambda model: [1.0], 1.0, 9.0)
         inner = private.partition("class")["0"]
-        models = inner.fit_parts(inner.partition(Clients(3)), lambda rows, _: len(rows))
+        models = inner.fit_parts(inner.partition(SkewedClients(3)), lambda rows, _: len(rows))
         with pytest.raises(PrivacyContractError, match="unit of privacy is the client"):
             inner.partition_sum(models, lambda model: [1.0], 1.0, 9.0)
-        models = private.fit_parts(private.partition(Clients(3)), lambda rows, _: len(rows))
+        models = private.fit_parts(private.partition(SkewedClients(3)), lambda rows, _: len(rows))
         assert np.isfinite(private.partition_sum(models, lambda model: [1.0], 1.0, 9.0)).all()
 
 

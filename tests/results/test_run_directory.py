@@ -18,7 +18,7 @@ from bench.errors import StoreError
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
 from bench.results.journal import Journal, read_journal
-from bench.results.records import Cell, Entry, Outcome
+from bench.results.records import Cell, Outcome, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 
@@ -28,7 +28,7 @@ DATASET = build_dataset(ToyTable())
 def outcome(method: str = "marginals", seed: int = 0) -> Outcome:
     epsilon = None if method == "real" else 1.0
     asked = Cell(
-        Entry(method, method), Entry("toy-table", "toy-table"), 10, False, epsilon, 1e-5, seed,
+        Variant(method, method), Variant("toy-table", "toy-table"), 10, False, epsilon, 1e-5, seed,
         "default", 0,
     )  # fmt: skip
     return run_cell(asked, keys.cell_key(asked, DATASET.fingerprint), DATASET, ("ks",))

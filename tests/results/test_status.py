@@ -16,12 +16,12 @@ from bench.engine.cell import failed_row
 from bench.errors import StoreError
 from bench.results.journal import plain
 from bench.results.reading import in_use
-from bench.results.records import Cell, CellRow, Entry, Status
+from bench.results.records import Cell, CellRow, Status, Variant
 from bench.results.run_directory import RunStore
 from bench.results.status import normalised, read_status, to_text
 
 CELL = Cell(
-    Entry("marginals", "marginals"), Entry("toy", "toy"), 10, False, 1.0, 1e-5, 0, "default", 0
+    Variant("marginals", "marginals"), Variant("toy", "toy"), 10, False, 1.0, 1e-5, 0, "default", 0
 )
 BASE = failed_row(CELL, "base", None, Status.OK, "")
 START = datetime.datetime(2026, 3, 1, 12, 0, tzinfo=datetime.UTC)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine.cell import blank_row
-from bench.results.records import Cell, Entry, Outcome, ScoreRow
+from bench.results.records import Cell, Outcome, ScoreRow, Variant
 from bench.results.run_directory import RunStore
 from bench.tracking import tracker as tracking
 from bench.tracking.tracker import Tracker
 
 CELL = Cell(
-    method=Entry("ldpdc", "ldpdc(clip=1.0)", (("clip", 1.0),)),
-    dataset=Entry("gbsg2", "gbsg2"),
+    method=Variant("ldpdc", "ldpdc(clip=1.0)", (("clip", 1.0),)),
+    dataset=Variant("gbsg2", "gbsg2"),
     ipc=50,
     full_size=False,
     epsilon=1.0,

@@ -12,12 +12,12 @@ import pytest
 
 from bench.engine.cell import blank_row
 from bench.engine.grid import Grid, load_grid, parse_float, parse_grid, parse_integer
-from bench.results.records import Cell, CellRow, Entry, ScoreRow
+from bench.results.records import Cell, CellRow, ScoreRow, Variant
 from bench.tracking.cell_page import cell_report, epsilons_in_words, repeat
 
 CELL = Cell(
-    method=Entry("ldpdc", "ldpdc"),
-    dataset=Entry("gbsg2", "gbsg2"),
+    method=Variant("ldpdc", "ldpdc"),
+    dataset=Variant("gbsg2", "gbsg2"),
     ipc=50,
     full_size=False,
     epsilon=1.0,
@@ -163,11 +163,11 @@ def _cells(made: CellRow) -> list[Cell]:
     [
         CELL,
         replace(CELL, ipc=None, full_size=True, epsilon=0.1 + 0.2),
-        replace(CELL, method=Entry("real", "real"), ipc=None, epsilon=None),
+        replace(CELL, method=Variant("real", "real"), ipc=None, epsilon=None),
         replace(CELL, private_counts=True, secure_noise=True),
         replace(CELL, delta=3e-7, split="paper", split_seed=4),
-        replace(CELL, method=Entry("ldpdc", 'mine "a\\b" \x7f é')),
-        replace(CELL, dataset=Entry("gbsg2", "other")),
+        replace(CELL, method=Variant("ldpdc", 'mine "a\\b" \x7f é')),
+        replace(CELL, dataset=Variant("gbsg2", "other")),
     ],
 )
 def test_the_printed_command_makes_the_same_cell(cell: Cell) -> None:
@@ -176,7 +176,7 @@ def test_the_printed_command_makes_the_same_cell(cell: Cell) -> None:
 
 def test_a_method_with_parameters_is_made_again_from_a_grid_file() -> None:
     given = (("learning_rate", 0.5), ("steps", 7))
-    cell = replace(CELL, method=Entry("ndpdc", "ndpdc(fast)", given))
+    cell = replace(CELL, method=Variant("ndpdc", "ndpdc(fast)", given))
     made = row(cell)
     assert repeat(made).command.startswith("bench run --grid cell.toml")
     grid = parse_grid(repeat(made).grid, "cell")

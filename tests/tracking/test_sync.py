@@ -10,11 +10,11 @@ from click.testing import CliRunner, Result
 from bench.cli.runs import sync as command
 from bench.engine.cell import failed_row
 from bench.errors import StoreError
-from bench.results.records import Cell, Entry, Outcome, Status
+from bench.results.records import Cell, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
 
 CELL = Cell(
-    Entry("marginals", "marginals"), Entry("toy", "toy"), 10, False, 1.0, 1e-5, 0, "default", 0
+    Variant("marginals", "marginals"), Variant("toy", "toy"), 10, False, 1.0, 1e-5, 0, "default", 0
 )
 
 

@@ -26,7 +26,7 @@ from bench.plugins.source import build_dataset
 from bench.privacy.events import non_private
 from bench.privacy.ledger import Entry, Ledger
 from bench.results.records import Cell, ScoreRow
-from bench.results.records import Entry as GridEntry
+from bench.results.records import Variant as GridEntry
 from bench.results.run_directory import RunStore
 from tests.support.dossiers import (
     ODDS,

@@ -18,7 +18,7 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import Budget, Ledger, sampled_gaussian
-from bench.privacy.clients import Clients
+from bench.privacy.clients import SkewedClients
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable
@@ -70,7 +70,7 @@ def test_one_look_is_one_gaussian_mechanism_at_every_centre() -> None:
 
 def test_a_centre_samples_its_rows_at_the_rate_of_the_expected_batch() -> None:
     private, _ = open_private(LARGE, Budget(1.0, 1e-5), SeededNoise(np.random.default_rng(0)))
-    split = Clients(4, 0.5, 0)
+    split = SkewedClients(4, 0.5, 0)
     declared = [split.part_counts(LARGE.counts, client).total for client in range(4)]
     assert min(declared) < 500 < max(declared)
     for own, centre in zip(declared, private.partition(split).values(), strict=True):
@@ -91,7 +91,7 @@ def test_learning_probes_asks_no_more_of_the_rows(method: type) -> None:
 
 def test_a_ratio_is_a_share_of_every_centre_and_the_bytes_are_those_of_the_rows() -> None:
     release, _ = run(FddCf(steps=2, probes=10, clients=4, ratio=0.05), 1.0, LARGE)
-    split = Clients(4, 0.5, 0)
+    split = SkewedClients(4, 0.5, 0)
     declared = [split.part_counts(LARGE.counts, client).by_class for client in range(4)]
     expected = [
         sum(max(1, round(0.05 * own[code])) if own[code] else 0 for own in declared)

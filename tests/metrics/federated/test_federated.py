@@ -21,7 +21,7 @@ from bench.metrics.federated.federated import (
     RoundAccuracy,
 )
 from bench.plugins.release import (
-    Centres,
+    Clients,
     Federation,
     Release,
     ReleasedModel,
@@ -33,7 +33,7 @@ from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 from tests.support.tables import ToyTable
 
-CENTRES = Centres.of("clients", 5, 0.5)
+CENTRES = Clients.of("clients", 5, 0.5)
 TRANSFERS = (
     Transfer("release", 0, "up", 5, 1000),
     Transfer("model", 1, "down", 5, 40),
@@ -163,7 +163,7 @@ def test_rounds_are_absent_for_rows_and_for_a_model_without_any(table):
     )
 
 
-# Centres -----------------------------------------------------------------------------------------
+# Clients -----------------------------------------------------------------------------------------
 
 
 def test_four_rows_by_hand():
@@ -238,7 +238,7 @@ def test_centres_are_sites_where_the_method_said_so():
     data = build_dataset(CurialSim(rows=4000))
     release = Release(
         model=Answers(lambda values: np.tile([0.9, 0.1], (len(values), 1))),
-        federation=Federation(Centres("site"), ()),
+        federation=Federation(Clients("site"), ()),
     )
     details = CentreScores().compute(evaluate(data, release)).details["federated-centres"]
     sizes = data.test.frame["site"].value_counts().to_dict()
@@ -260,7 +260,7 @@ def test_test_rows_are_spread_over_the_clients_by_their_shares(large):
 
 
 def test_no_centre_large_enough(table):
-    many = Federation(Centres.of("clients", 40, 100.0), ())
+    many = Federation(Clients.of("clients", 40, 100.0), ())
     release = replace(Release(model=THREE), federation=many)
     scores = CentreScores().compute(evaluate(table, release))
     for name in ("mean", "worst", "spread"):

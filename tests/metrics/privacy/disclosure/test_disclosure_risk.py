@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tests.metrics.privacy.disclosure.test_quasi_identifiers import CONTROL, Ward, split_of
 
 from bench.data.dataset import Dataset, Split
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
@@ -17,6 +16,7 @@ from bench.metrics.privacy.disclosure.disclosure_risk import DisclosureRisk, var
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
+from tests.metrics.privacy.disclosure.test_quasi_identifiers import CONTROL, Ward, split_of
 
 
 @pytest.fixture(scope="module")

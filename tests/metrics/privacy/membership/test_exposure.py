@@ -19,7 +19,7 @@ from bench.metrics.privacy.membership.exposure import Exposure
 from bench.plugins.metric import Refit
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, Entry
+from bench.results.records import Cell, Variant
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 
@@ -184,8 +184,8 @@ def test_same_seed_same_scores(table):
 def test_it_runs_in_a_cell():
     dataset = build_dataset(ToyTable())
     asked = Cell(
-        method=Entry("real", "real"),
-        dataset=Entry("toy-table", "toy-table"),
+        method=Variant("real", "real"),
+        dataset=Variant("toy-table", "toy-table"),
         ipc=20,
         full_size=False,
         epsilon=None,

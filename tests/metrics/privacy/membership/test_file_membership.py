@@ -15,7 +15,7 @@ from bench.metrics.privacy.membership.file_membership import FileMembership
 from bench.plugins.metric import Direction
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, Entry
+from bench.results.records import Cell, Variant
 from tests.metrics.helpers import Answers, evaluate, named
 from tests.support.membership import RepeatedRecords, some_rows
 from tests.support.tables import ToyTable
@@ -126,8 +126,8 @@ def test_a_model_has_no_rows_to_assign(table):
 def test_a_cell_refits_its_method_on_the_halves():
     dataset = build_dataset(ToyTable())
     cell = Cell(
-        method=Entry("real", "real"),
-        dataset=Entry("toy-table", "toy-table"),
+        method=Variant("real", "real"),
+        dataset=Variant("toy-table", "toy-table"),
         ipc=20,
         full_size=False,
         epsilon=None,
