@@ -6,7 +6,7 @@ lies within the schema and its error has a largest value that is known beforehan
 row is |x - x^|^2 / 2; its error, by which anomalies are told, is |x - x^| (federated distillation
 paper, equation 9; the paper leaves the network open).
 
-Weights are one flat vector: what a centre sends, and what a server averages.
+Weights are one flat vector: what a client sends, and what a server averages.
 """
 
 from __future__ import annotations
