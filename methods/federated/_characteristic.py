@@ -228,8 +228,8 @@ class GradientSpace:
         answer = system.T @ torch.from_numpy(coordinates / rows)
         shares = torch.linalg.solve(gram, answer).reshape(self.means.shape)
         cosines, sines = shares.chunk(2, dim=1)
-        squares: torch.Tensor = (cosines.square() + sines.square()).sum(dim=0)
-        return (squares * cosines.shape[1]).float()
+        squares: torch.Tensor = (cosines.square() + sines.square()).sum(dim=0) * cosines.shape[1]
+        return squares.float()
 
 
 def _jacobian(outputs: torch.Tensor, parameters: list[torch.Tensor]) -> torch.Tensor:

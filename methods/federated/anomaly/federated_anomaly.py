@@ -390,7 +390,8 @@ class InRounds(DetectorTraining):
             self.rounds,
             traffic,
         )
-        return states[-1]
+        trained: Array = states[-1]
+        return trained
 
 
 @final
