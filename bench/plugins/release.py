@@ -1,4 +1,4 @@
-"""What a method hands back: rows or a model, its claim, and, of a federation, what was sent.
+"""What a method returns: rows or a model, its claim, and, for a federation, what was sent.
 
 A client (a hospital) is a part of the private rows. The server is the other end of every message.
 Bytes are those of the payloads that were really made, never a formula.
@@ -127,7 +127,7 @@ class Transfer:
     phase: str
     """`release`, `model`, `anomaly statistics`, ..."""
     round: int
-    """From 1; 0 in a phase without rounds."""
+    """Number of the round, from 1; 0 in a phase without rounds."""
     direction: Direction
     messages: int
     bytes: int

@@ -262,7 +262,7 @@ class RoundsModel(TrainedInRounds):
 
     network: Network
     states: npt.NDArray[np.float32]
-    """(rounds + 1, weights)."""
+    """Weights before the first round and after each, (rounds + 1, weights)."""
 
     @property
     def rounds(self) -> int:

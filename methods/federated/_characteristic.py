@@ -98,7 +98,7 @@ class CharacteristicFunction:
 
     features: Extractor
     probes: torch.Tensor
-    """(k, features)."""
+    """Probing vectors t, (k, features)."""
 
     def waves(self, values: torch.Tensor) -> torch.Tensor:
         """v(x) of each row: (rows, 2k), each of norm 1."""
@@ -309,18 +309,18 @@ class NoisyDescentSettings(DescentSettings, ABC):
     answers: int = 64
     """Most numbers that a step asks for, 2 k (classes): with many classes k is smaller."""
     expected_batch: float = 10_000.0
-    """Expected real rows of a step; a client with fewer gives all of them each time."""
+    """Expected real rows of a step; a client with fewer uses all of them each time."""
     clip: float = 0.5
     """C, in units of the norm that the gradient of a row with |z - phi_S| = 1 has on average. This
     unit depends on generated rows only."""
 
     def probes_for(self, classes: int) -> int:
-        """k, at least 1."""
+        """Number of probes k for that many classes, at least 1."""
         return max(1, min(self.probes, self.answers // (2 * classes)))
 
 
 @dataclass(frozen=True)
-class SingleLookSettings(MatchingSettings, ABC):
+class SingleQuerySettings(MatchingSettings, ABC):
     """Settings of a generator that is trained on a noisy characteristic function."""
 
     probes: int = 300
@@ -441,7 +441,7 @@ class FddDistiller(NoisyDescentSettings, Distiller):
 @final
 @dataclass(frozen=True)
 class RawDistiller(RawDescentSettings, Distiller):
-    """The same descent on all rows of the client, without clipping and noise.
+    """Descent on all rows of the client, without clipping and noise.
 
     The sum of all rows' gradients is the gradient of equation 4, taken in one backward pass.
     """
@@ -486,7 +486,7 @@ class RawDistiller(RawDescentSettings, Distiller):
 
 @final
 @dataclass(frozen=True)
-class CfDistiller(SingleLookSettings, Distiller):
+class CfDistiller(SingleQuerySettings, Distiller):
     """One Gaussian mechanism on the characteristic function of each class, then free training.
 
     v(x) has norm 1: the sum over the rows of a class has sensitivity 1, and a row has one class.

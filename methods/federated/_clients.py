@@ -1,4 +1,4 @@
-"""What every federated method shares: its clients, distillation at each of them, and payloads.
+"""Clients of a federated method, distillation at each of them, and payloads.
 
 Federated distillation paper, sections 3 and 4. Each client works on its own rows alone; what it
 sends is a payload of bytes that is counted. Clients run one after the other in this process.
@@ -45,12 +45,12 @@ class FederatedMethod(Method):
     """`clients`: with label skew; `site`: the sites that the dataset declares."""
     clients: int = 10
     alpha: float = 0.5
-    """Of the Dirichlet shares of each class: the smaller, the more skew."""
+    """Concentration of the Dirichlet shares of each class: the smaller, the more skew."""
     split_seed: int = 0
 
     @property
     def client_split(self) -> Clients:
-        """Who holds which row."""
+        """Return who holds which row."""
         if self.by not in ("clients", "site"):
             raise InputError(f"by {self.by!r}: rows lie with `clients` or by `site`")
         return Clients.of(self.by, self.clients, self.alpha, self.split_seed)
@@ -75,7 +75,7 @@ class Distiller(ABC):
 
     @abstractmethod
     def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
-        """What it will ask of one client's rows at this noise multiplier."""
+        """Return what distillation will ask of one client at this noise multiplier."""
 
     @abstractmethod
     def distil(

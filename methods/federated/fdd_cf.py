@@ -1,10 +1,10 @@
-"""FDD with one noisy look: generators trained on privatised characteristic functions.
+"""FDD with one noisy query: generators trained on privatised characteristic functions.
 
 As `fdd`, but each client adds noise once to the characteristic function of each of its classes
 (equation 3) instead of to every gradient: exp(j <t, g(x)>) / sqrt(k) over k probes has norm 1, so
 that this is one Gaussian mechanism of sensitivity 1 on disjoint classes. The generator is then
 trained on equation 4 with the noisy function for as long as one likes. Not in the paper, whose
-section 4.3 speaks of DP-SGD alone; what a client can do with the same budget and the same loss.
+section 4.3 has DP-SGD alone; it shows what the same budget and the same loss allow.
 
 The extractor and the probes are drawn once for each client. With `probing="learned"` the weights of
 the probes in the loss are learned, from the noisy function: see `_characteristic`. With a linear
@@ -20,13 +20,13 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bench import PrivateData, Release, Spec
-from bench.methods.federated._characteristic import CfDistiller, SingleLookSettings
+from bench.methods.federated._characteristic import CfDistiller, SingleQuerySettings
 from bench.methods.federated._clients import DistilsAtClients
 
 
 @final
 @dataclass(frozen=True)
-class FddCf(DistilsAtClients, SingleLookSettings):
+class FddCf(DistilsAtClients, SingleQuerySettings):
     """Generators at the clients that match noisy characteristic functions."""
 
     name: ClassVar[str] = "fdd-cf"

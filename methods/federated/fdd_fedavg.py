@@ -126,7 +126,7 @@ class FddFedAvg(TrainsNetwork):
 
     @property
     def distiller(self) -> Distiller | None:
-        """How a client makes rows; None where there is no pre-training."""
+        """Distiller at the clients; None where there is no pre-training."""
         kinds: dict[str, Distiller | None] = {
             "fdd": FddDistiller(),
             "fdd-cf": CfDistiller(),

@@ -19,8 +19,8 @@ on, the split of seed 0: scores there are a little too good):
   weights apart, and every round averages the noise over the clients.
 * 50 rounds: table 3's 100 rounds of 5 epochs in batches of 32 are 38,200 steps on Adult. They are
   `rounds=100, steps=382, rate=0.0131, learning_rate=0.1`, and reach 0.830 with AUROC 0.890 (one
-  fit, seed 0), against 0.839 and 0.889 for the defaults; the like is no better on breast-cancer
-  (0.86) and worse on digits (0.50).
+  fit, seed 0), against 0.839 and 0.889 for the defaults; similar settings are no better on
+  breast-cancer (0.86) and worse on digits (0.50).
 * `learning_rate=8`, cut down to `noise_step=2`: a fixed rate of 2 gives 0.820, 0.866 and 0.589 on
   Adult, breast-cancer and digits, the rule 0.838, 0.861 and 0.644.
 """

@@ -16,9 +16,9 @@ baseline.
 
 The label of a released row is the class whose part it was chosen from. A row has one class, so this
 says nothing about any row, and labels need no noise under add/remove adjacency. With
-`noisy_labels` the client does not look at classes: the label is one more block of the vector
-(one-hot, norm 1), noised like the rest, and the class of a released row is its largest entry; the
-sizes asked for are then those of the client together, and classes come as the noise has it.
+`noisy_labels` the client does not use classes: the label is one more block of the vector (one-hot,
+norm 1) with noise like the rest, and the class of a released row is its largest entry; the sizes
+asked for are then those of the client together, and classes are what the noise makes of them.
 """
 
 from __future__ import annotations

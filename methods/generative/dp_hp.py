@@ -25,7 +25,7 @@ At x = y the sum is 1. Its terms are squares, so that the features up to any ord
 most 1, for every x: truncation costs accuracy and never privacy.
 
 Every column of the schema gets a vector of norm at most 1: a number its features up to order C, a
-categorical column its one-hot code. On these stand two kernels:
+categorical column its one-hot code. Two kernels are built on these:
 
 * sum: the D columns' vectors side by side, divided by sqrt(D): the mean of the columns' kernels.
 * product: the tensor product of the vectors of a few columns, whose norm is the product of theirs.
@@ -204,11 +204,11 @@ class NoisyMeans:
 @final
 @dataclass(frozen=True)
 class TrainingTargets:
-    """What the generator is trained against."""
+    """Noisy embeddings that the generator is trained against."""
 
     sums: Sequence[NoisyMeans]
     products: Sequence[NoisyMeans]
-    """In the order of training: each has its turn."""
+    """Product kernels in the order of training: each has its turn."""
 
     def loss(
         self, product_weight: float, steps: int

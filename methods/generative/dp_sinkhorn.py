@@ -38,7 +38,7 @@ seed can subtract it.
 
 The authors' code departs from the claim in two places: it generates as many rows as were sampled,
 which shows the sample's size, and it skips empty samples. Here the batch has a fixed size, and an
-empty sample gives a gradient (that of the second term) and noise as well.
+empty sample has a gradient (that of the second term) and noise as well.
 
 Choices and deviations:
 
@@ -220,7 +220,7 @@ class SinkhornLoss:
     """m, the weight of the L1 cost."""
     blur: float
     label_scale: float
-    """What a one-hot label is multiplied by."""
+    """Factor of a one-hot label."""
 
     def __call__(
         self,

@@ -89,7 +89,7 @@ class Binning:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many codes each column has, the label's last."""
+        """Number of codes of each column, the label's last."""
         sizes = [
             len(cut.lower) if cut is not None else _categories(block.column)
             for cut, block in zip(self.cuts, self.encoder.blocks, strict=True)

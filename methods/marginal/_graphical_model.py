@@ -57,7 +57,7 @@ _COLUMNS_AT_MOST = 50
 @final
 @dataclass(frozen=True)
 class _Edge:
-    """From a clique to its parent in the tree, over the columns that they share."""
+    """Edge from a clique to its parent in the tree, over the columns that they share."""
 
     child: int
     parent: int
@@ -110,7 +110,7 @@ class JunctionTree:
         return min(holding, key=lambda number: self.cells_of(self.cliques[number]), default=None)
 
     def holding(self, columns: Columns) -> int:
-        """As `home`, for columns that the tree was made for."""
+        """Return `home` for columns that the tree was made for."""
         home = self.home(columns)
         if home is None:
             raise KeyError(f"no clique holds the columns {columns}")
@@ -262,7 +262,7 @@ def fit(
     """The model whose marginals are nearest to the noisy ones.
 
     `total` rows; None estimates them from the answers (least variance). A `start` whose cliques
-    are within the new ones gives the first potentials.
+    are within the new ones provides the first potentials.
     """
     tree = JunctionTree(sizes, [one.columns for one in measured])
     if total is None:
@@ -339,7 +339,7 @@ def conditional_draw(weights: CellTable, given: Codes, rng: np.random.Generator)
 
 
 def check_columns(schema: Schema) -> None:
-    """Refuse tables that are too wide for methods that look at all pairs of columns."""
+    """Refuse tables that are too wide for methods that compare all pairs of columns."""
     columns = len(schema.features) + 1 + (schema.time is not None)
     if schema.task is Task.IMAGE or columns > _COLUMNS_AT_MOST:
         what = "images" if schema.task is Task.IMAGE else f"{columns} columns"
@@ -384,7 +384,7 @@ class Estimation:
     total: float
     steps: int
     cells: int
-    """Of all cliques of a model, at most."""
+    """Most cells of all cliques of a model."""
     model: GraphicalModel | None = field(default=None, init=False)
 
     def fit(self, measured: Sequence[NoisyMarginal]) -> GraphicalModel:

@@ -9,8 +9,8 @@ The private steps are the library's code, called by `bench.privacy.trusted.smart
 names what had to be worked around there (domain from the rows, own rho, size of the junction tree).
 Further choices:
 
-* Columns are cut by the schema (see `_bins`), so that no budget goes into guessing
-  bounds; the label and, for survival, the event are categories, and the time is a binned column.
+* Columns are cut by the schema (see `_bins`), so that no budget goes into guessing bounds; label
+  and, for survival, the event are categories, and the time is a binned column.
 * One model holds the label as a column, as published, and a class is drawn by conditioning on it.
   `by_class` measures every class as a separate table instead, with the whole rho.
 * The declared number of rows is used where the library estimates it from noisy answers.

@@ -1,7 +1,7 @@
 """The floor: independent noisy marginals per class.
 
 Within each class, every column is binned by its public bounds or categories; one Gaussian
-mechanism gives all its histograms (sensitivity sqrt(columns), add/remove of one row), and rows
+mechanism releases all its histograms (sensitivity sqrt(columns), add/remove of one row), and rows
 are drawn column by column, independently. Classes are disjoint parts, so each has the whole
 budget. What a method must beat to show that it learned more than marginals.
 """

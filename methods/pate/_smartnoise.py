@@ -56,7 +56,7 @@ class StratifiedRows:
     rows: Rows
     tried: int
     from_schema: int
-    """Rows that no try gave."""
+    """Rows drawn from the schema, because no try produced them."""
 
     def release(self, budget: Budget, source: str, **notes: float) -> Release:
         """Return the release, with the library's claim."""
@@ -256,7 +256,7 @@ def _widths(encoder: Encoder) -> list[int]:
 
 
 def generated(network: Any, condition: npt.NDArray[np.float32], rng: np.random.Generator) -> Floats:
-    """What the generator gives for these conditions: one number or one block for each column."""
+    """Return outputs of the generator: one number or one block for each column."""
     import torch
 
     random = torch.Generator().manual_seed(int(rng.integers(2**63)))

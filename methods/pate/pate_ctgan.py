@@ -16,8 +16,8 @@ schema; `torch.manual_seed(0)` in the discriminator is made to do nothing; rows 
 the real rows that `sample` reads (see `_smartnoise`), given the class, and kept where the
 generated label agrees. The library's own settings (5 steps of teachers and student for each one of
 the generator, a teacher for every 1000 rows, noise of scale 1000) leave four steps of the generator
-at epsilon 1, after which it gives noise (Adult: AUROC 0.38 and 0.68 with two seeds); here the noise
-is chosen for eighty. How well it does then is not what votes of teachers taught it.
+at epsilon 1, after which it produces noise (Adult: AUROC 0.38 and 0.68 with two seeds); here the
+noise is chosen for eighty. How well it does then is not what votes of teachers taught it.
 """
 
 from __future__ import annotations

@@ -90,10 +90,10 @@ _UNSEEN = 1e-6
 _NEVER = -1e4
 """Logarithm of the probability of a cell that a column does not have."""
 _TEMPERATURE = 0.2
-"""Of the Gumbel softmax, as in CTGAN."""
+"""Temperature of the Gumbel softmax, as in CTGAN."""
 _DRAWN_AT_ONCE = 4096
 _FIRST_DECAY, _SECOND_DECAY, _SMALL = 0.9, 0.999, 1e-8
-"""Of Adam."""
+"""Constants of Adam (Kingma and Ba 2015)."""
 
 
 @final
@@ -128,18 +128,18 @@ class PateCtganSound(Method):
     teachers: int = 200
     """K, unless that leaves a teacher too few rows."""
     rows_per_teacher: int = 50
-    """Declared rows a teacher should have at least: small tables have fewer teachers."""
+    """Least declared rows of a teacher: small tables have fewer teachers."""
     rounds: int = 8
-    """R."""
+    """R, the number of rounds."""
     batch: int = 500
     """B, generated rows that are voted on in a round; as many others train the teachers."""
     frequency_share: float = 0.3
     """f, the part of the budget (in 1 / noise^2) that pays for frequencies."""
     bins: int = 16
-    """Intervals of a number."""
+    """Intervals per number."""
     teacher_hidden: int = 16
     teacher_steps: int = 20
-    """Of each teacher, in a round."""
+    """Steps of each teacher in a round."""
     teacher_batch: int = 64
     teacher_learning_rate: float = 0.005
     teacher_decay: float = 0.01
@@ -348,7 +348,7 @@ class TeacherTraining:
 
 
 def discriminator_inputs(values: Floats, labels: Integers, classes: int) -> Single:
-    """What a discriminator sees of rows: the encoded values and the one-hot class."""
+    """Inputs of a discriminator: the encoded values and the one-hot class."""
     return np.hstack([values, np.eye(classes, dtype=np.float32)[labels]], dtype=np.float32)
 
 
@@ -360,7 +360,7 @@ class TeacherNetwork:
     hidden layer, logit(x) = w . relu(x W + b) + c on a row and its one-hot class, trained by Adam
     on the logistic loss (real against generated) with an L2 penalty. It lives inside the kernel:
     what leaves is a noisy sum of votes. NumPy rather than torch: hundreds of networks are trained
-    in turn, and for so small ones the gradient by hand is several times faster.
+    in turn, and for networks this small the gradient by hand is several times faster.
     """
 
     def __init__(self, width: int, classes: int, hidden: int, rng: np.random.Generator) -> None:
@@ -417,13 +417,13 @@ class TeacherNetwork:
         if not len(real_rows):
             return self
         size = min(training.batch, len(real_rows))
-        mine = discriminator_inputs(real_rows.values, real_rows.labels, self._classes)
+        real_inputs = discriminator_inputs(real_rows.values, real_rows.labels, self._classes)
         others = discriminator_inputs(generated.values, generated.labels, self._classes)
         real = np.repeat(np.array([1.0, 0.0], dtype=np.float32), size)
         for _ in range(training.steps):
-            chosen = rng.choice(len(mine), size, replace=False)
+            chosen = rng.choice(len(real_inputs), size, replace=False)
             against = rng.integers(len(others), size=size)
-            rows = np.concatenate([mine[chosen], others[against]])
+            rows = np.concatenate([real_inputs[chosen], others[against]])
             self._descend(self.gradients(rows, real, training.decay), training.learning_rate)
         return self
 
@@ -452,7 +452,7 @@ class GeneratorTraining:
     steps: int
     learning_rate: float
     strength: float
-    """What a score of the student counts for against staying where one is."""
+    """Weight of the student's score against staying where the generator is."""
     marginal_weight: float
 
 

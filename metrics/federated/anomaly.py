@@ -1,4 +1,4 @@
-"""How well a detector of anomalies trained on the release does on real test rows."""
+"""Detection of the rarer class on real test rows, by a detector trained on the release."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEVIATIONS = (2.0, 3.0)
 """The paper's k, "typically 2 or 3": the first decides the scores, the details have both."""
 TREES = 100
 ROWS_PER_TREE = 256
-"""Of the isolation forest (Liu, Ting and Zhou, Isolation Forest, ICDM 2008)."""
+"""Rows per tree of the isolation forest (Liu, Ting and Zhou, Isolation Forest, ICDM 2008)."""
 NO_THRESHOLD = "no normal validation rows: no threshold"
 NONE_FLAGGED = "no test row lies above the threshold"
 

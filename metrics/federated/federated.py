@@ -42,7 +42,7 @@ TOLERANCE = 0.005
 """Accuracy that a converged model may lose again."""
 
 LAST_SHARE = 0.1
-"""Of the rounds, whose mean accuracy is where training ended up."""
+"""Share of the rounds, the last ones, whose mean accuracy is that of the trained model."""
 
 _CLASSES = (Task.CLASSIFICATION, Task.IMAGE)
 

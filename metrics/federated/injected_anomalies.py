@@ -1,4 +1,4 @@
-"""How well a detector finds rows whose values are legal but do not belong together."""
+"""Detection of injected rows whose values are legal but do not belong together."""
 
 from __future__ import annotations
 

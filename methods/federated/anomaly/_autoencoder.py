@@ -34,7 +34,7 @@ class Autoencoder:
 
     sizes: tuple[int, ...]
     blocks: tuple[tuple[int, int], ...]
-    """Where one-hot blocks start and stop."""
+    """Start and stop of each one-hot block."""
     largest: float
     """No error is larger: a number is off by 2 at most, a one-hot block by sqrt(2)."""
 

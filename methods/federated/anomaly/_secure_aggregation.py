@@ -114,7 +114,7 @@ def seal(key: bytes, direction: bytes, content: bytes) -> bytes:
 
 
 def unseal(key: bytes, direction: bytes, sealed: bytes) -> bytes:
-    """Check and decrypt."""
+    """Check the tag and decrypt."""
     try:
         return ChaCha20Poly1305(key).decrypt(direction.rjust(12, b"\0"), sealed, None)
     except InvalidTag:
@@ -270,7 +270,7 @@ class Client:
         self._maskings: dict[int, bytes] = {}
         self._commons: dict[int, bytes] = {}
         self._shares: dict[int, tuple[int, int]] = {}
-        """Of each client that shared its secrets: of its seed, and of its masking key."""
+        """Shares of the seed and of the masking key of each client that shared its secrets."""
         self._answered = False
         self._shared = False
         self._sent = False

@@ -18,7 +18,7 @@ and `statistics` one of
   A sum over all rows without noise is non-private access, and the ledger says so: a row that is
   added moves it by its error, which the server can read off. No epsilon is proven.
 * `noisy`: each client adds Gaussian noise before masking, charged. With u = min(r / R, 1), where R
-  is `reach` of the largest error that the schema allows, a row gives
+  is `reach` of the largest error that the schema allows, a row adds
 
       (u - 1/2, 4 (u - 1/2)^2 - 1/2),   both in [-1/2, 1/2], so that its norm is at most 1/sqrt(2);
 
@@ -270,13 +270,13 @@ def _threshold(sums: Array, largest: float, deviations: float) -> float:
 @final
 @dataclass(frozen=True)
 class _ClientNoise:
-    """Noise multipliers of one client; None where nothing is noised."""
+    """Noise multipliers of one client; None where no noise is added."""
 
     training: float | None
     statistics: float | None
 
     def plans(self, training: DetectorTraining, client: PrivateData) -> list[Plan]:
-        """What will be asked of the client."""
+        """Return what will be asked of the client."""
         plans = [] if self.training is None else list(training.plans(client, self.training))
         if self.statistics is not None:
             plans.append(client.plan(gaussian(self.statistics)))
@@ -302,7 +302,7 @@ class DetectorTraining(ABC):
 
     @abstractmethod
     def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
-        """What training asks of a client at this noise multiplier."""
+        """Return what training asks of a client at this noise multiplier."""
 
     @abstractmethod
     def weights(
