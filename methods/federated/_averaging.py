@@ -33,7 +33,6 @@ from bench import (
     InputError,
     Integers,
     NotApplicable,
-    Plan,
     PrivateData,
     ReleasedModel,
     Task,
@@ -41,7 +40,7 @@ from bench import (
     TrainedInRounds,
     sampled_gaussian,
 )
-from bench.methods.federated._clients import ClientData, FederatedMethod, numbers_payload
+from bench.methods.federated._clients import ClientData, FederatedMethod, Plans, numbers_payload
 
 Weights = npt.NDArray[np.float32]
 Update = Callable[[Weights], Weights]
@@ -373,9 +372,11 @@ class NoisyTraining:
         longest = self.noise_step * rows / (self.clip * spread)
         return replace(self, learning_rate=min(self.learning_rate, longest))
 
-    def plans(self, client: PrivateData, noise: float, rounds: int) -> list[Plan]:
-        """Everything that training will ask of one client, in all rounds together."""
-        return [client.plan(sampled_gaussian(self.rate, noise), rounds * self.steps)]
+    def plans(self, rounds: int) -> Plans:
+        """Return what training will ask of one client, in all rounds together."""
+        return lambda client, noise: [
+            client.plan(sampled_gaussian(self.rate, noise), rounds * self.steps)
+        ]
 
     def update(self, network: Network, client: PrivateData, noise: float) -> Update:
         """Return what the client does in a round."""
@@ -393,16 +394,3 @@ class NoisyTraining:
             return weights
 
         return run
-
-    def calibrated(self, clients: ClientData, rounds: int) -> dict[str, float]:
-        """Noise multiplier of each client for what the ledger leaves of the budget.
-
-        All of them before any is reserved: a reserved client at its target would hide from the
-        search that another is still below it.
-        """
-        return {
-            name: client.calibrate(
-                lambda noise, client=client: self.plans(client, noise, rounds)  # type: ignore[misc]
-            )
-            for name, client in clients.items()
-        }

@@ -7,7 +7,7 @@ sends is a payload of bytes that is counted. Clients run one after the other in 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,8 @@ from bench import (
 
 ClientData = Mapping[str, PrivateData]
 """Private rows of each client, by its name."""
+Plans = Callable[[PrivateData, float], Sequence[Plan]]
+"""What will be asked of a client at a noise multiplier."""
 ClientSizes = npt.NDArray[np.int64]
 """(clients, classes): how many rows each client makes of each class."""
 
@@ -65,6 +67,34 @@ class FederatedMethod(Method):
     def federation(self, traffic: Traffic) -> Federation:
         """Return the clients and what they sent, for the release."""
         return Federation(self.client_split, traffic.transfers())
+
+
+# Noise at each client ----------------------------------------------------------------------------
+
+
+def calibrated(clients: ClientData, plans: Plans, epsilon: float | None = None) -> dict[str, float]:
+    """Noise multiplier of each client by itself: a row pays at the client that holds it.
+
+    `epsilon` asks for less than what the ledger leaves of the budget, for what comes after it. All
+    clients are calibrated before any is reserved: a reserved client at its target would hide from
+    the search that another is still below it.
+    """
+    return {
+        name: client.calibrate(
+            lambda noise, client=client: plans(client, noise),  # type: ignore[misc]
+            epsilon,
+        )
+        for name, client in clients.items()
+    }
+
+
+def reserve(
+    private: PrivateData, clients: ClientData, plans: Plans, noises: Mapping[str, float]
+) -> None:
+    """Charge what will be asked of every client, before the first answer."""
+    private.reserve_all(
+        plan for name, client in clients.items() for plan in plans(client, noises[name])
+    )
 
 
 # Distillation ------------------------------------------------------------------------------------
@@ -114,8 +144,8 @@ class DistilsAtClients(FederatedMethod):
         noises: Mapping[str, float] | None = None
         notes = {"clients": float(len(clients)), "rows": float(sizes.sum())}
         if claim is not None:
-            noises = calibrated(distiller, clients)
-            reserve(private, distiller, clients, noises)
+            noises = calibrated(clients, distiller.plans)
+            reserve(private, clients, distiller.plans, noises)
             notes["smallest_noise_multiplier"] = min(noises.values())
             notes["largest_noise_multiplier"] = max(noises.values())
         traffic = Traffic()
@@ -126,31 +156,6 @@ class DistilsAtClients(FederatedMethod):
             notes=notes,
             federation=self.federation(traffic),
         )
-
-
-def calibrated(
-    distiller: Distiller, clients: ClientData, epsilon: float | None = None
-) -> dict[str, float]:
-    """Noise multiplier of each client by itself: a row pays at the client that holds it.
-
-    `epsilon` asks for less than the whole budget, to leave room for training after it.
-    """
-    return {
-        name: client.calibrate(
-            lambda noise, client=client: distiller.plans(client, noise),  # type: ignore[misc]
-            epsilon,
-        )
-        for name, client in clients.items()
-    }
-
-
-def reserve(
-    private: PrivateData, distiller: Distiller, clients: ClientData, noises: Mapping[str, float]
-) -> None:
-    """Charge what the distiller will ask of every client, before the first answer."""
-    private.reserve_all(
-        plan for name, client in clients.items() for plan in distiller.plans(client, noises[name])
-    )
 
 
 def distil_everywhere(

@@ -157,8 +157,8 @@ class FddFedAvg(TrainsNetwork):
         share = None
         if self.tuning == "private" and budget is not None:
             share = self.release_share * budget.epsilon
-        noises = _clients.calibrated(distiller, clients, share)
-        _clients.reserve(private, distiller, clients, noises)
+        noises = _clients.calibrated(clients, distiller.plans, share)
+        _clients.reserve(private, clients, distiller.plans, noises)
         return noises
 
     @property
@@ -174,13 +174,9 @@ class FddFedAvg(TrainsNetwork):
     def _reserve_tuning(self, private: PrivateData, clients: ClientData) -> dict[str, float] | None:
         if self.tuning != "private":
             return None
-        training = self._noisy_training
-        noises = training.calibrated(clients, self.private_rounds)
-        private.reserve_all(
-            plan
-            for name, client in clients.items()
-            for plan in training.plans(client, noises[name], self.private_rounds)
-        )
+        plans = self._noisy_training.plans(self.private_rounds)
+        noises = _clients.calibrated(clients, plans)
+        _clients.reserve(private, clients, plans, noises)
         return noises
 
     def _start(

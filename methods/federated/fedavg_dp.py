@@ -71,11 +71,8 @@ class FedAvgDp(TrainsNetwork):
 
         def plans(noise: float) -> list[Plan]:
             # All clients sample alike, so that the same noise is right for each of them.
-            return [
-                plan
-                for client in clients.values()
-                for plan in training.plans(client, noise, self.rounds)
-            ]
+            of_client = training.plans(self.rounds)
+            return [plan for client in clients.values() for plan in of_client(client, noise)]
 
         noise = private.calibrate(plans)
         private.reserve_all(plans(noise))

@@ -190,13 +190,7 @@ class AnomalyDetection(Metric):
         if not anomalous.any() or anomalous.all():
             raise NotComputable("the test rows hold one class only: nothing to distinguish")
         features = dataset.test.rows.values[:, : dataset.encoder.feature_width]
-        detectors = {"released": released_detector(evaluation, normal)} | references(
-            evaluation, normal
-        )
-        by_detector = {
-            name: detector_scores(evaluation, detector, normal, features)
-            for name, detector in detectors.items()
-        }
+        by_detector = scores_by_detector(evaluation, normal, features)
         released = by_detector["released"]
         auc = _bootstrap.bootstrap(
             _bootstrap.auroc(anomalous, released.scores),
@@ -264,7 +258,19 @@ def references(evaluation: Evaluation, normal: int) -> dict[str, ReleasedModel]:
     }
 
 
-def detector_scores(
+def scores_by_detector(
+    evaluation: Evaluation, normal: int, features: Floats
+) -> dict[str, DetectorScores]:
+    """Score rows by the released detector and by those trained on real rows."""
+    detectors = {"released": released_detector(evaluation, normal)}
+    detectors |= references(evaluation, normal)
+    return {
+        name: _detector_scores(evaluation, detector, normal, features)
+        for name, detector in detectors.items()
+    }
+
+
+def _detector_scores(
     evaluation: Evaluation, detector: ReleasedModel, normal: int, features: Floats
 ) -> DetectorScores:
     """Score rows; thresholds are the detector's, then those of the validation rows."""

@@ -32,10 +32,8 @@ from bench.metrics.federated.anomaly import (
     NONE_FLAGGED,
     DetectorScores,
     Flags,
-    detector_scores,
     normal_class,
-    references,
-    released_detector,
+    scores_by_detector,
 )
 
 PREVALENCE = 0.02
@@ -130,17 +128,12 @@ class InjectedAnomalies(Metric):
         usual = test.values[test.labels == normal, : dataset.encoder.feature_width]
         if not len(usual):
             raise NotComputable("no test row of the more frequent class: nothing to inject into")
-        detectors = {"released": released_detector(evaluation, normal)}
-        detectors |= references(evaluation, normal)
         count = max(AT_LEAST, round(PREVALENCE / (1.0 - PREVALENCE) * len(usual)))
         rng = evaluation.generator("injected-anomalies")
         strange = injected(dataset.encoder, usual, count, rng)
         features = np.concatenate([usual.astype(np.float64), strange])
         anomalous = np.repeat([False, True], [len(usual), count])
-        by_detector = {
-            name: detector_scores(evaluation, detector, normal, features)
-            for name, detector in detectors.items()
-        }
+        by_detector = scores_by_detector(evaluation, normal, features)
         return Scores(
             self._scores(evaluation, by_detector, anomalous),
             {

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
@@ -46,6 +46,8 @@ Words = npt.NDArray[np.uint64]
 """Integers modulo 2^64."""
 Stage = Literal["shares", "input", "unmasking"]
 """What a client that is lost no longer sends; everything before it has arrived."""
+Transcript = dict[int, dict[int, bytes]]
+"""Payloads that the server received, by round and client: all that it could learn from."""
 
 PRIME = 2**256 + 297
 """The smallest prime above 2^256: a field that holds every 256-bit secret."""
@@ -225,28 +227,6 @@ class FixedPoint:
 
 @final
 @dataclass(frozen=True)
-class Received:
-    """One message as the server got it."""
-
-    round: int
-    client: int
-    payload: bytes
-
-
-@final
-@dataclass
-class Transcript:
-    """Everything that the server received, round by round: all that it could learn from."""
-
-    messages: list[Received] = field(default_factory=list)
-
-    def of_round(self, round: int) -> dict[int, bytes]:
-        """The messages of one round, by client."""
-        return {each.client: each.payload for each in self.messages if each.round == round}
-
-
-@final
-@dataclass(frozen=True)
 class Aggregate:
     """Result of the protocol: all that the server learned."""
 
@@ -378,7 +358,7 @@ class Server:
 
     def __init__(self, threshold: int) -> None:
         self._threshold = threshold
-        self.transcript = Transcript()
+        self.transcript: Transcript = {}
 
     def directory(self, messages: Mapping[int, bytes]) -> bytes:
         """After round 1: the keys of all clients, for all of them."""
@@ -403,8 +383,8 @@ class Server:
     def unmask(self, messages: Mapping[int, bytes]) -> Words:
         """After round 4: the sum of the inputs that arrived, without their masks."""
         self._receive(4, messages)
-        inputs = self.transcript.of_round(3)
-        lost = set(self.transcript.of_round(2)) - set(inputs)
+        inputs = self.transcript[3]
+        lost = set(self.transcript[2]) - set(inputs)
         total = np.zeros(len(next(iter(inputs.values()))) // 8, dtype=np.uint64)
         for payload in inputs.values():
             total = total + np.frombuffer(payload, dtype="<u8").astype(np.uint64)
@@ -434,13 +414,11 @@ class Server:
             yield owner, combine(revealed, self._threshold).to_bytes(32, "big")
 
     def _masking_key(self, number: int) -> bytes:
-        public: bytes = _ADVERTISED.unpack(self.transcript.of_round(1)[number])[2]
+        public: bytes = _ADVERTISED.unpack(self.transcript[1][number])[2]
         return public
 
     def _receive(self, round: int, messages: Mapping[int, bytes]) -> None:
-        self.transcript.messages += [
-            Received(round, client, payload) for client, payload in messages.items()
-        ]
+        self.transcript[round] = dict(messages)
         _enough(len(messages), self._threshold)
 
 

@@ -36,6 +36,11 @@ def run(vectors=TEN, seed: int = 0, **options) -> Aggregate:
     return aggregate(vectors, np.random.default_rng(seed), Traffic(), **options)
 
 
+def payloads(result: Aggregate) -> list[bytes]:
+    """Everything that the server received."""
+    return [payload for messages in result.transcript.values() for payload in messages.values()]
+
+
 @pytest.fixture(scope="module")
 def long() -> Aggregate:
     """Four clients with vectors long enough for tests of uniformity."""
@@ -151,9 +156,9 @@ def test_the_largest_numbers_add_up_without_overflow():
 
 @pytest.mark.parametrize("bits, vectors", [(8, FOUR), (24, TEN)])
 def test_the_sum_is_exact_to_fixed_point(bits, vectors):
-    found = run(vectors, code=FixedPoint(bits))
-    error = np.abs(found.total - sum(vectors.values()))
-    assert found.clients == tuple(vectors)
+    result = run(vectors, code=FixedPoint(bits))
+    error = np.abs(result.total - sum(vectors.values()))
+    assert result.clients == tuple(vectors)
     assert error.max() <= len(vectors) * 2.0 ** -(bits + 1) + 1e-9
     assert (error > 0).any()  # rounded, not passed through as floats
 
@@ -164,19 +169,19 @@ def test_the_sum_is_exact_to_fixed_point(bits, vectors):
 )
 def test_two_of_ten_are_lost(stage: Stage, counted: bool):
     gone = ("client 0", "client 6")
-    found = run(lost=dict.fromkeys(gone, stage))
+    result = run(lost=dict.fromkeys(gone, stage))
     expected = [name for name in TEN if counted or name not in gone]
-    assert list(found.clients) == expected
-    np.testing.assert_allclose(found.total, sum(TEN[name] for name in expected), atol=1e-6)
+    assert list(result.clients) == expected
+    np.testing.assert_allclose(result.total, sum(TEN[name] for name in expected), atol=1e-6)
 
 
 def test_lost_at_different_stages_together():
     seven = dict(list(TEN.items())[:7])
     lost: dict[str, Stage] = {"client 1": "shares", "client 2": "input", "client 5": "unmasking"}
-    found = run(seven, threshold=4, lost=lost)
+    result = run(seven, threshold=4, lost=lost)
     left = [name for name in seven if name not in ("client 1", "client 2")]
-    assert list(found.clients) == left
-    np.testing.assert_allclose(found.total, sum(TEN[name] for name in left), atol=1e-6)
+    assert list(result.clients) == left
+    np.testing.assert_allclose(result.total, sum(TEN[name] for name in left), atol=1e-6)
 
 
 @pytest.mark.parametrize("stage", ["shares", "input", "unmasking"])
@@ -195,12 +200,12 @@ def test_thresholds_that_make_no_sense(threshold):
 
 def test_every_message_is_counted():
     traffic = Traffic()
-    found = aggregate(FOUR, np.random.default_rng(0), traffic)
+    result = aggregate(FOUR, np.random.default_rng(0), traffic)
     up = {one.round: one for one in traffic.transfers() if one.direction == "up"}
     down = {one.round: one for one in traffic.transfers() if one.direction == "down"}
     assert {one.phase for one in traffic.transfers()} == {"anomaly statistics"}
     assert sum(one.bytes for one in up.values()) == sum(
-        len(message.payload) for message in found.transcript.messages
+        len(payload) for payload in payloads(result)
     )
     assert (up[1].bytes, down[1].bytes) == (4 * 66, 4 * 4 * 66)  # two keys of 32 bytes, a number
     assert up[2].bytes == down[2].bytes == 4 * 3 * (2 + 2 * 33 + 16)
@@ -218,8 +223,8 @@ def bytes_of(payload: bytes) -> np.ndarray:
 def test_masked_inputs_are_uniform_and_change_with_the_keys(long):
     other = run(FOUR, seed=1)
     assert np.allclose(other.total, long.total)
-    for client, payload in long.transcript.of_round(3).items():
-        again = other.transcript.of_round(3)[client]
+    for client, payload in long.transcript[3].items():
+        again = other.transcript[3][client]
         assert chisquare(bytes_of(payload)).pvalue > 1e-4
         between = np.frombuffer(payload, np.uint64) - np.frombuffer(again, np.uint64)
         assert chisquare(bytes_of(between.tobytes())).pvalue > 1e-4
@@ -229,14 +234,14 @@ def test_masked_inputs_are_uniform_and_change_with_the_keys(long):
 
 
 def test_no_plain_number_and_no_partial_sum_is_in_the_transcript(long):
-    everything = b"".join(message.payload for message in long.transcript.messages)
+    everything = b"".join(payloads(long))
     words = {name: FixedPoint().encode(vector, 4) for name, vector in FOUR.items()}
     for encoded in words.values():
         assert not any(word.tobytes() in everything for word in encoded[:200])
     # Masks cancel in the sum of all, and in no smaller one.
     masked = {
         str(client): np.frombuffer(payload, np.uint64)
-        for client, payload in long.transcript.of_round(3).items()
+        for client, payload in long.transcript[3].items()
     }
     three = masked["0"] + masked["1"] + masked["2"] - words["0"] - words["1"] - words["2"]
     assert chisquare(bytes_of(three.tobytes())).pvalue > 1e-4
@@ -246,18 +251,18 @@ def test_inputs_of_the_same_sum_give_transcripts_of_the_same_law(long):
     moved = {**FOUR, "0": FOUR["0"] + 5000.0, "3": FOUR["3"] - 5000.0}
     other = run(moved, seed=2)
     np.testing.assert_allclose(other.total, long.total, atol=1e-6)
-    lengths = [[len(m.payload) for m in found.transcript.messages] for found in (long, other)]
+    lengths = [[len(payload) for payload in payloads(one)] for one in (long, other)]
     assert lengths[0] == lengths[1]
     for client in range(4):
-        table = [bytes_of(found.transcript.of_round(3)[client]) for found in (long, other)]
+        table = [bytes_of(one.transcript[3][client]) for one in (long, other)]
         assert chi2_contingency(table).pvalue > 1e-4
 
 
 def test_of_every_client_one_kind_of_secret_is_revealed():
     """Seeds of those whose input arrived, keys of those that were lost, never both."""
-    found = run(FOUR, lost={"2": "input"})
-    assert "2" not in found.clients
-    revealed = b"".join(found.transcript.of_round(4).values())
+    result = run(FOUR, lost={"2": "input"})
+    assert "2" not in result.clients
+    revealed = b"".join(result.transcript[4].values())
     kinds: dict[int, set[int]] = {}
     for start in range(0, len(revealed), 36):
         owner = int.from_bytes(revealed[start : start + 2], "big")
