@@ -84,7 +84,7 @@ class Detector(ReleasedModel):
         """Score above which a row is flagged."""
 
 
-Direction = Literal["up", "down"]
+TransferDirection = Literal["up", "down"]
 """`up`: from a client to the server."""
 
 
@@ -128,7 +128,7 @@ class Transfer:
     """`release`, `model`, `anomaly statistics`, ..."""
     round: int
     """Number of the round, from 1; 0 in a phase without rounds."""
-    direction: Direction
+    direction: TransferDirection
     messages: int
     bytes: int
 
@@ -138,10 +138,15 @@ class Transfer:
 class Traffic:
     """Counts real payloads while a method runs."""
 
-    _sent: dict[tuple[str, int, Direction], tuple[int, int]] = field(default_factory=dict)
+    _sent: dict[tuple[str, int, TransferDirection], tuple[int, int]] = field(default_factory=dict)
 
     def send(
-        self, phase: str, direction: Direction, payload: bytes, round: int = 0, copies: int = 1
+        self,
+        phase: str,
+        direction: TransferDirection,
+        payload: bytes,
+        round: int = 0,
+        copies: int = 1,
     ) -> None:
         """Count one payload, or the same one sent to several clients."""
         messages, total = self._sent.get((phase, round, direction), (0, 0))

@@ -87,7 +87,7 @@ def fit_autoencoder(features: Floats, weights: Array) -> LinearAutoencoder:
 
 @final
 @dataclass(frozen=True)
-class Forest(ReleasedModel):
+class IsolationDetector(ReleasedModel):
     """Scores of an isolation forest in (0, 1], near 1 for rows that few cuts isolate."""
 
     forest: IsolationForest
@@ -100,7 +100,7 @@ class Forest(ReleasedModel):
         return np.asarray(-scores, dtype=np.float64)
 
 
-def fit_forest(features: Floats, rng: np.random.Generator) -> Forest:
+def fit_forest(features: Floats, rng: np.random.Generator) -> IsolationDetector:
     """Grow an isolation forest on one thread, so that the sums are always the same."""
     from sklearn.ensemble import IsolationForest
 
@@ -112,12 +112,12 @@ def fit_forest(features: Floats, rng: np.random.Generator) -> Forest:
         random_state=int(rng.integers(2**32)),
         n_jobs=1,
     )
-    return Forest(forest.fit(np.asarray(features, dtype=np.float64)))
+    return IsolationDetector(forest.fit(np.asarray(features, dtype=np.float64)))
 
 
 @final
 @dataclass(frozen=True)
-class Threshold:
+class DetectorThreshold:
     """Rows above it are flagged."""
 
     value: float
@@ -131,7 +131,7 @@ class DetectorScores:
     """Scores that a detector gives to test rows, and thresholds: the first one decides."""
 
     scores: Array
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[DetectorThreshold, ...]
 
     def flagged(self, place: int = 0) -> Flags:
         """Rows above the threshold."""
@@ -277,14 +277,15 @@ def _detector_scores(
     dataset = evaluation.dataset
     validation = dataset.validation.rows
     usual = validation.values[validation.labels == normal, : dataset.encoder.feature_width]
-    thresholds: list[Threshold] = []
+    thresholds: list[DetectorThreshold] = []
     if isinstance(detector, Detector):
         if not math.isfinite(detector.threshold):
             raise NotComputable(f"the released detector has the threshold {detector.threshold}")
-        thresholds.append(Threshold(float(detector.threshold)))
+        thresholds.append(DetectorThreshold(float(detector.threshold)))
     if len(usual):
         errors = _anomaly_scores(detector, usual)
-        thresholds += [Threshold(float(errors.mean() + k * errors.std()), k) for k in DEVIATIONS]
+        mean, spread = float(errors.mean()), float(errors.std())
+        thresholds += [DetectorThreshold(mean + k * spread, k) for k in DEVIATIONS]
     return DetectorScores(_anomaly_scores(detector, features), tuple(thresholds))
 
 
