@@ -1,4 +1,4 @@
-"""What a method hands back: rows or a model, its claim, and, of a federation, what was sent.
+"""What a method returns: rows or a model, its claim, and, for a federation, what was sent.
 
 A client (a hospital) is a part of the private rows. The server is the other end of every message.
 Bytes are those of the payloads that were really made, never a formula.
@@ -44,7 +44,7 @@ class ReleasedModel(ABC):
 
     @abstractmethod
     def predict(self, values: Floats) -> npt.NDArray[np.float64]:
-        """(rows, classes) probabilities, or one risk score a row, from encoded feature values."""
+        """Return (rows, classes) probabilities, or one risk score per row, of encoded features."""
 
 
 @final
@@ -58,34 +58,34 @@ class Claim:
 
     @classmethod
     def of(cls, budget: Budget | None, source: str) -> Claim | None:
-        """The claim of a method that spends the budget it was given; None without one."""
+        """Return the claim of a method that spends the budget it was given; None without one."""
         return None if budget is None else cls(budget.epsilon, budget.delta, source)
 
 
 class TrainedInRounds(ReleasedModel):
-    """A model with the states it went through: before the first round, and after each."""
+    """A model with all its states: before the first round, and after each."""
 
     @property
     @abstractmethod
     def rounds(self) -> int:
-        """How many rounds there were."""
+        """Number of rounds."""
 
     @abstractmethod
     def after(self, round: int) -> ReleasedModel:
-        """The model after that round; 0 is the start (pre-trained, or random)."""
+        """Return the model after that round; 0 is the start (pre-trained, or random)."""
 
 
 class Detector(ReleasedModel):
-    """A released detector of anomalies: `predict` gives one score a row, high for odd rows."""
+    """A released detector of anomalies: `predict` returns one score per row, high for odd rows."""
 
     @property
     @abstractmethod
     def threshold(self) -> float:
-        """Rows above it are flagged."""
+        """Score above which a row is flagged."""
 
 
-Direction = Literal["up", "down"]
-"""`up`: from a centre to the server."""
+TransferDirection = Literal["up", "down"]
+"""`up`: from a client to the server."""
 
 
 @final
@@ -97,21 +97,21 @@ class Clients:
 
     @classmethod
     def of(cls, by: str, clients: int, alpha: float, seed: int = 0) -> Clients:
-        """From the parameters of a method: `by` is "site" or "clients"."""
+        """Build from the parameters of a method: `by` is "site" or "clients"."""
         return cls("site") if by == "site" else cls(SkewedClients(clients, alpha, seed))
 
     def parts(self, private: PrivateData) -> Mapping[str, PrivateData]:
-        """The centres' own private rows: a partition, so that no row is with two of them."""
+        """Cut private rows into those of each client: a partition, no row is with two of them."""
         return private.partition(self.split)
 
     def names(self, schema: Schema) -> tuple[str, ...]:
-        """Names of the centres."""
+        """Names of the clients."""
         return part_names(schema, self.split, None, None)
 
     def of_rows(
         self, rows: EncodedRows, schema: Schema, split: str = "train"
     ) -> npt.NDArray[np.int64]:
-        """Centre number of each row, test rows included: the same rule as for training rows."""
+        """Client number of each row, test rows included: the same rule as for training rows."""
         label = self.split if isinstance(self.split, str) else self.split.label
         # The name of the partition at the place where `parts` cuts it.
         where = f"split={split}/{label}="
@@ -122,13 +122,13 @@ class Clients:
 @final
 @dataclass(frozen=True)
 class Transfer:
-    """What went one way in one round of one phase."""
+    """Messages in one direction, in one round of one phase."""
 
     phase: str
     """`release`, `model`, `anomaly statistics`, ..."""
     round: int
-    """From 1; 0 in a phase without rounds."""
-    direction: Direction
+    """Number of the round, from 1; 0 in a phase without rounds."""
+    direction: TransferDirection
     messages: int
     bytes: int
 
@@ -138,17 +138,22 @@ class Transfer:
 class Traffic:
     """Counts real payloads while a method runs."""
 
-    _sent: dict[tuple[str, int, Direction], tuple[int, int]] = field(default_factory=dict)
+    _sent: dict[tuple[str, int, TransferDirection], tuple[int, int]] = field(default_factory=dict)
 
     def send(
-        self, phase: str, direction: Direction, payload: bytes, round: int = 0, copies: int = 1
+        self,
+        phase: str,
+        direction: TransferDirection,
+        payload: bytes,
+        round: int = 0,
+        copies: int = 1,
     ) -> None:
-        """Count one payload, or the same one sent to several centres."""
+        """Count one payload, or the same one sent to several clients."""
         messages, total = self._sent.get((phase, round, direction), (0, 0))
         self._sent[phase, round, direction] = (messages + copies, total + copies * len(payload))
 
     def transfers(self) -> tuple[Transfer, ...]:
-        """Everything sent, in order of first use."""
+        """Return everything sent, in order of first use."""
         return tuple(
             Transfer(phase, number, direction, messages, total)
             for (phase, number, direction), (messages, total) in self._sent.items()
@@ -158,14 +163,14 @@ class Traffic:
 @final
 @dataclass(frozen=True)
 class Federation:
-    """The centres behind a release, and what passed between them and the server."""
+    """The clients behind a release, and what they exchanged with the server."""
 
-    centres: Clients
+    clients: Clients
     transfers: tuple[Transfer, ...]
 
     def to_record(self) -> dict[str, Any]:
-        """For JSON."""
-        split = self.centres.split
+        """Return a dictionary for JSON."""
+        split = self.clients.split
         return {
             "split": split
             if isinstance(split, str)
@@ -175,7 +180,7 @@ class Federation:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Federation:
-        """Back from JSON."""
+        """Read what `to_record` wrote."""
         split = record["split"]
         return cls(
             Clients("site" if isinstance(split, str) else SkewedClients(**split)),
@@ -195,13 +200,13 @@ class Release:
     """Facts about the run that a reader wants, such as an acceptance rate."""
     ledger: Ledger | None = None
     federation: Federation | None = None
-    """Of a method with centres: who holds which rows, and what was sent."""
+    """For a method with clients: who holds which rows, and what was sent."""
 
 
 def check_release(release: Release, encoder: Encoder) -> None:
     """Refuse what is not a release of this schema, with the reason."""
     if not isinstance(release, Release):
-        raise InvalidReleaseError(f"the method gave a {type(release).__name__}, not a Release")
+        raise InvalidReleaseError(f"the method returned a {type(release).__name__}, not a Release")
     if (release.rows is None) == (release.model is None):
         raise InvalidReleaseError("a release holds either rows or a model, exactly one of them")
     rows = release.rows
@@ -220,7 +225,7 @@ def check_release(release: Release, encoder: Encoder) -> None:
             f"{int((~np.isfinite(values)).any(axis=1).sum())} rows hold NaN or infinite values"
         )
     if labels.shape != (len(values),) or labels.dtype.kind not in "iu":
-        raise InvalidReleaseError("labels must be one integer class code a row")
+        raise InvalidReleaseError("labels must be one integer class code per row")
     if labels.min() < 0 or labels.max() >= classes:
         raise InvalidReleaseError(f"labels lie outside 0..{classes - 1}")
     if rows.weights is not None and (
@@ -228,6 +233,6 @@ def check_release(release: Release, encoder: Encoder) -> None:
         or not np.isfinite(rows.weights).all()
         or (np.asarray(rows.weights) < 0).any()
     ):
-        raise InvalidReleaseError("weights must be one finite non-negative number a row")
+        raise InvalidReleaseError("weights must be one finite non-negative number per row")
     if rows.soft_labels is not None and np.shape(rows.soft_labels) != (len(values), classes):
         raise InvalidReleaseError(f"soft labels must have shape ({len(values)}, {classes})")

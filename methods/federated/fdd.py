@@ -1,13 +1,12 @@
 """FDD: federated data distillation with DP-SGD on generators (Xu, Jin and Su, sections 4.2, 4.3).
 
-Each centre trains a class-conditional generator so that the neural characteristic function of its
+Each client trains a class-conditional generator so that the neural characteristic function of its
 generated rows matches that of its own rows (equations 3 and 4), by DP-SGD: gradients of single rows
 clipped to C, Gaussian noise on their sum over a Poisson sample, noise calibrated to the budget at
-each centre for itself. It sends generated rows; the release is the union of what the server gets
-(equation 5). A row is with one centre, so that epsilon is the largest centre's.
+each client for itself. It sends generated rows; the release is the union of what the server gets
+(equation 5). A row is with one client, so that epsilon is the largest client's.
 
-Choices where the paper is silent, and deviations; the mathematics is in `_characteristic` and
-`_characteristic_function`:
+Choices where the paper is silent, and deviations; the mathematics is in `_characteristic`:
 
 * A row is compared with the generated rows of its class. Equation 3 ignores labels.
 * Extractor and probes are public and drawn anew for each step (`probing="random"`); learned probes
@@ -31,14 +30,14 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bench import PrivateData, Release, Spec
-from bench.methods.federated._at_clients import DistilsAtCentres
 from bench.methods.federated._characteristic import FddDistiller, NoisyDescentSettings
+from bench.methods.federated._clients import DistilsAtClients
 
 
 @final
 @dataclass(frozen=True)
-class Fdd(DistilsAtCentres, NoisyDescentSettings):
-    """Generators at the centres that match characteristic functions by DP-SGD."""
+class Fdd(DistilsAtClients, NoisyDescentSettings):
+    """Generators at the clients that match characteristic functions by DP-SGD."""
 
     name: ClassVar[str] = "fdd"
     title: ClassVar[str] = "Federated data distillation with DP-SGD (FDD)"
@@ -50,5 +49,5 @@ class Fdd(DistilsAtCentres, NoisyDescentSettings):
     quick: ClassVar[Mapping[str, Any]] = {"clients": 3, "steps": 4, "probes": 2, "hidden": (16,)}
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
-        claim = "section 4.3: DP-SGD at each centre, noise calibrated to the target"
+        claim = "section 4.3: DP-SGD at each client, noise calibrated to the target"
         return self.released(self.settings_of(FddDistiller), private, spec, rng, claim)

@@ -1,15 +1,15 @@
 """Federated data distillation as a whole: distil, send, pre-train, then federated averaging.
 
-Federated distillation paper, section 4 and Algorithm 1 (anomaly detection apart): every centre
+Federated distillation paper, section 4 and Algorithm 1 (anomaly detection apart): every client
 distils its rows (`start`), the server trains the network on the union of what it received
-(equations 5 and 6), and rounds of federated averaging on the centres' own rows follow (`tuning`;
+(equations 5 and 6), and rounds of federated averaging on the clients' own rows follow (`tuning`;
 equations 7 and 8).
 
 **The epsilon of the paper is not that of the model.** Its mechanism protects the distilled rows.
 The rounds after it train on "their original local datasets" (section 3.3) without noise, so the
 weights that are sent and the model that is released have no bound: `tuning="plain"`, the default
-because it is what the paper describes, records raw looks and its proven epsilon is infinite. Two
-ways to keep the guarantee:
+because it is what the paper describes, records non-private access and its proven epsilon is
+infinite. Two ways to keep the guarantee:
 
 * `tuning="none"`: the model of round 0. All of epsilon goes to the distilled rows.
 * `tuning="private"`: the rounds are those of `fedavg-dp`. `release_share` of epsilon goes to the
@@ -38,20 +38,25 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bench import Categorical, Claim, Encoder, InputError, PrivateData, Release, Rows, Spec, Traffic
-from bench.methods.federated import _averaging
-from bench.methods.federated import _clients as _federated
-from bench.methods.federated._averaging import Averaging, NoisyTraining, RoundsModel
+from bench.methods.federated import _averaging, _clients
+from bench.methods.federated._averaging import (
+    LocalTraining,
+    Network,
+    NoisyTraining,
+    RoundsModel,
+    TrainsNetwork,
+    Weights,
+)
 from bench.methods.federated._characteristic import CfDistiller, FddDistiller, RawDistiller
-from bench.methods.federated._clients import Distiller
-from bench.methods.federated._network import Network, Training, Weights
-from bench.methods.federated._random_rows import RandomRowsDistiller
+from bench.methods.federated._clients import ClientData, Distiller
+from bench.methods.federated.random_subsampling_dp import RandomRowsDistiller
 
 _TUNING = ("plain", "private", "none")
 
 
 @final
 @dataclass(frozen=True)
-class FddFedAvg(Averaging):
+class FddFedAvg(TrainsNetwork):
     """Releases a model, not rows."""
 
     name: ClassVar[str] = "fdd-fedavg"
@@ -72,16 +77,16 @@ class FddFedAvg(Averaging):
     start: Literal["fdd", "fdd-cf", "fdd-nodp", "random-subsampling-dp", "none"] = "fdd"
     tuning: Literal["plain", "private", "none"] = "plain"
     release_share: float = 0.5
-    """Of epsilon, for the distilled rows, when the rounds are private too."""
+    """Share of epsilon for the distilled rows, when the rounds are private too."""
     ratio: float = 0.05
-    """Distilled rows as a share of the declared ones, by class and centre (table 3)."""
+    """Distilled rows as a share of the declared ones, by class and client (table 3)."""
     distil_steps: int | None = None
-    """Of a distiller that takes steps; None is its own default."""
+    """Steps of a distiller that takes any; None is its default."""
     pretrain_epochs: int = 10
     hidden: int = 64
     rounds: int = 100
     epochs: int = 5
-    """Local ones, in each plain round."""
+    """Local epochs in each plain round."""
     batch: int = 32
     learning_rate: float = 0.001
     private_rounds: int = 50
@@ -93,12 +98,12 @@ class FddFedAvg(Averaging):
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         self._check()
-        network, centres = self.network(private, self.hidden), self.centres(private)
+        network, clients = self.network(private, self.hidden), self.clients_of(private)
         traffic = Traffic()
-        release_noises = self._reserve_release(private, centres)
-        tuning_noises = self._reserve_tuning(private, centres)
-        start = self._start(network, private, centres, release_noises, traffic, rng)
-        model = self._tuned(network, start, centres, tuning_noises, traffic, rng)
+        release_noises = self._reserve_release(private, clients)
+        tuning_noises = self._reserve_tuning(private, clients)
+        start = self._start(network, private, clients, release_noises, traffic, rng)
+        model = self._tuned(network, start, clients, tuning_noises, traffic, rng)
         notes: dict[str, float | str] = {"start": self.start, "tuning": self.tuning}
         if release_noises:
             notes["noise_multiplier"] = max(release_noises.values())
@@ -121,7 +126,7 @@ class FddFedAvg(Averaging):
 
     @property
     def distiller(self) -> Distiller | None:
-        """How a centre makes rows; None where there is no pre-training."""
+        """Distiller at the clients; None where there is no pre-training."""
         kinds: dict[str, Distiller | None] = {
             "fdd": FddDistiller(),
             "fdd-cf": CfDistiller(),
@@ -143,7 +148,7 @@ class FddFedAvg(Averaging):
         return self.start not in ("none", "fdd-nodp")
 
     def _reserve_release(
-        self, private: PrivateData, centres: Mapping[str, PrivateData]
+        self, private: PrivateData, clients: ClientData
     ) -> dict[str, float] | None:
         distiller = self.distiller
         if distiller is None or not self._noisy_start:
@@ -152,12 +157,8 @@ class FddFedAvg(Averaging):
         share = None
         if self.tuning == "private" and budget is not None:
             share = self.release_share * budget.epsilon
-        noises = _federated.calibrated(distiller, centres, share)
-        private.reserve_all(
-            plan
-            for name, centre in centres.items()
-            for plan in distiller.plans(centre, noises[name])
-        )
+        noises = _clients.calibrated(clients, distiller.plans, share)
+        _clients.reserve(private, clients, distiller.plans, noises)
         return noises
 
     @property
@@ -170,25 +171,19 @@ class FddFedAvg(Averaging):
             self.private_noise_step,
         )
 
-    def _reserve_tuning(
-        self, private: PrivateData, centres: Mapping[str, PrivateData]
-    ) -> dict[str, float] | None:
+    def _reserve_tuning(self, private: PrivateData, clients: ClientData) -> dict[str, float] | None:
         if self.tuning != "private":
             return None
-        training = self._noisy_training
-        noises = training.calibrated(centres, self.private_rounds)
-        private.reserve_all(
-            plan
-            for name, centre in centres.items()
-            for plan in training.plans(centre, noises[name], self.private_rounds)
-        )
+        plans = self._noisy_training.plans(self.private_rounds)
+        noises = _clients.calibrated(clients, plans)
+        _clients.reserve(private, clients, plans, noises)
         return noises
 
     def _start(
         self,
         network: Network,
         private: PrivateData,
-        centres: Mapping[str, PrivateData],
+        clients: ClientData,
         noises: Mapping[str, float] | None,
         traffic: Traffic,
         rng: np.random.Generator,
@@ -197,37 +192,36 @@ class FddFedAvg(Averaging):
         weights, distiller = network.initial(rng), self.distiller
         if distiller is None:
             return weights
-        sizes = _federated.by_ratio(centres, self.ratio)
-        sent = _federated.distil_everywhere(distiller, centres, noises, sizes, traffic, rng)
+        sizes = _clients.by_ratio(clients, self.ratio)
+        sent = _clients.distil_everywhere(distiller, clients, noises, sizes, traffic, rng)
         rows = as_received(private.encoder, sent)
-        training = Training(self.pretrain_epochs, self.batch, self.learning_rate)
+        training = LocalTraining(self.pretrain_epochs, self.batch, self.learning_rate)
         return training.run(network, weights, rows.values, rows.labels, rng)
 
     def _tuned(
         self,
         network: Network,
         start: Weights,
-        centres: Mapping[str, PrivateData],
+        clients: ClientData,
         noises: Mapping[str, float] | None,
         traffic: Traffic,
         rng: np.random.Generator,
     ) -> RoundsModel:
-        weights = _averaging.shares(centres)
+        weights = _averaging.shares(clients)
         if self.tuning == "none":
             return RoundsModel(network, start[None])
         if noises is not None:
-            training = self._noisy_training.tempered(network, centres, noises)
+            training = self._noisy_training.tempered(network, clients, noises)
             updates = [
-                training.update(network, centre, noises[name]) for name, centre in centres.items()
+                training.update(network, client, noises[name]) for name, client in clients.items()
             ]
-            model = _averaging.in_rounds(
-                network, start, updates, weights, self.private_rounds, traffic
-            )
-            return model.smoothed()
-        plain = Training(self.epochs, self.batch, self.learning_rate)
+            states = _averaging.in_rounds(start, updates, weights, self.private_rounds, traffic)
+            return RoundsModel(network, states).smoothed()
+        plain = LocalTraining(self.epochs, self.batch, self.learning_rate)
         reason = "fine-tuning on local rows without noise"
-        updates = _averaging.plain_updates(network, centres, plain, reason, rng)
-        return _averaging.in_rounds(network, start, updates, weights, self.rounds, traffic)
+        updates = _averaging.plain_updates(network, clients, plain, reason, rng)
+        states = _averaging.in_rounds(start, updates, weights, self.rounds, traffic)
+        return RoundsModel(network, states)
 
     def _claim(self, spec: Spec) -> Claim | None:
         if self.start == "fdd-nodp":
@@ -239,7 +233,7 @@ class FddFedAvg(Averaging):
         if not self._noisy_start:
             return None
         if self.tuning == "none":
-            return Claim.of(spec.budget, "distillation at each centre; training on it is free")
+            return Claim.of(spec.budget, "distillation at each client; training on it is free")
         return Claim.of(
             spec.budget,
             "the paper's epsilon of the pipeline (table 4); its mechanism covers the distilled "
@@ -248,7 +242,7 @@ class FddFedAvg(Averaging):
 
 
 def as_received(encoder: Encoder, rows: Rows) -> Rows:
-    """What the server can read from the payload: one category a column, not shares of several."""
+    """What the server reads from the payload: one category per column, not shares of several."""
     values = np.asarray(rows.values, dtype=np.float32).copy()
     for block in encoder.blocks:
         column = block.column

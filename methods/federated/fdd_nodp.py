@@ -1,6 +1,6 @@
 """FDD without differential privacy: the "FDD (w/o DP)" of the paper's tables 4 and 5.
 
-The loss of `fdd`, on all rows of a centre in every step, without clipping and noise. There are more
+The loss of `fdd`, on all rows of a client in every step, without clipping and noise. There are more
 probes and steps, because they cost time only: what equation 4 can give, not what noise alone takes
 away. Rows are not protected by being generated.
 """
@@ -14,14 +14,14 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bench import PrivateData, Release, Spec
-from bench.methods.federated._at_clients import DistilsAtCentres
 from bench.methods.federated._characteristic import RawDescentSettings, RawDistiller
+from bench.methods.federated._clients import DistilsAtClients
 
 
 @final
 @dataclass(frozen=True)
-class FddNodp(DistilsAtCentres, RawDescentSettings):
-    """Generators at the centres that match characteristic functions, without noise."""
+class FddNodp(DistilsAtClients, RawDescentSettings):
+    """Generators at the clients that match characteristic functions, without noise."""
 
     name: ClassVar[str] = "fdd-nodp"
     title: ClassVar[str] = "Federated data distillation without privacy (FDD w/o DP)"

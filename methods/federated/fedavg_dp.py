@@ -1,9 +1,9 @@
-"""Federated averaging with DP-SGD at each centre: every single row is protected.
+"""Federated averaging with DP-SGD at each client: every single row is protected.
 
 The federated distillation paper's baseline FedAvg+DP: "applies differential privacy noise to the
-client's local gradient updates" (section 5.1). Each centre runs DP-SGD on its own rows (see
+client's local gradient updates" (section 5.1). Each client runs DP-SGD on its own rows (see
 `_averaging.NoisyTraining`) and sends weights that are private already: the server need not be
-trusted. A row is with one centre, so that epsilon is that of one centre's steps in all rounds
+trusted. A row is with one client, so that epsilon is that of one client's steps in all rounds
 together; the noise is calibrated for them and everything is reserved before the first answer. The
 model after round t is the mean over the second half of the rounds so far, which is post-processing.
 
@@ -14,13 +14,13 @@ on, the split of seed 0: scores there are a little too good):
 * Softmax regression (`hidden=0`): noise has a norm in proportion to the root of the number of
   weights. 32 hidden units (100 rounds, learning rate 2) give 0.837 instead of 0.835 on Adult, 0.68
   instead of 0.91 on breast-cancer, 0.41 instead of 0.49 on digits.
-* One local step a round: 50 steps as 50 rounds of 1, 25 of 2 and 10 of 5 (learning rate 4) give
-  0.835, 0.822 and 0.818 on Adult, 0.91, 0.85 and 0.74 on breast-cancer. Skewed centres pull the
-  weights apart, and every round averages the noise over the centres.
+* One local step per round: 50 steps as 50 rounds of 1, 25 of 2 and 10 of 5 (learning rate 4) give
+  0.835, 0.822 and 0.818 on Adult, 0.91, 0.85 and 0.74 on breast-cancer. Skewed clients pull the
+  weights apart, and every round averages the noise over the clients.
 * 50 rounds: table 3's 100 rounds of 5 epochs in batches of 32 are 38,200 steps on Adult. They are
   `rounds=100, steps=382, rate=0.0131, learning_rate=0.1`, and reach 0.830 with AUROC 0.890 (one
-  fit, seed 0), against 0.839 and 0.889 for the defaults; the like is no better on breast-cancer
-  (0.86) and worse on digits (0.50).
+  fit, seed 0), against 0.839 and 0.889 for the defaults; similar settings are no better on
+  breast-cancer (0.86) and worse on digits (0.50).
 * `learning_rate=8`, cut down to `noise_step=2`: a fixed rate of 2 gives 0.820, 0.866 and 0.589 on
   Adult, breast-cancer and digits, the rule 0.838, 0.861 and 0.644.
 """
@@ -35,16 +35,16 @@ import numpy as np
 
 from bench import Claim, Plan, PrivateData, Release, Spec, Traffic
 from bench.methods.federated import _averaging
-from bench.methods.federated._averaging import Averaging, NoisyTraining
+from bench.methods.federated._averaging import NoisyTraining, RoundsModel, TrainsNetwork
 
 
 @final
 @dataclass(frozen=True)
-class FedAvgDp(Averaging):
+class FedAvgDp(TrainsNetwork):
     """Releases a model, not rows."""
 
     name: ClassVar[str] = "fedavg-dp"
-    title: ClassVar[str] = "Federated averaging with DP-SGD at each centre"
+    title: ClassVar[str] = "Federated averaging with DP-SGD at each client"
     paper: ClassVar[str] = (
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation, section 5.1 (FedAvg+DP); "
         "Abadi et al., Deep Learning with Differential Privacy, Algorithm 1"
@@ -55,43 +55,39 @@ class FedAvgDp(Averaging):
     hidden: int = 0
     rounds: int = 50
     steps: int = 1
-    """Local ones, in each round."""
+    """Local steps in each round."""
     rate: float = 0.5
-    """Share of a centre's rows that a step samples."""
+    """Share of a client's rows that a step samples."""
     clip: float = 1.0
     learning_rate: float = 8.0
     noise_step: float = 2.0
     """Largest norm of the noise that a step adds to the weights: shortens steps that are noisy."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
-        network, centres = self.network(private, self.hidden), self.centres(private)
+        network, clients = self.network(private, self.hidden), self.clients_of(private)
         training = NoisyTraining(
             self.steps, self.rate, self.clip, self.learning_rate, self.noise_step
         )
 
         def plans(noise: float) -> list[Plan]:
-            # All centres sample alike, so that the same noise is right for each of them.
-            return [
-                plan
-                for centre in centres.values()
-                for plan in training.plans(centre, noise, self.rounds)
-            ]
+            # All clients sample alike, so that the same noise is right for each of them.
+            of_client = training.plans(self.rounds)
+            return [plan for client in clients.values() for plan in of_client(client, noise)]
 
         noise = private.calibrate(plans)
         private.reserve_all(plans(noise))
-        training = training.tempered(network, centres, dict.fromkeys(centres, noise))
+        training = training.tempered(network, clients, dict.fromkeys(clients, noise))
         traffic = Traffic()
-        model = _averaging.in_rounds(
-            network,
+        states = _averaging.in_rounds(
             network.initial(rng),
-            [training.update(network, centre, noise) for centre in centres.values()],
-            _averaging.shares(centres),
+            [training.update(network, client, noise) for client in clients.values()],
+            _averaging.shares(clients),
             self.rounds,
             traffic,
         )
         return Release(
-            model=model.smoothed(),
-            claim=Claim.of(spec.budget, "DP-SGD at each centre, calibrated to the target"),
+            model=RoundsModel(network, states).smoothed(),
+            claim=Claim.of(spec.budget, "DP-SGD at each client, calibrated to the target"),
             notes={
                 "noise_multiplier": noise,
                 "learning_rate": training.learning_rate,

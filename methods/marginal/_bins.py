@@ -7,7 +7,7 @@ them), the label last:
 * a number is cut into `bins` bins of equal width between its public bounds, preceded by one bin for
   the lower bound itself: amounts, counts and lengths of stay are often exactly there, and a wide
   first bin would smear what is the largest part of such a column;
-* a whole number with at most `bins` values has one bin a value.
+* a whole number with at most `bins` values has one bin per value.
 
 The way back draws uniformly within a bin, from public randomness.
 """
@@ -22,8 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench import Categorical, Column, EncodedRows, Encoder, Numeric, Rows
-
-Codes = npt.NDArray[np.int64]
+from bench.methods._shared.codes import Codes, category_codes
 
 
 @final
@@ -53,19 +52,19 @@ class Cut:
         return cls(column, np.r_[first, edges[:-1]], np.r_[first, edges[1:]])
 
     def codes(self, scaled: npt.NDArray[np.floating]) -> Codes:
-        """Of encoded values, in [-1, 1]."""
+        """Codes of encoded values, in [-1, 1]."""
         span = self.column.high - self.column.low
         numbers = self.column.low + (scaled.astype(np.float64) + 1.0) / 2.0 * span
         if self.column.integer:
             numbers = np.rint(numbers)
-        found = np.searchsorted(self.lower, numbers, side="right") - 1
+        codes = np.searchsorted(self.lower, numbers, side="right") - 1
         if self.upper[0] == self.lower[0] and not self.column.integer:
             # The two bins that begin at the lower bound: the number itself, and what lies above.
-            found = np.where(numbers <= self.lower[0], 0, found)
-        return np.clip(found, 0, len(self.lower) - 1)
+            codes = np.where(numbers <= self.lower[0], 0, codes)
+        return np.clip(codes, 0, len(self.lower) - 1)
 
     def numbers(self, codes: Codes, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-        """One number a code, drawn uniformly in its bin."""
+        """Draw one number per code, uniformly in its bin."""
         lower, upper = self.lower[codes], self.upper[codes]
         drawn = lower + rng.random(len(codes)) * (upper - lower)
         return np.floor(drawn) if self.column.integer else drawn
@@ -79,7 +78,7 @@ class Binning:
     encoder: Encoder
     bins: int
     cuts: tuple[Cut | None, ...] = field(init=False)
-    """One a column of the encoder's; None for categories."""
+    """One per column of the encoder; None for categories."""
 
     def __post_init__(self) -> None:
         cuts = tuple(
@@ -90,7 +89,7 @@ class Binning:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many codes each column has, the label's last."""
+        """Number of codes of each column, the label's last."""
         sizes = [
             len(cut.lower) if cut is not None else _categories(block.column)
             for cut, block in zip(self.cuts, self.encoder.blocks, strict=True)
@@ -104,10 +103,8 @@ class Binning:
             values = rows.values[:, block.slice]
             if cut is not None:
                 table[:, number] = cut.codes(values[:, 0])
-            elif block.stop - block.start == 1:
-                table[:, number] = values[:, 0] > 0
             else:
-                table[:, number] = np.argmax(values, axis=1)
+                table[:, number] = category_codes(values)
         table[:, -1] = rows.labels
         return table
 
@@ -122,16 +119,12 @@ class Binning:
                 data[column.name] = _named(table[:, number], column)
         label = self.encoder.schema.label
         data[label.name] = _named(table[:, -1], label)
-        return encoded(self.encoder, pd.DataFrame(data))
-
-
-def encoded(encoder: Encoder, frame: pd.DataFrame) -> Rows:
-    """A released table in the encoder's layout. Sites are not released."""
-    site = encoder.schema.site
-    if site is not None:
-        frame = frame.assign(**{site.name: site.categories[0]})
-    rows, _ = encoder.encode(frame)
-    return Rows(rows.values, rows.labels)
+        frame, site = pd.DataFrame(data), self.encoder.schema.site
+        if site is not None:
+            # Sites are not released, but the encoder asks for the column.
+            frame = frame.assign(**{site.name: site.categories[0]})
+        rows, _ = self.encoder.encode(frame)
+        return Rows(rows.values, rows.labels)
 
 
 def _named(codes: Codes, column: Categorical) -> pd.Categorical[str]:

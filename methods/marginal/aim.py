@@ -9,12 +9,12 @@ The private steps are the library's code, called by `bench.privacy.trusted.smart
 names what had to be worked around there (domain from the rows, own rho, size of the junction tree).
 Further choices:
 
-* Columns are cut by the schema (see `_smartnoise_bins`), so that no budget goes into guessing
-  bounds; the label and, for survival, the event are categories, and the time is a binned column.
+* Columns are cut by the schema (see `_bins`), so that no budget goes into guessing bounds; label
+  and, for survival, the event are categories, and the time is a binned column.
 * One model holds the label as a column, as published, and a class is drawn by conditioning on it.
-  `by_class` measures every class as a table of its own instead, with the whole rho.
+  `by_class` measures every class as a separate table instead, with the whole rho.
 * The declared number of rows is used where the library estimates it from noisy answers.
-* The model is fitted, and rows are drawn, by `_smartnoise_tree` instead of mbi 1.1.0, whose
+* The model is fitted, and rows are drawn, by `_graphical_model` instead of mbi 1.1.0, whose
   `synthetic_data(method="round")` makes spurious correlations. Each fit starts from the last model.
 * A model has `model_cells` cells at most, in all cliques together; the library's limit is 80 MB of
   measured marginals (10 million cells), reached in proportion to the budget spent.
@@ -32,7 +32,7 @@ import numpy as np
 from bench import Claim, Environment, Method, PrivateData, Release, Spec
 from bench.methods._shared.smartnoise import SMARTNOISE
 from bench.methods.marginal._bins import Binning
-from bench.methods.marginal._graph import (
+from bench.methods.marginal._graphical_model import (
     Estimation,
     check_columns,
     draw_rows,
@@ -66,9 +66,9 @@ class Aim(Method):
     """Larger marginals are not measured."""
     model_cells: int = 200_000
     steps: int = 100
-    """Of the estimation after each round."""
+    """Steps of the estimation after each round."""
     last_steps: int = 1000
-    """Of the estimation after the last round."""
+    """Steps of the estimation after the last round."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)

@@ -1,7 +1,7 @@
 """The floor: independent noisy marginals per class.
 
 Within each class, every column is binned by its public bounds or categories; one Gaussian
-mechanism gives all its histograms (sensitivity sqrt(columns), add/remove of one row), and rows
+mechanism releases all its histograms (sensitivity sqrt(columns), add/remove of one row), and rows
 are drawn column by column, independently. Classes are disjoint parts, so each has the whole
 budget. What a method must beat to show that it learned more than marginals.
 """
@@ -15,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import (
-    Block,
     Claim,
-    EncodedRows,
     Encoder,
     Method,
     Numeric,
@@ -28,6 +26,7 @@ from bench import (
     Spec,
     gaussian,
 )
+from bench.methods._shared.codes import EqualBins, put_categories
 
 
 @final
@@ -43,8 +42,7 @@ class Marginals(Method):
     """Bins of a numeric column, equal in width between the public bounds."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
-        encoder = private.encoder
-        sizes = [self._bins(block) for block in encoder.blocks]
+        binning = EqualBins(private.encoder, self.bins)
         parts = private.partition("class")
 
         def plans(noise: float) -> list[Plan]:
@@ -53,48 +51,30 @@ class Marginals(Method):
         noise = private.calibrate(plans)
         private.reserve_all(plans(noise))
         values, labels = [], []
-        wanted = spec.rows_per_class(private.counts)
-        for code, (part, count) in enumerate(zip(parts.values(), wanted, strict=True)):
-            counts = part.histograms(lambda rows: self._codes(encoder, rows), sizes, noise)
-            values.append(self._draw(encoder, counts, count, rng))
+        sizes = spec.rows_per_class(private.counts)
+        for code, (part, count) in enumerate(zip(parts.values(), sizes, strict=True)):
+            histograms = part.histograms(binning.codes, binning.sizes, noise)
+            values.append(self._draw(private.encoder, histograms, count, rng))
             labels.append(np.full(count, code))
         rows = Rows(np.concatenate(values), np.concatenate(labels))
         claim = Claim.of(spec.budget, "one Gaussian mechanism per class")
         return Release(rows, claim=claim, notes={"noise_multiplier": noise})
 
-    def _bins(self, block: Block) -> int:
-        return self.bins if isinstance(block.column, Numeric) else max(2, block.stop - block.start)
-
-    def _codes(self, encoder: Encoder, rows: EncodedRows) -> npt.NDArray[np.int64]:
-        codes = np.empty((len(rows), len(encoder.blocks)), dtype=np.int64)
-        for number, block in enumerate(encoder.blocks):
-            values = rows.values[:, block.slice]
-            if isinstance(block.column, Numeric):
-                scaled = (values[:, 0] + 1.0) / 2.0 * self.bins
-                codes[:, number] = np.clip(scaled, 0, self.bins - 1)
-            elif block.stop - block.start == 1:
-                codes[:, number] = values[:, 0] > 0
-            else:
-                codes[:, number] = np.argmax(values, axis=1)
-        return codes
-
     def _draw(
         self,
         encoder: Encoder,
-        counts: list[npt.NDArray[np.float64]],
+        histograms: list[npt.NDArray[np.float64]],
         rows: int,
         rng: np.random.Generator,
     ) -> npt.NDArray[np.float64]:
         values = np.zeros((rows, encoder.width))
-        for block, noisy in zip(encoder.blocks, counts, strict=True):
+        for block, noisy in zip(encoder.blocks, histograms, strict=True):
             weights = np.maximum(noisy, 0.0)
             # All counts drowned in noise: nothing is known, so nothing is preferred.
             weights = weights if weights.sum() > 0 else np.ones_like(weights)
             codes = rng.choice(len(weights), size=rows, p=weights / weights.sum())
             if isinstance(block.column, Numeric):
                 values[:, block.start] = 2.0 * (codes + rng.random(rows)) / self.bins - 1.0
-            elif block.stop - block.start == 1:
-                values[:, block.start] = 2.0 * codes - 1.0
             else:
-                values[np.arange(rows), block.start + codes] = 1.0
+                put_categories(values, block, codes)
         return values

@@ -8,13 +8,13 @@ The private steps are the library's code, called by `bench.privacy.trusted.smart
 names what had to be worked around there (domain from the rows, exact number of rows, own rho, scale
 of merged codes). Further choices:
 
-* Columns are cut by the schema (see `_smartnoise_bins`), so that no budget goes into guessing
-  bounds; the label and, for survival, the event are categories, and the time is a binned column.
-* Each class is measured as a table of its own with the whole rho (`by_class`): classes are disjoint
+* Columns are cut by the schema (see `_bins`), so that no budget goes into guessing bounds; label
+  and, for survival, the event are categories, and the time is a binned column.
+* Each class is measured as a separate table with the whole rho (`by_class`): classes are disjoint
   and their counts public. As published, the label is one column among others (`by_class = false`);
-  then the few neighbours that the tree gives it are all that it depends on (Adult, epsilon 1:
-  AUROC 0.84 against 0.90).
-* The model is fitted, and rows are drawn, by `_smartnoise_tree` instead of mbi 1.1.0, whose
+  then it depends on its few neighbours in the tree alone (Adult, epsilon 1: AUROC 0.84 against
+  0.90).
+* The model is fitted, and rows are drawn, by `_graphical_model` instead of mbi 1.1.0, whose
   `synthetic_data(method="round")` makes spurious correlations.
 * OpenDP's noise takes no seed: two runs differ.
 """
@@ -30,14 +30,14 @@ import numpy as np
 from bench import Claim, Environment, Method, PrivateData, Release, Spec
 from bench.methods._shared.smartnoise import SMARTNOISE
 from bench.methods.marginal._bins import Binning
-from bench.methods.marginal._graph import (
+from bench.methods.marginal._graphical_model import (
     check_columns,
     draw_rows,
+    fit,
     largest_rho,
     noisy_marginals,
     totals,
 )
-from bench.methods.marginal._tree import fit
 
 
 @final
@@ -59,7 +59,7 @@ class Mst(Method):
     """Bins of a numeric column, beside the one of its lower bound."""
     by_class: bool = True
     steps: int = 1000
-    """Of the estimation."""
+    """Steps of the estimation."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)

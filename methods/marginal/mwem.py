@@ -11,7 +11,7 @@ rows and iterations from the rows; repeated draws). Further choices:
   the whole budget, and as many rows of a class as asked for are drawn from its own histograms.
 * The paper adds up epsilons; here all steps are composed by the harness's accountant (RDP), which
   lets each be larger at the same (epsilon, delta).
-* Columns are cut by the schema (see `_smartnoise_bins`): no budget goes into guessing bounds.
+* Columns are cut by the schema (see `_bins`): no budget goes into guessing bounds.
 * OpenDP's noise takes no seed: two runs differ.
 """
 
@@ -24,10 +24,15 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bench import Claim, Environment, Method, PrivateData, Release, Spec
+from bench.methods._shared.codes import Codes
 from bench.methods._shared.smartnoise import SMARTNOISE
-from bench.methods.marginal._bins import Binning, Codes
-from bench.methods.marginal._graph import check_columns, totals
-from bench.methods.marginal._tree import Table, conditional_draw
+from bench.methods.marginal._bins import Binning
+from bench.methods.marginal._graphical_model import (
+    CellTable,
+    check_columns,
+    conditional_draw,
+    totals,
+)
 from bench.privacy.trusted.mwem import Group, choices_and_counts
 
 
@@ -55,7 +60,7 @@ class Mwem(Method):
     iterations: int = 5
     """Marginals that are measured in each group."""
     updates: int = 40
-    """Of the weights, in each iteration."""
+    """Updates of the weights in each iteration."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)
@@ -98,7 +103,7 @@ def groups_within(sizes: Sequence[int], cells: int) -> tuple[Group, ...]:
 
 
 def draw_groups(
-    histograms: Sequence[Sequence[Table]],
+    histograms: Sequence[Sequence[CellTable]],
     groups: Sequence[Group],
     sizes: Sequence[int],
     rng: np.random.Generator,
@@ -109,7 +114,7 @@ def draw_groups(
     for label, (tensors, count) in enumerate(zip(histograms, sizes, strict=True)):
         table = np.full((count, columns + 1), label, dtype=np.int64)
         for group, tensor in zip(groups, tensors, strict=True):
-            found = conditional_draw(tensor.reshape(1, -1), np.zeros(count, dtype=np.int64), rng)
-            table[:, list(group)] = np.stack(np.unravel_index(found, tensor.shape), axis=1)
+            cells = conditional_draw(tensor.reshape(1, -1), np.zeros(count, dtype=np.int64), rng)
+            table[:, list(group)] = np.stack(np.unravel_index(cells, tensor.shape), axis=1)
         tables.append(table)
     return np.concatenate(tables)

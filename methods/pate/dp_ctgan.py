@@ -6,11 +6,11 @@ A conditional generator (Xu et al. 2019) whose discriminator is trained by DP-SG
 * real rows of a batch are picked by category, with exact frequencies (`DataSampler`): a row with a
   rare category is used far more often than the sampling rate that is accounted;
 * those frequencies drive the conditions of training and of `sample`, unaccounted;
-* the budget is checked once an epoch, after it was spent;
+* the budget is checked once per epoch, after it was spent;
 
 so the rows are charged as read without noise. Worked around: categories and bounds come from the
 schema; `torch.manual_seed(0)` in the discriminator, which makes its first weights the same in every
-run, does nothing; rows are drawn without the real rows' frequencies (see `_smartnoise_ctgan`),
+run, does nothing; rows are drawn without the real rows' frequencies (see `_smartnoise`),
 given the class, and kept where the generated label agrees. The noise is calibrated to `steps` at
 the rate that the library accounts.
 """
@@ -25,10 +25,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bench import (
-    Claim,
     Environment,
-    Floats,
-    Integers,
     Method,
     PrivateData,
     Release,
@@ -38,9 +35,8 @@ from bench import (
     sampled_gaussian,
 )
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, check_first_step, library_errors
-from bench.methods.pate._ctgan import class_condition, generated
-from bench.methods.pate._rows import (
-    from_network,
+from bench.methods.pate._smartnoise import (
+    drawn_by_class,
     network_table,
     public_transformer,
     stratified,
@@ -74,7 +70,7 @@ class DpCtgan(Method):
 
     batch: int = 500
     steps: int = 400
-    """Of the generator: the noise is chosen so that the budget pays for them."""
+    """Steps of the generator: the noise is chosen so that the budget pays for them."""
     clip: float = 1.0
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
@@ -104,17 +100,11 @@ class DpCtgan(Method):
                     cuda=False,
                 )
                 network.fit(network_table(rows, encoder), transformer=public_transformer(encoder))
-
-                def draw(label: int, count: int) -> tuple[Floats, Integers]:
-                    condition = class_condition(encoder, label, count)
-                    return from_network(generated(network, condition, rng), encoder)
-
+                draw = drawn_by_class(network, encoder, rng)
                 drawn = stratified(encoder, draw, spec.rows_per_class(private.counts), rng)
-        claim = Claim.of(budget, "smartnoise-synth 1.0.8, DPCTGAN")
-        notes = {
-            "rows_tried": drawn.tried,
-            "rows_from_schema": drawn.from_schema,
-            "noise_multiplier": noise,
-            "epochs": len(network.epsilon_list),
-        }
-        return Release(drawn.rows, claim=claim, notes=notes)
+        return drawn.release(
+            budget,
+            "smartnoise-synth 1.0.8, DPCTGAN",
+            noise_multiplier=noise,
+            epochs=len(network.epsilon_list),
+        )

@@ -13,11 +13,11 @@ of teachers on disjoint rows (Jordon, Yoon and van der Schaar 2019; Rosenblatt e
 
 so the rows are charged as read without noise. Worked around: categories and bounds come from the
 schema; `torch.manual_seed(0)` in the discriminator is made to do nothing; rows are drawn without
-the real rows that `sample` reads (see `_smartnoise_ctgan`), given the class, and kept where the
+the real rows that `sample` reads (see `_smartnoise`), given the class, and kept where the
 generated label agrees. The library's own settings (5 steps of teachers and student for each one of
 the generator, a teacher for every 1000 rows, noise of scale 1000) leave four steps of the generator
-at epsilon 1, after which it gives noise (Adult: AUROC 0.38 and 0.68 with two seeds); here the noise
-is chosen for eighty. How well it does then is not what votes of teachers taught it.
+at epsilon 1, after which it produces noise (Adult: AUROC 0.38 and 0.68 with two seeds); here the
+noise is chosen for eighty. How well it does then is not what votes of teachers taught it.
 """
 
 from __future__ import annotations
@@ -28,22 +28,11 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import (
-    Claim,
-    Environment,
-    Floats,
-    Integers,
-    Method,
-    PrivateData,
-    Release,
-    Spec,
-    global_seeds,
-    quiet,
-)
-from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors, vote_noise
-from bench.methods.pate._ctgan import class_condition, generated, pate_network
-from bench.methods.pate._rows import (
-    from_network,
+from bench import Environment, PrivateData, Release, Spec, global_seeds, quiet
+from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors
+from bench.methods.pate._smartnoise import (
+    TrainsPateCtgan,
+    drawn_by_class,
     network_table,
     public_transformer,
     stratified,
@@ -58,7 +47,7 @@ REASON = (
 
 @final
 @dataclass(frozen=True)
-class PateCtgan(Method):
+class PateCtgan(TrainsPateCtgan):
     """A conditional generator, said to be trained on votes of teachers."""
 
     name: ClassVar[str] = "pate-ctgan"
@@ -70,37 +59,17 @@ class PateCtgan(Method):
     environment: ClassVar[Environment | None] = SMARTNOISE
     quick: ClassVar[Mapping[str, Any]] = {"batch": 20, "steps": 5}
 
-    batch: int = 500
-    teacher_steps: int = 1
-    student_steps: int = 1
-    rows_per_teacher: int = 5000
-    steps: int = 80
-    """Of the generator: the noise on votes is chosen so that the budget pays for them."""
-    orders: int = 100
-    """Of its moments accountant."""
-
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         budget = budget_of(spec, "PATE-CTGAN")
-        votes = self.batch * self.student_steps
-        noise = vote_noise(budget, 1.0, self.steps, votes, self.orders)
+        noise = self.vote_noise(budget, 1.0)
         encoder = private.encoder
         rows = private.raw(REASON)
         with quiet(), library_errors("PATE-CTGAN"):
             import snsynth.pytorch.nn  # noqa: F401 - torch must be there when it is seeded
 
             with global_seeds(rng):
-                network = pate_network(self, budget.epsilon, budget.delta, noise)
+                network = self.network(budget.epsilon, budget.delta, noise)
                 network.fit(network_table(rows, encoder), transformer=public_transformer(encoder))
-
-                def draw(label: int, count: int) -> tuple[Floats, Integers]:
-                    condition = class_condition(encoder, label, count)
-                    return from_network(generated(network, condition, rng), encoder)
-
+                draw = drawn_by_class(network, encoder, rng)
                 drawn = stratified(encoder, draw, spec.rows_per_class(private.counts), rng)
-        claim = Claim.of(budget, "smartnoise-synth 1.0.8, PATECTGAN")
-        notes = {
-            "rows_tried": drawn.tried,
-            "rows_from_schema": drawn.from_schema,
-            "vote_noise": noise,
-        }
-        return Release(drawn.rows, claim=claim, notes=notes)
+        return drawn.release(budget, "smartnoise-synth 1.0.8, PATECTGAN", vote_noise=noise)

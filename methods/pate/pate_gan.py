@@ -2,7 +2,7 @@
 
 Jordon, Yoon and van der Schaar 2019: a student discriminator learns from noisy votes of teachers,
 each trained on its own rows, and the generator learns from the student. In
-`snsynth/pytorch/nn/pategan.py` of 1.0.8 student and teachers are networks of their own, unlike in
+`snsynth/pytorch/nn/pategan.py` of 1.0.8 student and teachers are separate networks, unlike in
 PATE-CTGAN, but
 
 * rows are dealt to teachers by their position, `np.array_split` into as many parts as the exact
@@ -26,7 +26,6 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bench import (
-    Claim,
     Environment,
     Floats,
     Integers,
@@ -39,7 +38,7 @@ from bench import (
     quiet,
 )
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors, votes_allowed
-from bench.methods.pate._rows import (
+from bench.methods.pate._smartnoise import (
     from_network,
     network_table,
     public_transformer,
@@ -73,7 +72,7 @@ class PateGan(Method):
     quick: ClassVar[Mapping[str, Any]] = {"steps": 2, "teacher_steps": 1, "student_steps": 1}
 
     steps: int = 60
-    """Of the generator: the batch is chosen so that the budget pays for them."""
+    """Steps of the generator: the batch is chosen so that the budget pays for them."""
     code: int = 64
     """Noise numbers that the generator starts from."""
     teacher_steps: int = 5
@@ -114,10 +113,4 @@ class PateGan(Method):
                 return from_network(outputs, encoder)
 
             drawn = stratified(encoder, draw, spec.rows_per_class(private.counts), rng)
-        claim = Claim.of(budget, "smartnoise-synth 1.0.8, PATEGAN")
-        notes = {
-            "rows_tried": drawn.tried,
-            "rows_from_schema": drawn.from_schema,
-            "batch": batch,
-        }
-        return Release(drawn.rows, claim=claim, notes=notes)
+        return drawn.release(budget, "smartnoise-synth 1.0.8, PATEGAN", batch=batch)

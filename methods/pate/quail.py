@@ -14,7 +14,7 @@ Worked around:
 * The classifier would get category codes as numbers: it is given the encoder's layout.
 * diffprivlib measures `data_norm` on the rows unless told: it is the schema's bound.
 * A fifth of the rows is held back for a report that nobody reads: `held_back` is 0.01.
-* Features are drawn without real rows (see `_smartnoise_ctgan`), and kept where the classifier's
+* Features are drawn without real rows (see `_smartnoise`), and kept where the classifier's
   label is the class asked for. `torch.manual_seed(0)` is made to do nothing.
 * Bounds and categories come from the schema, and the target is no feature of the generator.
 """
@@ -29,23 +29,23 @@ import numpy as np
 
 from bench import (
     Budget,
-    Claim,
     Encoder,
     Environment,
     Floats,
     Integers,
-    Method,
     PrivateData,
     Release,
     Spec,
     global_seeds,
     quiet,
 )
-from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors, vote_noise
-from bench.methods.pate._ctgan import any_condition, generated, pate_network
-from bench.methods.pate._rows import (
+from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors
+from bench.methods.pate._smartnoise import (
+    TrainsPateCtgan,
+    any_condition,
     encoded_table,
     from_network,
+    generated,
     network_table,
     public_transformer,
     stratified,
@@ -60,7 +60,7 @@ REASON = (
 
 @final
 @dataclass(frozen=True)
-class Quail(Method):
+class Quail(TrainsPateCtgan):
     """Generated features with the labels of a private classifier."""
 
     name: ClassVar[str] = "quail"
@@ -73,24 +73,14 @@ class Quail(Method):
     quick: ClassVar[Mapping[str, Any]] = {"batch": 20, "steps": 5}
 
     classifier_share: float = 0.7
-    """Of epsilon."""
+    """Share of epsilon for the classifier."""
     regularization: float = 1.0
     """C of the logistic regression."""
     held_back: float = 0.01
-    batch: int = 500
-    teacher_steps: int = 1
-    student_steps: int = 1
-    rows_per_teacher: int = 5000
-    steps: int = 80
-    """Of the generator: the noise on votes is chosen so that the budget pays for them."""
-    orders: int = 100
-    """Of its moments accountant."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         budget = budget_of(spec, "QUAIL")
-        votes = self.batch * self.student_steps
-        share = 1.0 - self.classifier_share
-        noise = vote_noise(budget, share, self.steps, votes, self.orders)
+        noise = self.vote_noise(budget, 1.0 - self.classifier_share)
         encoder = private.encoder
         rows = private.raw(REASON)
         with quiet(), library_errors("QUAIL"):
@@ -111,13 +101,7 @@ class Quail(Method):
                     return values, predicted.astype(np.int64)
 
                 drawn = stratified(encoder, draw, spec.rows_per_class(private.counts), rng)
-        claim = Claim.of(budget, "smartnoise-synth 1.0.8, QUAILSynthesizer")
-        notes = {
-            "rows_tried": drawn.tried,
-            "rows_from_schema": drawn.from_schema,
-            "vote_noise": noise,
-        }
-        return Release(drawn.rows, claim=claim, notes=notes)
+        return drawn.release(budget, "smartnoise-synth 1.0.8, QUAILSynthesizer", vote_noise=noise)
 
     def _model(
         self, encoder: Encoder, budget: Budget, noise: float, rng: np.random.Generator
@@ -130,7 +114,7 @@ class Quail(Method):
         seed = int(rng.integers(2**31))
 
         def generator(epsilon: float) -> Any:
-            return pate_network(self, epsilon, budget.delta, noise)
+            return self.network(epsilon, budget.delta, noise)
 
         def classifier(epsilon: float) -> Any:
             encode = FunctionTransformer(encoded_table, kw_args={"encoder": encoder})

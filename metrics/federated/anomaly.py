@@ -1,11 +1,11 @@
-"""How well a detector of anomalies trained on the release does on real test rows."""
+"""Detection of the rarer class on real test rows, by a detector trained on the release."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +28,20 @@ from bench import (
 from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared.bootstrap import Array
 from bench.metrics._shared.intervals import clopper_pearson
-from bench.metrics.federated._isolation import fit_forest
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import IsolationForest
+
+Flags = npt.NDArray[np.bool_]
 
 EXPLAINED = 0.8
 """Share of the variance of normal rows that the bottleneck of the autoencoder keeps."""
 
-Flags = npt.NDArray[np.bool_]
-
 DEVIATIONS = (2.0, 3.0)
 """The paper's k, "typically 2 or 3": the first decides the scores, the details have both."""
-
-
+TREES = 100
+ROWS_PER_TREE = 256
+"""Rows per tree of the isolation forest (Liu, Ting and Zhou, Isolation Forest, ICDM 2008)."""
 NO_THRESHOLD = "no normal validation rows: no threshold"
 NONE_FLAGGED = "no test row lies above the threshold"
 
@@ -52,13 +55,13 @@ class LinearAutoencoder(ReleasedModel):
     through a bottleneck of that width.
     """
 
-    centre: Array
+    mean: Array
     components: Array
     """(width of the bottleneck, features), orthonormal rows."""
 
     def predict(self, values: Floats) -> Array:
         """Equation 9: the norm of a row minus its reconstruction."""
-        shifted = np.asarray(values, dtype=np.float64) - self.centre
+        shifted = np.asarray(values, dtype=np.float64) - self.mean
         error: Array = np.linalg.norm(
             shifted - shifted @ self.components.T @ self.components, axis=1
         )
@@ -71,20 +74,50 @@ def fit_autoencoder(features: Floats, weights: Array) -> LinearAutoencoder:
         raise NotComputable(f"{len(features)} normal rows: no detector can be trained")
     rows = np.asarray(features, dtype=np.float64)
     shares = weights / weights.sum()
-    centre = shares @ rows
-    shifted = rows - centre
+    mean = shares @ rows
+    shifted = rows - mean
     variances, directions = np.linalg.eigh(shifted.T @ (shifted * shares[:, None]))
     variances = np.maximum(variances[::-1], 0.0)
     if variances.sum() <= 1e-12:
         raise NotComputable("all normal rows are alike: no detector can be trained")
     explained = np.cumsum(variances) / variances.sum()
     kept = int(np.searchsorted(explained, EXPLAINED)) + 1
-    return LinearAutoencoder(centre, directions[:, ::-1][:, :kept].T.copy())
+    return LinearAutoencoder(mean, directions[:, ::-1][:, :kept].T.copy())
 
 
 @final
 @dataclass(frozen=True)
-class Threshold:
+class IsolationDetector(ReleasedModel):
+    """Scores of an isolation forest in (0, 1], near 1 for rows that few cuts isolate."""
+
+    forest: IsolationForest
+
+    def predict(self, values: Floats) -> npt.NDArray[np.float64]:
+        """s(x) = 2^(-mean depth / expected depth), equation 2 of the paper."""
+        if not len(values):
+            return np.zeros(0)
+        scores: Any = self.forest.score_samples(np.asarray(values, dtype=np.float64))
+        return np.asarray(-scores, dtype=np.float64)
+
+
+def fit_forest(features: Floats, rng: np.random.Generator) -> IsolationDetector:
+    """Grow an isolation forest on one thread, so that the sums are always the same."""
+    from sklearn.ensemble import IsolationForest
+
+    if len(features) < 2:
+        raise NotComputable(f"{len(features)} real rows: no isolation forest can be grown")
+    forest = IsolationForest(
+        n_estimators=TREES,
+        max_samples=min(ROWS_PER_TREE, len(features)),
+        random_state=int(rng.integers(2**32)),
+        n_jobs=1,
+    )
+    return IsolationDetector(forest.fit(np.asarray(features, dtype=np.float64)))
+
+
+@final
+@dataclass(frozen=True)
+class DetectorThreshold:
     """Rows above it are flagged."""
 
     value: float
@@ -94,11 +127,11 @@ class Threshold:
 
 @final
 @dataclass(frozen=True)
-class Judged:
-    """Scores of test rows, and thresholds: the first one decides."""
+class DetectorScores:
+    """Scores that a detector gives to test rows, and thresholds: the first one decides."""
 
     scores: Array
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[DetectorThreshold, ...]
 
     def flagged(self, place: int = 0) -> Flags:
         """Rows above the threshold."""
@@ -155,16 +188,10 @@ class AnomalyDetection(Metric):
         labels = dataset.test.rows.labels
         anomalous = labels != normal
         if not anomalous.any() or anomalous.all():
-            raise NotComputable("the test rows hold one class only: nothing to tell apart")
+            raise NotComputable("the test rows hold one class only: nothing to distinguish")
         features = dataset.test.rows.values[:, : dataset.encoder.feature_width]
-        detectors = {"released": released_detector(evaluation, normal)} | references(
-            evaluation, normal
-        )
-        found = {
-            name: judged(evaluation, detector, normal, features)
-            for name, detector in detectors.items()
-        }
-        released = found["released"]
+        by_detector = scores_by_detector(evaluation, normal, features)
+        released = by_detector["released"]
         auc = _bootstrap.bootstrap(
             _bootstrap.auroc(anomalous, released.scores),
             labels,
@@ -174,20 +201,20 @@ class AnomalyDetection(Metric):
         return Scores(
             scores,
             {
-                "anomaly": table(found, anomalous),
+                "anomaly": threshold_table(by_detector, anomalous),
                 "anomaly-scores": pd.DataFrame(
                     {"anomaly": anomalous.astype(np.int64), "score": released.scores}
                 ),
             },
         )
 
-    def _at_threshold(self, found: Judged, anomalous: Flags) -> tuple[Score, Score]:
-        if not found.thresholds:
+    def _at_threshold(self, released: DetectorScores, anomalous: Flags) -> tuple[Score, Score]:
+        if not released.thresholds:
             return (
                 self.absent("anomaly/precision", NO_THRESHOLD),
                 self.absent("anomaly/recall", NO_THRESHOLD),
             )
-        flagged = found.flagged()
+        flagged = released.flagged()
         caught, all_flagged = int((flagged & anomalous).sum()), int(flagged.sum())
         precision = (
             self.score(
@@ -231,22 +258,35 @@ def references(evaluation: Evaluation, normal: int) -> dict[str, ReleasedModel]:
     }
 
 
-def judged(
+def scores_by_detector(
+    evaluation: Evaluation, normal: int, features: Floats
+) -> dict[str, DetectorScores]:
+    """Score rows by the released detector and by those trained on real rows."""
+    detectors = {"released": released_detector(evaluation, normal)}
+    detectors |= references(evaluation, normal)
+    return {
+        name: _detector_scores(evaluation, detector, normal, features)
+        for name, detector in detectors.items()
+    }
+
+
+def _detector_scores(
     evaluation: Evaluation, detector: ReleasedModel, normal: int, features: Floats
-) -> Judged:
-    """Scores of those rows; the detector's own threshold, or those of the validation rows."""
+) -> DetectorScores:
+    """Score rows; thresholds are the detector's, then those of the validation rows."""
     dataset = evaluation.dataset
     validation = dataset.validation.rows
     usual = validation.values[validation.labels == normal, : dataset.encoder.feature_width]
-    thresholds: list[Threshold] = []
+    thresholds: list[DetectorThreshold] = []
     if isinstance(detector, Detector):
         if not math.isfinite(detector.threshold):
             raise NotComputable(f"the released detector has the threshold {detector.threshold}")
-        thresholds.append(Threshold(float(detector.threshold)))
+        thresholds.append(DetectorThreshold(float(detector.threshold)))
     if len(usual):
         errors = _anomaly_scores(detector, usual)
-        thresholds += [Threshold(float(errors.mean() + k * errors.std()), k) for k in DEVIATIONS]
-    return Judged(_anomaly_scores(detector, features), tuple(thresholds))
+        mean, spread = float(errors.mean()), float(errors.std())
+        thresholds += [DetectorThreshold(mean + k * spread, k) for k in DEVIATIONS]
+    return DetectorScores(_anomaly_scores(detector, features), tuple(thresholds))
 
 
 def _anomaly_scores(detector: ReleasedModel, features: Floats) -> Array:
@@ -254,17 +294,17 @@ def _anomaly_scores(detector: ReleasedModel, features: Floats) -> Array:
     if scores.shape != (len(features),):
         raise NotComputable(
             f"the released model answers in shape {scores.shape}: a classifier; a detector gives "
-            "one number a row"
+            "one number per row"
         )
     if not np.isfinite(scores).all():
         raise NotComputable("the released model answers with NaN or infinite scores")
     return scores
 
 
-def table(found: Mapping[str, Judged], anomalous: Flags) -> pd.DataFrame:
-    """Every detector at every threshold."""
+def threshold_table(by_detector: Mapping[str, DetectorScores], anomalous: Flags) -> pd.DataFrame:
+    """One row per detector and threshold."""
     rows = []
-    for name, one in found.items():
+    for name, one in by_detector.items():
         auc = float(_bootstrap.auroc(anomalous, one.scores)(np.ones((len(anomalous), 1)))[0])
         for place, threshold in enumerate(one.thresholds):
             flagged = one.flagged(place)

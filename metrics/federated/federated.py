@@ -1,6 +1,6 @@
-"""Releases made by several centres: what was sent, how training went, and who is served worst.
+"""Releases made by several clients: what was sent, how training went, and who is served worst.
 
-Federated distillation paper, section 3.5: overall and per-centre accuracy, precision, recall and
+Federated distillation paper, section 3.5: overall and per-client accuracy, precision, recall and
 F1; communication (rounds and bytes) and speed of convergence.
 """
 
@@ -42,17 +42,17 @@ TOLERANCE = 0.005
 """Accuracy that a converged model may lose again."""
 
 LAST_SHARE = 0.1
-"""Of the rounds, whose mean accuracy is where training ended up."""
+"""Share of the rounds, the last ones, whose mean accuracy is that of the trained model."""
 
 _CLASSES = (Task.CLASSIFICATION, Task.IMAGE)
 
 
 def federation(evaluation: Evaluation) -> Federation:
-    """The centres of the release, or the reason why there are none."""
-    found = evaluation.release.federation
-    if found is None:
-        raise NotComputable("the method does not work with several centres: nothing is sent")
-    return found
+    """The clients of the release, or the reason why there are none."""
+    clients = evaluation.release.federation
+    if clients is None:
+        raise NotComputable("the method does not work with several clients: nothing is sent")
+    return clients
 
 
 # Communication -----------------------------------------------------------------------------------
@@ -60,20 +60,20 @@ def federation(evaluation: Evaluation) -> Federation:
 
 @final
 class Communication(Metric):
-    """Bytes between the centres and the server."""
+    """Bytes between the clients and the server."""
 
     name: ClassVar[str] = "federated-communication"
     family: ClassVar[Family] = Family.COST
     definition: ClassVar[str] = (
-        "Bytes sent between centres and server in both directions (federated distillation paper, "
-        "table 4), counted from the payloads that were made: 4 bytes a weight or number, 1 or 2 a "
-        "category, no compression. The table `federated-transfers` has every phase, round and "
+        "Bytes sent between clients and server in both directions (federated distillation paper, "
+        "table 4), counted from the payloads that were made: 4 bytes per weight or number, 1 or 2 "
+        "per category, no compression. The table `federated-transfers` has every phase, round and "
         "direction."
     )
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("federated/bytes", Direction.LOWER, "All bytes that were sent.", shown=True),
         Output(
-            "federated/bytes-release", Direction.LOWER, "Bytes of synthetic rows, from the centres."
+            "federated/bytes-release", Direction.LOWER, "Bytes of synthetic rows, from the clients."
         ),
         Output("federated/bytes-training", Direction.LOWER, "Bytes of weights, up and down."),
     )
@@ -101,7 +101,7 @@ class Communication(Metric):
 
 @final
 @dataclass(frozen=True)
-class Rounds:
+class RoundHistory:
     """Real test rows that the model got right after each round, and what had been sent by then."""
 
     right: npt.NDArray[np.bool_]
@@ -113,17 +113,17 @@ class Rounds:
 
     @property
     def accuracy(self) -> Array:
-        """After each round."""
+        """Accuracy after each round."""
         return np.asarray(self.right.mean(axis=1))
 
 
-def rounds(evaluation: Evaluation) -> Rounds:
+def rounds(evaluation: Evaluation) -> RoundHistory:
     """Every state of the released model, scored once for all metrics."""
     sent, model = federation(evaluation).transfers, evaluation.predictor
     if not isinstance(model, TrainedInRounds):
         raise NotComputable("the release was not trained in rounds")
 
-    def build() -> Rounds:
+    def build() -> RoundHistory:
         features, labels = _models.real_test_features(evaluation), _labels(evaluation)
         classes = len(evaluation.dataset.schema.classes)
         right, areas = [], []
@@ -133,7 +133,7 @@ def rounds(evaluation: Evaluation) -> Rounds:
             areas.append(_auroc(labels, answers))
         numbers = range(model.rounds + 1)
         total = [sum(item.bytes for item in sent if item.round <= number) for number in numbers]
-        return Rounds(np.stack(right), np.array(areas), np.array(total, dtype=np.int64))
+        return RoundHistory(np.stack(right), np.array(areas), np.array(total, dtype=np.int64))
 
     return evaluation.shared("federated/rounds", build)
 
@@ -184,18 +184,18 @@ class RoundAccuracy(Metric):
     tasks: ClassVar[tuple[Task, ...]] = _CLASSES
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        found = rounds(evaluation)
+        history = rounds(evaluation)
         scores = []
-        for output, right in zip(self.outputs, (found.right[0], found.right[-1]), strict=True):
+        for output, right in zip(self.outputs, (history.right[0], history.right[-1]), strict=True):
             rng = evaluation.generator("bootstrap/federated-rounds")
             estimate = _bootstrap.bootstrap(_bootstrap.mean(right), _labels(evaluation), rng)
             scores.append(estimate.score(self, output.name))
         table = pd.DataFrame(
             {
-                "round": np.arange(len(found.sent)),
-                "accuracy": found.accuracy,
-                "auroc": found.auroc,
-                "bytes": found.sent,
+                "round": np.arange(len(history.sent)),
+                "accuracy": history.accuracy,
+                "auroc": history.auroc,
+                "bytes": history.sent,
             }
         )
         return Scores(tuple(scores), {"federated-rounds": table})
@@ -226,49 +226,49 @@ class Convergence(Metric):
     tasks: ClassVar[tuple[Task, ...]] = _CLASSES
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        found = rounds(evaluation)
-        if len(found.right) == 1:
+        history = rounds(evaluation)
+        if len(history.right) == 1:
             raise NotComputable("there were no rounds: the model is the pre-trained one")
-        first = converged(found.accuracy)
+        first = converged(history.accuracy)
         return Scores(
             (
                 self.score("federated/rounds", float(first)),
-                self.score("federated/bytes-to-converge", float(found.sent[first])),
+                self.score("federated/bytes-to-converge", float(history.sent[first])),
             )
         )
 
 
-# Centres -----------------------------------------------------------------------------------------
+# Clients -----------------------------------------------------------------------------------------
 
 _MODEL = "of XGBoost trained on the released rows (class weighting), or of the released model"
 _MACRO = "mean over the classes that the test rows hold; a class never predicted counts 0"
 
 
 @final
-class CentreScores(Metric):
+class ClientScores(Metric):
     """Whom the release serves, and whom it does not."""
 
-    name: ClassVar[str] = "federated-centres"
+    name: ClassVar[str] = "federated-clients"
     family: ClassVar[Family] = Family.UTILITY
     definition: ClassVar[str] = (
-        "Accuracy, precision, recall and F1 over all real test rows and at each centre (federated "
-        f"distillation paper, section 3.5) {_MODEL}. A test row lies with the centre that a "
-        f"training row like it would be cut to. Centres under {LEAST_ROWS} test rows are listed in "
-        "the table `federated-centres`, not scored. Interval: 1000 bootstrap resamples of the test "
-        "rows within each centre and class."
+        "Accuracy, precision, recall and F1 over all real test rows and at each client (federated "
+        f"distillation paper, section 3.5) {_MODEL}. A test row lies with the client that a "
+        f"training row like it would be cut to. Clients under {LEAST_ROWS} test rows are listed in "
+        "the table `federated-clients`, not scored. Interval: 1000 bootstrap resamples of the test "
+        "rows within each client and class."
     )
     outputs: ClassVar[tuple[Output, ...]] = (
-        Output("federated/centre-mean", Direction.HIGHER, "Mean accuracy over the scored centres."),
+        Output("federated/client-mean", Direction.HIGHER, "Mean accuracy over the scored clients."),
         Output(
-            "federated/centre-worst",
+            "federated/client-worst",
             Direction.HIGHER,
-            "Accuracy at the worst centre; interval simultaneous over the centres.",
+            "Accuracy at the worst client; interval simultaneous over the clients.",
             shown=True,
         ),
         Output(
-            "federated/centre-spread",
+            "federated/client-spread",
             Direction.LOWER,
-            "Standard deviation of the accuracy over the centres. The interval is not corrected "
+            "Standard deviation of the accuracy over the clients. The interval is not corrected "
             "for the spread that resampling adds.",
         ),
         Output("federated/precision", Direction.HIGHER, f"Over all test rows, {_MACRO}."),
@@ -278,14 +278,14 @@ class CentreScores(Metric):
     tasks: ClassVar[tuple[Task, ...]] = _CLASSES
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        centres, schema = federation(evaluation).centres, evaluation.dataset.schema
+        clients, schema = federation(evaluation).clients, evaluation.dataset.schema
         features, labels = _models.real_test_features(evaluation), _labels(evaluation)
         model: ReleasedModel = _ranking.released_model(evaluation)
         decided = _models.class_scores(model, features, len(schema.classes)).argmax(axis=1)
-        codes = centres.of_rows(evaluation.dataset.test.rows, schema)
-        groups = [*_ranking.split("centre", codes, centres.names(schema))]
+        codes = clients.of_rows(evaluation.dataset.test.rows, schema)
+        groups = [*_ranking.split("client", codes, clients.names(schema))]
         scored = [group for group in groups if len(group.rows) >= LEAST_ROWS]
-        everything = Group("centre", "all", np.arange(len(labels)))
+        everything = Group("client", "all", np.arange(len(labels)))
         parts = [
             (group.rows, statistic)
             for group in (everything, *scored)
@@ -294,27 +294,33 @@ class CentreScores(Metric):
         joint = _ranking.jointly(
             lambda weights: np.stack([part(weights[rows]) for rows, part in parts]),
             labels + len(schema.classes) * (codes + 1),
-            evaluation.generator("bootstrap/federated-centres"),
+            evaluation.generator("bootstrap/federated-clients"),
         )
         small = [group for group in groups if len(group.rows) < LEAST_ROWS]
-        table = _centre_table([everything, *scored], joint, small)
-        return Scores(self._scores(joint), {"federated-centres": table})
+        table = _client_table([everything, *scored], joint, small)
+        return Scores(self._scores(joint), {"federated-clients": table})
 
     def _scores(self, joint: Joint) -> tuple[Score, ...]:
         names = ("federated/precision", "federated/recall", "federated/f1")
         overall = [*joint.take(range(1, len(_NAMES))).each()]
-        all_rows = [found.score(self, name) for name, found in zip(names, overall, strict=True)]
+        all_rows = [
+            estimate.score(self, name) for name, estimate in zip(names, overall, strict=True)
+        ]
         places = range(len(_NAMES), len(joint.values), len(_NAMES))
         if not places:
-            reason = f"no centre has the {LEAST_ROWS} test rows that a score needs"
-            by_centre = [self.absent(output.name, reason) for output in self.outputs[:3]]
-            return (*by_centre, *all_rows)
+            reason = f"no client has the {LEAST_ROWS} test rows that a score needs"
+            by_client = [self.absent(output.name, reason) for output in self.outputs[:3]]
+            return (*by_client, *all_rows)
         accuracies = joint.take(places)
         low, high = _ranking.lowest_interval(accuracies)
         return (
-            accuracies.estimate(lambda own: own.mean(axis=0)).score(self, "federated/centre-mean"),
-            self.score("federated/centre-worst", float(accuracies.values.min()), low, high),
-            accuracies.estimate(lambda own: own.std(axis=0)).score(self, "federated/centre-spread"),
+            accuracies.estimate(lambda values: values.mean(axis=0)).score(
+                self, "federated/client-mean"
+            ),
+            self.score("federated/client-worst", float(accuracies.values.min()), low, high),
+            accuracies.estimate(lambda values: values.std(axis=0)).score(
+                self, "federated/client-spread"
+            ),
             *all_rows,
         )
 
@@ -353,8 +359,8 @@ def macro_scores(labels: Integers, decided: Integers) -> tuple[Statistic, ...]:
     )
 
 
-def _centre_table(scored: list[Group], joint: Joint, small: list[Group]) -> pd.DataFrame:
-    """One row for all test rows and one a centre; intervals of the accuracy."""
+def _client_table(scored: list[Group], joint: Joint, small: list[Group]) -> pd.DataFrame:
+    """One row for all test rows and one per client; intervals of the accuracy."""
     rows = []
     for place, group in enumerate(scored):
         start = len(_NAMES) * place
@@ -364,7 +370,7 @@ def _centre_table(scored: list[Group], joint: Joint, small: list[Group]) -> pd.D
     for group in small:
         reason = f"{len(group.rows)} test rows, at least {LEAST_ROWS} are needed"
         rows.append((group.name, len(group.rows), *(math.nan,) * (len(_NAMES) + 2), reason))
-    columns = ["centre", "rows", *_NAMES, "accuracy-low", "accuracy-high", "reason"]
+    columns = ["client", "rows", *_NAMES, "accuracy-low", "accuracy-high", "reason"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -1,4 +1,4 @@
-"""How well a detector finds rows whose values are legal but do not belong together."""
+"""Detection of injected rows whose values are legal but do not belong together."""
 
 from __future__ import annotations
 
@@ -30,12 +30,10 @@ from bench.metrics.federated.anomaly import (
     DEVIATIONS,
     NO_THRESHOLD,
     NONE_FLAGGED,
+    DetectorScores,
     Flags,
-    Judged,
-    judged,
     normal_class,
-    references,
-    released_detector,
+    scores_by_detector,
 )
 
 PREVALENCE = 0.02
@@ -130,34 +128,29 @@ class InjectedAnomalies(Metric):
         usual = test.values[test.labels == normal, : dataset.encoder.feature_width]
         if not len(usual):
             raise NotComputable("no test row of the more frequent class: nothing to inject into")
-        detectors = {"released": released_detector(evaluation, normal)}
-        detectors |= references(evaluation, normal)
         count = max(AT_LEAST, round(PREVALENCE / (1.0 - PREVALENCE) * len(usual)))
         rng = evaluation.generator("injected-anomalies")
         strange = injected(dataset.encoder, usual, count, rng)
         features = np.concatenate([usual.astype(np.float64), strange])
         anomalous = np.repeat([False, True], [len(usual), count])
-        found = {
-            name: judged(evaluation, detector, normal, features)
-            for name, detector in detectors.items()
-        }
+        by_detector = scores_by_detector(evaluation, normal, features)
         return Scores(
-            self._scores(evaluation, found, anomalous),
+            self._scores(evaluation, by_detector, anomalous),
             {
-                "injected-anomalies": _table(found, anomalous),
+                "injected-anomalies": _threshold_table(by_detector, anomalous),
                 "injected-scores": pd.DataFrame(
                     {"anomaly": anomalous.astype(np.int64)}
-                    | {name.replace(" ", "_"): one.scores for name, one in found.items()}
+                    | {name.replace(" ", "_"): one.scores for name, one in by_detector.items()}
                 ),
             },
         )
 
     def _scores(
-        self, evaluation: Evaluation, found: dict[str, Judged], anomalous: Flags
+        self, evaluation: Evaluation, by_detector: dict[str, DetectorScores], anomalous: Flags
     ) -> tuple[Score, ...]:
-        released = found["released"]
+        released = by_detector["released"]
         area, forest = (
-            _bootstrap.auroc(anomalous, one.scores) for one in (released, found[_FOREST])
+            _bootstrap.auroc(anomalous, one.scores) for one in (released, by_detector[_FOREST])
         )
         statistics = {
             "injected/auc": area,
@@ -179,7 +172,7 @@ class InjectedAnomalies(Metric):
             scores.append(self.absent("injected/precision", reason))
         return (*scores, self._recall(released, anomalous))
 
-    def _recall(self, released: Judged, anomalous: Flags) -> Score:
+    def _recall(self, released: DetectorScores, anomalous: Flags) -> Score:
         if not released.thresholds:
             return self.absent("injected/recall", NO_THRESHOLD)
         caught, every = int(released.flagged()[anomalous].sum()), int(anomalous.sum())
@@ -194,11 +187,11 @@ def _precision(flagged: Flags, anomalous: Flags) -> _bootstrap.Statistic:
     return _bootstrap.share(part, part + (1.0 - PREVALENCE) * false / (~anomalous).sum())
 
 
-def _table(found: dict[str, Judged], anomalous: Flags) -> pd.DataFrame:
-    """Every detector at every threshold."""
+def _threshold_table(by_detector: dict[str, DetectorScores], anomalous: Flags) -> pd.DataFrame:
+    """One row per detector and threshold."""
     rows = []
     once = np.ones((len(anomalous), 1))
-    for name, one in found.items():
+    for name, one in by_detector.items():
         auc = float(_bootstrap.auroc(anomalous, one.scores)(once)[0])
         for place, threshold in enumerate(one.thresholds):
             flagged = one.flagged(place)

@@ -7,12 +7,12 @@ import pytest
 
 from bench.errors import InputError, NotComputable
 from bench.methods.federated._clients import (
-    Setting,
     allotted,
     by_ratio,
     numbers_payload,
     rows_payload,
 )
+from bench.methods.federated.fdd_cf import FddCf
 from bench.plugins.metric import Evaluation
 from bench.plugins.release import Clients, Detector, Federation, Release, Traffic
 from bench.plugins.source import build_dataset
@@ -29,11 +29,11 @@ def opened(epsilon: float = 1.0):  # type: ignore[no-untyped-def]
     return open_private(DATA, Budget(epsilon, 1e-5), noise, check_rows=True)
 
 
-def test_every_row_is_with_exactly_one_centre_and_of_rows_tells_which() -> None:
-    centres = Clients.of("clients", 4, 0.5)
+def test_every_row_is_with_exactly_one_client_and_of_rows_tells_which() -> None:
+    clients = Clients.of("clients", 4, 0.5)
     private, _ = opened()
-    parts = centres.parts(private)
-    numbers = centres.of_rows(DATA.train.rows, DATA.schema)
+    parts = clients.parts(private)
+    numbers = clients.of_rows(DATA.train.rows, DATA.schema)
     held = [part.raw("a test") for part in parts.values()]
     seen = np.concatenate([rows.positions for rows in held])
     assert len(seen) == len(DATA.train.rows) == len(set(seen.tolist()))
@@ -42,9 +42,9 @@ def test_every_row_is_with_exactly_one_centre_and_of_rows_tells_which() -> None:
         assert sorted(rows.positions.tolist()) == sorted(expected.tolist())
 
 
-def test_test_rows_lie_with_the_centres_in_the_same_shares() -> None:
-    centres = Clients.of("clients", 3, 5.0)
-    numbers = centres.of_rows(DATA.test.rows, DATA.schema)
+def test_test_rows_lie_with_the_clients_in_the_same_shares() -> None:
+    clients = Clients.of("clients", 3, 5.0)
+    numbers = clients.of_rows(DATA.test.rows, DATA.schema)
     assert set(numbers.tolist()) <= {0, 1, 2}
     assert len(numbers) == len(DATA.test.rows)
 
@@ -55,8 +55,8 @@ def test_traffic_counts_the_bytes_of_the_payloads_by_phase_round_and_direction()
     traffic.send("model", "up", b"12", round=1)
     traffic.send("model", "up", b"123", round=1)
     traffic.send("release", "up", b"")
-    found = [(t.phase, t.round, t.direction, t.messages, t.bytes) for t in traffic.transfers()]
-    assert found == [
+    sent = [(t.phase, t.round, t.direction, t.messages, t.bytes) for t in traffic.transfers()]
+    assert sent == [
         ("model", 1, "down", 3, 12),
         ("model", 1, "up", 2, 5),
         ("release", 0, "up", 1, 0),
@@ -81,7 +81,7 @@ def test_rows_are_allotted_by_declared_shares_and_add_up() -> None:
     assert (np.abs(sizes - exact) < 1).all()
 
 
-def test_a_ratio_gives_each_centre_its_share() -> None:
+def test_a_ratio_gives_each_client_its_share() -> None:
     private, _ = opened()
     parts = Clients.of("clients", 4, 0.5).parts(private)
     declared = np.array([part.counts.by_class for part in parts.values()])
@@ -93,7 +93,7 @@ def test_a_ratio_gives_each_centre_its_share() -> None:
         by_ratio(parts, 0.0)
 
 
-def test_payloads_hold_four_bytes_a_number_and_one_a_category() -> None:
+def test_payloads_hold_four_bytes_per_number_and_one_per_category() -> None:
     rows = DATA.train.rows
     numbers = sum(block.column.__class__.__name__ == "Numeric" for block in DATA.encoder.blocks)
     categories = len(DATA.encoder.blocks) - numbers
@@ -104,7 +104,7 @@ def test_payloads_hold_four_bytes_a_number_and_one_a_category() -> None:
 
 def test_an_unknown_way_to_cut_is_refused() -> None:
     with pytest.raises(InputError, match="`clients` or by `site`"):
-        _ = Setting(by="hospital").centres
+        _ = FddCf(by="hospital").client_split
 
 
 class _Odd(Detector):

@@ -3,10 +3,10 @@
 Features pass through tanh layers (features, hidden, bottleneck, hidden, features). The output is
 tanh for numbers and binary columns and softmax for one-hot blocks, so that every reconstruction
 lies within the schema and its error has a largest value that is known beforehand. The loss of a
-row is |x - x^|^2 / 2; its error, by which anomalies are told, is |x - x^| (federated distillation
-paper, equation 9; the paper leaves the network open).
+row is |x - x^|^2 / 2; its error, by which anomalies are detected, is |x - x^| (federated
+distillation paper, equation 9; the paper leaves the network open).
 
-Weights are one flat vector: what a centre sends, and what a server averages.
+Weights are one flat vector: what a client sends, and what a server averages.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Array = npt.NDArray[np.float64]
 @final
 @dataclass(frozen=True)
 class Autoencoder:
-    """The shape of the network; weights are given to every call."""
+    """Shape of the network; weights are passed to every call."""
 
     sizes: tuple[int, ...]
     blocks: tuple[tuple[int, int], ...]
-    """Where one-hot blocks start and stop."""
+    """Start and stop of each one-hot block."""
     largest: float
     """No error is larger: a number is off by 2 at most, a one-hot block by sqrt(2)."""
 
     @classmethod
     def of(cls, encoder: Encoder, hidden: int, narrowing: float) -> Autoencoder:
-        """For the features of a schema; the bottleneck has `narrowing` units a column."""
+        """Build for the features of a schema; the bottleneck has `narrowing` units per column."""
         blocks = [block for block in encoder.blocks if block.stop <= encoder.feature_width]
         wide = tuple((each.start, each.stop) for each in blocks if each.stop - each.start > 1)
         narrow = max(1, round(narrowing * len(blocks)))
@@ -69,7 +69,7 @@ class Autoencoder:
         return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     def reconstructed(self, weights: Array, features: Floats) -> Array:
-        """What comes out of the network."""
+        """Return what the network makes of the features."""
         return self._forward(self.layers(weights), np.asarray(features, dtype=np.float64))[-1]
 
     def errors(self, weights: Array, features: Floats) -> Array:
@@ -113,8 +113,8 @@ class Autoencoder:
         """The derivative by what enters tanh or softmax, from that by what leaves it."""
         delta = slope * (1.0 - output**2)
         for start, stop in self.blocks:
-            chances, own = output[:, start:stop], slope[:, start:stop]
-            delta[:, start:stop] = chances * (own - (own * chances).sum(axis=1, keepdims=True))
+            chances, slopes = output[:, start:stop], slope[:, start:stop]
+            delta[:, start:stop] = chances * (slopes - (slopes * chances).sum(1, keepdims=True))
         return delta
 
     def train(

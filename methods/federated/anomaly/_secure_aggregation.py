@@ -4,7 +4,7 @@ Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Lea
 figure 4, for a server that follows the protocol but is curious. With R = 2^64, U2 the clients that
 shared their keys and U3 those whose masked input arrived:
 
-1. Keys. Client u makes two Diffie-Hellman pairs, one to encrypt and one to mask.
+1. Keys. Client u makes two key pairs, one to encrypt and one to mask.
 2. Shares. u draws a seed b_u, splits b_u and its masking key s_u into Shamir shares, and sends each
    other client its two shares, encrypted for it; the server relays them.
 3. Inputs. u sends y_u = x_u + PRG(b_u) + sum_(v in U2, v > u) PRG(s_uv) - sum_(v < u) PRG(s_uv)
@@ -17,43 +17,51 @@ shared their keys and U3 those whose masked input arrived:
 Any `threshold` clients can unmask, so fewer must never be left; that many colluding with the server
 could read the others. The sum itself is exact: where it is released, it is not private by itself.
 
-The primitives are in `_key_agreement` and `_shamir`. Keys and seeds come from the numpy generator
-that is given, so that studies can be repeated: that generator is no source of secrets, and a
+The package `cryptography` provides the primitives: X25519 key agreement with HKDF-SHA256, ChaCha20
+as PRG, ChaCha20-Poly1305 for the relayed shares. Keys and seeds come from the numpy generator that
+is passed in, so that studies can be repeated: that generator is no source of secrets, and a
 deployment takes the operating system's entropy.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bench import BenchError, InputError, Traffic
-from bench.methods.federated.anomaly import _shamir
-from bench.methods.federated.anomaly._key_agreement import (
-    KeyPair,
-    ProtocolError,
-    seal,
-    stream,
-    unseal,
-)
 
 Array = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 """Integers modulo 2^64."""
 Stage = Literal["shares", "input", "unmasking"]
 """What a client that is lost no longer sends; everything before it has arrived."""
+Transcript = dict[int, dict[int, bytes]]
+"""Payloads that the server received, by round and client: all that it could learn from."""
 
+PRIME = 2**256 + 297
+"""The smallest prime above 2^256: a field that holds every 256-bit secret."""
 _PHASE = "anomaly statistics"
-_ADVERTISED = struct.Struct(">H256s256s")  # client, encryption key, masking key
-_CIPHERED = struct.Struct(">H98s")  # other client, two shares encrypted, tag
+_ADVERTISED = struct.Struct(">H32s32s")  # client, encryption key, masking key
+_CIPHERED = struct.Struct(">H82s")  # other client, two shares encrypted, tag
 _REVEALED = struct.Struct(">HB33s")  # whose secret, which one, the share
 _NUMBER = struct.Struct(">H")
 _SEED, _KEY = 0, 1
+
+
+@final
+class ProtocolError(BenchError):
+    """A message that the protocol does not allow, such as one that would unmask a single client."""
 
 
 @final
@@ -66,6 +74,134 @@ class TooFewClientsError(BenchError):
     """Fewer clients are left than are needed to unmask the sum: there is no answer."""
 
 
+# Keys, encryption and masks ----------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class KeyPair:
+    """An X25519 key pair (RFC 7748): 32 secret bytes, and 32 public ones."""
+
+    secret: bytes
+    public: bytes
+
+    @classmethod
+    def of(cls, secret: bytes) -> KeyPair:
+        """Return the pair of a known secret."""
+        return cls(
+            secret, X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+        )
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> KeyPair:
+        """Draw a fresh pair."""
+        return cls.of(rng.bytes(32))
+
+    def agree(self, other: bytes) -> bytes:
+        """Return the key that both ends compute: HKDF-SHA256 of the X25519 secret."""
+        secret = X25519PrivateKey.from_private_bytes(self.secret)
+        try:
+            common = secret.exchange(X25519PublicKey.from_public_bytes(other))
+        except ValueError:
+            raise ProtocolError(
+                "a public key of small order would make the common key known to all"
+            ) from None
+        return HKDF(hashes.SHA256(), 32, salt=None, info=b"secure aggregation").derive(common)
+
+
+def seal(key: bytes, direction: bytes, content: bytes) -> bytes:
+    """Encrypt and authenticate. A key and a direction are used for one message only."""
+    # The direction is the nonce: there is no second message under the same one.
+    return ChaCha20Poly1305(key).encrypt(direction.rjust(12, b"\0"), content, None)
+
+
+def unseal(key: bytes, direction: bytes, sealed: bytes) -> bytes:
+    """Check the tag and decrypt."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(direction.rjust(12, b"\0"), sealed, None)
+    except InvalidTag:
+        raise ProtocolError(
+            "relayed shares were changed on their way: their tag is wrong"
+        ) from None
+
+
+def _mask(seed: bytes, length: int) -> Words:
+    """Pseudo-random words of a seed: its ChaCha20 key stream (RFC 8439)."""
+    stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * length)), dtype="<u8").astype(np.uint64)
+
+
+def _pairwise(number: int, keys: KeyPair, others: Mapping[int, bytes], length: int) -> Words:
+    """Sum of the masks of one client with others: added towards larger numbers, else taken off."""
+    total = np.zeros(length, dtype=np.uint64)
+    for other, public in others.items():
+        mask = _mask(keys.agree(public), length)
+        total = total + mask if number < other else total - mask
+    return total
+
+
+# Shamir's secret sharing -------------------------------------------------------------------------
+#
+# How to Share a Secret, CACM 1979. The secret is f(0) of a random polynomial f of degree
+# threshold - 1 over a prime field; the share of x is f(x). Any `threshold` shares give f(0) by
+# Lagrange interpolation; fewer say nothing, because for every secret there is exactly one
+# polynomial through them.
+
+
+def share(
+    secret: int, threshold: int, places: Iterable[int], rng: np.random.Generator, prime: int = PRIME
+) -> dict[int, int]:
+    """The share of every place x: the value there of a random polynomial through (0, secret)."""
+    places = list(places)
+    if not 1 <= threshold <= len(places):
+        raise InputError(f"threshold {threshold} with {len(places)} shares: expected 1 to all")
+    coefficients = (uniform(rng, prime) for _ in range(threshold - 1))
+    return polynomial([secret, *coefficients], places, prime)
+
+
+def polynomial(
+    coefficients: list[int], places: Iterable[int], prime: int = PRIME
+) -> dict[int, int]:
+    """Values of a polynomial, constant term first, at distinct places other than 0."""
+    places = list(places)
+    if not all(0 <= coefficient < prime for coefficient in coefficients):
+        raise InputError(f"a secret must lie in 0..{prime - 1}; split it, or take a larger prime")
+    if len(set(places)) < len(places) or not all(0 < place < prime for place in places):
+        # The share at 0 would be the secret.
+        raise InputError(f"shares are given to distinct places in 1..{prime - 1}, got {places}")
+    values = {}
+    for place in places:
+        value = 0
+        for coefficient in reversed(coefficients):
+            value = (value * place + coefficient) % prime
+        values[place] = value
+    return values
+
+
+def combine(shares: Mapping[int, int], threshold: int, prime: int = PRIME) -> int:
+    """f(0) = sum_i f(x_i) prod_(j != i) x_j / (x_j - x_i), from the first `threshold` shares."""
+    if len(shares) < threshold:
+        raise InputError(f"{len(shares)} shares of a secret that needs {threshold}")
+    chosen = list(shares.items())[:threshold]
+    secret = 0
+    for place, value in chosen:
+        top = bottom = 1
+        for other, _ in chosen:
+            if other != place:
+                top = top * other % prime
+                bottom = bottom * (other - place) % prime
+        secret = (secret + value * top * pow(bottom, -1, prime)) % prime
+    return secret
+
+
+def uniform(rng: np.random.Generator, prime: int) -> int:
+    """A uniform field element, but for a bias below 2^-256: 256 bits more than the prime has."""
+    return int.from_bytes(rng.bytes((prime.bit_length() + 7) // 8 + 32), "big") % prime
+
+
+# The protocol ------------------------------------------------------------------------------------
+
+
 @final
 @dataclass(frozen=True)
 class FixedPoint:
@@ -74,7 +210,7 @@ class FixedPoint:
     bits: int = 24
 
     def encode(self, values: npt.ArrayLike, clients: int) -> Words:
-        """Exact to 2^-(bits + 1) a number; refuses what could overflow in a sum over `clients`."""
+        """Exact to 2^-(bits + 1) per number; refuses what could overflow in a sum over clients."""
         numbers = np.asarray(values, dtype=np.float64)
         limit = 2.0 ** (63 - self.bits) / clients - 1.0
         if not (np.abs(numbers) < limit).all():
@@ -91,48 +227,13 @@ class FixedPoint:
 
 @final
 @dataclass(frozen=True)
-class Received:
-    """One message as the server got it."""
-
-    round: int
-    client: int
-    payload: bytes
-
-
-@final
-@dataclass
-class Transcript:
-    """Everything that the server received, round by round: all that it could learn from."""
-
-    messages: list[Received] = field(default_factory=list)
-
-    def of_round(self, round: int) -> dict[int, bytes]:
-        """The messages of one round, by client."""
-        return {each.client: each.payload for each in self.messages if each.round == round}
-
-
-@final
-@dataclass(frozen=True)
 class Aggregate:
-    """What the server learnt."""
+    """Result of the protocol: all that the server learned."""
 
     total: Array
     clients: tuple[str, ...]
     """Whose vectors are in the total: those whose masked input arrived."""
     transcript: Transcript
-
-
-def _mask(seed: bytes, length: int) -> Words:
-    return np.frombuffer(stream(seed, b"mask", 8 * length), dtype="<u8").astype(np.uint64)
-
-
-def _pairwise(own: int, keys: KeyPair, others: Mapping[int, int], length: int) -> Words:
-    """Sum of the masks of one client with others: added towards larger numbers, else taken off."""
-    total = np.zeros(length, dtype=np.uint64)
-    for other, public in others.items():
-        mask = _mask(keys.agree(public), length)
-        total = total + mask if own < other else total - mask
-    return total
 
 
 @final
@@ -145,19 +246,18 @@ class Client:
         self._rng = rng
         self._cipher, self._masking = KeyPair.draw(rng), KeyPair.draw(rng)
         self._seed = rng.bytes(32)
-        self._ciphers: dict[int, int] = {}
-        self._maskings: dict[int, int] = {}
+        self._ciphers: dict[int, bytes] = {}
+        self._maskings: dict[int, bytes] = {}
         self._commons: dict[int, bytes] = {}
         self._shares: dict[int, tuple[int, int]] = {}
-        """Of each client that shared its secrets: of its seed, and of its masking key."""
+        """Shares of the seed and of the masking key of each client that shared its secrets."""
         self._answered = False
         self._shared = False
         self._sent = False
 
     def advertise(self) -> bytes:
         """Round 1: both public keys."""
-        keys = (key.public.to_bytes(256, "big") for key in (self._cipher, self._masking))
-        return _ADVERTISED.pack(self.number, *keys)
+        return _ADVERTISED.pack(self.number, self._cipher.public, self._masking.public)
 
     def share_secrets(self, directory: bytes) -> bytes:
         """Round 2: an encrypted pair of shares for every other client that advertised keys."""
@@ -168,15 +268,14 @@ class Client:
             )
         self._shared = True
         for number, cipher, masking in _ADVERTISED.iter_unpack(directory):
-            self._ciphers[number] = int.from_bytes(cipher, "big")
-            self._maskings[number] = int.from_bytes(masking, "big")
+            self._ciphers[number] = cipher
+            self._maskings[number] = masking
         _enough(len(self._ciphers), self._threshold)
-        seed = int.from_bytes(self._seed, "big")
         # Places start at 1: the share at 0 is the secret.
         places = [number + 1 for number in self._ciphers]
         seeds, keys = (
-            _shamir.share(secret, self._threshold, places, self._rng)
-            for secret in (seed, self._masking.secret)
+            share(int.from_bytes(secret, "big"), self._threshold, places, self._rng)
+            for secret in (self._seed, self._masking.secret)
         )
         pieces = []
         for other in self._ciphers:
@@ -190,7 +289,7 @@ class Client:
         return b"".join(pieces)
 
     def masked(self, relayed: bytes, values: npt.ArrayLike, code: FixedPoint) -> bytes:
-        """Round 3: the vector under the mask of its own seed and those with each other client."""
+        """Round 3: the vector under the mask of the seed and those with each other client."""
         if self._sent:
             raise ProtocolError(
                 f"client {self.number} was asked for its input twice: two inputs under the same "
@@ -259,7 +358,7 @@ class Server:
 
     def __init__(self, threshold: int) -> None:
         self._threshold = threshold
-        self.transcript = Transcript()
+        self.transcript: Transcript = {}
 
     def directory(self, messages: Mapping[int, bytes]) -> bytes:
         """After round 1: the keys of all clients, for all of them."""
@@ -284,14 +383,14 @@ class Server:
     def unmask(self, messages: Mapping[int, bytes]) -> Words:
         """After round 4: the sum of the inputs that arrived, without their masks."""
         self._receive(4, messages)
-        inputs = self.transcript.of_round(3)
-        lost = set(self.transcript.of_round(2)) - set(inputs)
+        inputs = self.transcript[3]
+        lost = set(self.transcript[2]) - set(inputs)
         total = np.zeros(len(next(iter(inputs.values()))) // 8, dtype=np.uint64)
         for payload in inputs.values():
             total = total + np.frombuffer(payload, dtype="<u8").astype(np.uint64)
         for owner, secret in self._rebuilt(messages, set(inputs), lost):
             if owner in inputs:
-                total = total - _mask(secret.to_bytes(32, "big"), len(total))
+                total = total - _mask(secret, len(total))
             else:
                 # Each survivor's input holds its mask with the lost one, of the opposite sign.
                 others = {number: self._masking_key(number) for number in inputs}
@@ -300,7 +399,8 @@ class Server:
 
     def _rebuilt(
         self, messages: Mapping[int, bytes], alive: set[int], lost: set[int]
-    ) -> Iterator[tuple[int, int]]:
+    ) -> Iterator[tuple[int, bytes]]:
+        """The secret of each client: the seed of those alive, the masking key of those lost."""
         shares: dict[int, dict[int, int]] = {owner: {} for owner in sorted(alive | lost)}
         for sender, message in messages.items():
             for owner, kind, value in _REVEALED.iter_unpack(message):
@@ -310,17 +410,15 @@ class Server:
                         "for those whose input arrived, the key for those that were lost"
                     )
                 shares[owner][sender + 1] = int.from_bytes(value, "big")
-        for owner, own in shares.items():
-            yield owner, _shamir.combine(own, self._threshold)
+        for owner, revealed in shares.items():
+            yield owner, combine(revealed, self._threshold).to_bytes(32, "big")
 
-    def _masking_key(self, number: int) -> int:
-        advertised = self.transcript.of_round(1)[number]
-        return int.from_bytes(_ADVERTISED.unpack(advertised)[2], "big")
+    def _masking_key(self, number: int) -> bytes:
+        public: bytes = _ADVERTISED.unpack(self.transcript[1][number])[2]
+        return public
 
     def _receive(self, round: int, messages: Mapping[int, bytes]) -> None:
-        self.transcript.messages += [
-            Received(round, client, payload) for client, payload in messages.items()
-        ]
+        self.transcript[round] = dict(messages)
         _enough(len(messages), self._threshold)
 
 
@@ -346,7 +444,8 @@ def aggregate(
             "them, and 2 at least; with fewer, two lists of survivors for two halves read a client"
         )
     clients = {
-        number: Client(number, threshold, own) for number, own in enumerate(rng.spawn(len(names)))
+        number: Client(number, threshold, client_rng)
+        for number, client_rng in enumerate(rng.spawn(len(names)))
     }
     server = Server(threshold)
 

@@ -10,11 +10,12 @@ import torch
 
 from bench.data.encoder import EncodedRows
 from bench.methods._shared.generator import Generator
-from bench.methods.federated._characteristic import Adversary, of_probes
-from bench.methods.federated._characteristic_function import (
+from bench.methods.federated._characteristic import (
+    Adversary,
     CharacteristicFunction,
     GradientSpace,
     draw_function,
+    of_probes,
     uniform_rows,
 )
 from bench.plugins.source import build_dataset
@@ -141,11 +142,11 @@ def test_the_loss_of_whole_classes_is_equation_4() -> None:
     made = generator().rows(labels, learning=True).detach()
     waves = function().of_rows(FOUR.values)
     target = torch.stack([waves[:3].mean(dim=0), waves[3]])
-    found = of_probes(function().waves(made), target, torch.tensor([[0.75], [0.25]]))
+    losses = of_probes(function().waves(made), target, torch.tensor([[0.75], [0.25]]))
     phi, other = real(FOUR), synthetic(generator()).detach()
     first, second = (phi[:3].mean(dim=0) - other[0]).abs(), (phi[3] - other[1]).abs()
     expected = (0.75 * first**2 + 0.25 * second**2) / PROBES
-    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(losses, expected, atol=1e-6)
 
 
 def test_the_mean_loss_of_rows_is_equation_4_plus_a_variance_that_depends_on_the_probe() -> None:
@@ -194,14 +195,14 @@ def test_discrepancies_come_back_from_exact_answers() -> None:
     waves = real(FOUR)
     gaps = torch.stack([3 * (waves[:3].mean(dim=0) - made[0]), waves[3] - made[1]]) / 4
     expected = (gaps.abs() ** 2).sum(dim=0)
-    found = ours.discrepancies(ours.of_rows(FOUR).sum(axis=0), 4.0, 0.0)
-    assert found.numpy() == pytest.approx(expected.numpy(), rel=0.05)
+    estimated = ours.discrepancies(ours.of_rows(FOUR).sum(axis=0), 4.0, 0.0)
+    assert estimated.numpy() == pytest.approx(expected.numpy(), rel=0.05)
     # Where noise is all there is, it is not taken for a discrepancy.
     loud = np.random.default_rng(0).normal(size=len(ours.coefficients)) * 1e3
     assert float(ours.discrepancies(loud, 4.0, 1e3).max()) < 0.01
 
 
-def test_the_adversary_prefers_probes_that_tell_the_rows_apart_and_drops_none() -> None:
+def test_the_adversary_prefers_probes_that_distinguish_the_rows_and_drops_none() -> None:
     adversary = Adversary(4, 0.5)
     assert adversary.weights().tolist() == [0.25] * 4
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""FDD, with DP-SGD, with one noisy look and raw: budget, sizes, traffic, and what comes back."""
+"""FDD with DP-SGD, with one noisy query and without noise: budget, sizes, traffic, rows."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def marker_gap(rows: Rows) -> float:
     ("method", "distiller"), [(Fdd, FddDistiller), (FddCf, CfDistiller), (FddNodp, RawDistiller)]
 )
 def test_a_method_and_its_distiller_have_the_same_defaults(method: type, distiller: type) -> None:
-    built, own = method(), distiller()
+    built, default = method(), distiller()
     for item in dataclasses.fields(distiller):
-        assert getattr(built, item.name) == getattr(own, item.name)
+        assert getattr(built, item.name) == getattr(default, item.name)
     changed = method(scale=9.0).settings_of(distiller)
-    assert changed == dataclasses.replace(own, scale=9.0)
+    assert changed == dataclasses.replace(default, scale=9.0)
 
 
-def test_dp_sgd_on_whole_centres_is_a_composition_of_gaussian_mechanisms() -> None:
+def test_dp_sgd_on_whole_clients_is_a_composition_of_gaussian_mechanisms() -> None:
     """16 steps at epsilon 1: 4 times the multiplier of one, 3.7307 (Balle and Wang)."""
     method = Fdd(clients=3, steps=16, probes=2, hidden=(8,), batch=8, expected_batch=1e9)
     release, ledger = run(method, 1.0)
@@ -62,21 +62,21 @@ def test_dp_sgd_on_whole_centres_is_a_composition_of_gaussian_mechanisms() -> No
     assert 0.99 < ledger.proof().epsilon <= 1.0
 
 
-def test_one_look_is_one_gaussian_mechanism_at_every_centre() -> None:
+def test_one_query_is_one_gaussian_mechanism_at_every_client() -> None:
     release, ledger = run(FddCf(steps=2, probes=10), 1.0)
     assert release.notes["largest_noise_multiplier"] == pytest.approx(3.7307, abs=0.01)
     assert 0.99 < ledger.proof().epsilon <= 1.0
 
 
-def test_a_centre_samples_its_rows_at_the_rate_of_the_expected_batch() -> None:
+def test_a_client_samples_its_rows_at_the_rate_of_the_expected_batch() -> None:
     private, _ = open_private(LARGE, Budget(1.0, 1e-5), SeededNoise(np.random.default_rng(0)))
     split = SkewedClients(4, 0.5, 0)
     declared = [split.part_counts(LARGE.counts, client).total for client in range(4)]
     assert min(declared) < 500 < max(declared)
-    for own, centre in zip(declared, private.partition(split).values(), strict=True):
-        (plan,) = FddDistiller(steps=7, expected_batch=500).plans(centre, 3.0)
+    for rows, client in zip(declared, private.partition(split).values(), strict=True):
+        (plan,) = FddDistiller(steps=7, expected_batch=500).plans(client, 3.0)
         assert plan.count == 7
-        assert plan.event == sampled_gaussian(min(1.0, 500 / own), 3.0)
+        assert plan.event == sampled_gaussian(min(1.0, 500 / rows), 3.0)
 
 
 @pytest.mark.parametrize("method", [Fdd, FddCf])
@@ -89,16 +89,16 @@ def test_learning_probes_asks_no_more_of_the_rows(method: type) -> None:
     assert learned.rows.values.tobytes() != fixed.rows.values.tobytes()
 
 
-def test_a_ratio_is_a_share_of_every_centre_and_the_bytes_are_those_of_the_rows() -> None:
+def test_a_ratio_is_a_share_of_every_client_and_the_bytes_are_those_of_the_rows() -> None:
     release, _ = run(FddCf(steps=2, probes=10, clients=4, ratio=0.05), 1.0, LARGE)
     split = SkewedClients(4, 0.5, 0)
     declared = [split.part_counts(LARGE.counts, client).by_class for client in range(4)]
     expected = [
-        sum(max(1, round(0.05 * own[code])) if own[code] else 0 for own in declared)
+        sum(max(1, round(0.05 * rows[code])) if rows[code] else 0 for rows in declared)
         for code in (0, 1)
     ]
     assert np.bincount(release.rows.labels).tolist() == expected
-    assert release.federation.centres.split == split
+    assert release.federation.clients.split == split
     (sent,) = release.federation.transfers
     assert (sent.phase, sent.direction, sent.messages) == ("release", "up", 4)
     # Two numbers of 4 bytes, two categories of 1 byte, a label of 2.

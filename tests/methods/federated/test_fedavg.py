@@ -15,9 +15,13 @@ from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
 from bench.methods.federated import _averaging, fdd_fedavg
-from bench.methods.federated._averaging import NoisyTraining, RoundsModel
+from bench.methods.federated._averaging import (
+    LocalTraining,
+    Network,
+    NoisyTraining,
+    RoundsModel,
+)
 from bench.methods.federated._clients import Distiller
-from bench.methods.federated._network import Network, Training
 from bench.methods.federated.fdd_fedavg import FddFedAvg, as_received
 from bench.methods.federated.fedavg import FedAvg
 from bench.methods.federated.fedavg_client_dp import FedAvgClientDp
@@ -99,7 +103,7 @@ def test_a_step_of_adam_is_that_of_torch() -> None:
     """Full batches, so that the random order does not matter."""
     network, rows = Network(4, 3, 2), some_rows(4, 2, 30)
     start = RNG.normal(size=network.size).astype(np.float32)
-    ours = Training(epochs=25, batch=30, learning_rate=0.05).run(
+    ours = LocalTraining(epochs=25, batch=30, learning_rate=0.05).run(
         network, start, rows.values, rows.labels, np.random.default_rng(0)
     )
     theirs = torch.tensor(start.astype(np.float64))
@@ -115,24 +119,31 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InputError, match="hidden -1"):
         Network(3, -1, 2)
     with pytest.raises(InputError, match="must be positive"):
-        Training(epochs=0)
+        LocalTraining(epochs=0)
     with pytest.raises(InputError, match="`adam` and `sgd`"):
-        Training(optimizer="lbfgs")  # type: ignore[arg-type]
+        LocalTraining(optimizer="lbfgs")  # type: ignore[arg-type]
 
 
 # Rounds ------------------------------------------------------------------------------------------
 
 
 def test_the_average_is_equation_8_by_hand() -> None:
-    states = [np.array([1.0, 0.0], np.float32), np.array([5.0, 8.0], np.float32)]
-    assert _averaging.averaged(states, np.array([0.75, 0.25])).tolist() == [2.0, 2.0]
-    network, traffic = Network(1, 0, 1), Traffic()
+    constant = [
+        lambda _: np.array([1.0, 0.0], np.float32),
+        lambda _: np.array([5.0, 8.0], np.float32),
+    ]
+    zero = np.zeros(2, np.float32)
+    states = _averaging.in_rounds(zero, constant, np.array([0.75, 0.25]), 1, Traffic())
+    assert states[1].tolist() == [2.0, 2.0]
+    traffic = Traffic()
     updates = [lambda weights: weights + 1.0, lambda weights: 2.0 * weights]
     start = np.array([2.0, 4.0], np.float32)
-    model = _averaging.in_rounds(network, start, updates, np.array([0.5, 0.5]), 2, traffic)
+    states = _averaging.in_rounds(start, updates, np.array([0.5, 0.5]), 2, traffic)
     # (3 + 4) / 2, (5 + 8) / 2; then (4.5 + 7) / 2, (7.5 + 13) / 2.
-    assert model.states.tolist() == [[2.0, 4.0], [3.5, 6.5], [5.75, 10.25]]
-    assert model.states.dtype == np.float32
+    assert states.tolist() == [[2.0, 4.0], [3.5, 6.5], [5.75, 10.25]]
+    assert states.dtype == np.float32
+    double = _averaging.in_rounds(start.astype(np.float64), updates, np.ones(2), 1, Traffic())
+    assert double.dtype == np.float64
     assert traffic.transfers() == tuple(
         Transfer("model", number, direction, 2, 2 * 2 * 4)
         for number in (1, 2)
@@ -169,13 +180,13 @@ def test_two_clients_are_weighted_by_their_declared_rows() -> None:
     )
     release, _ = fitted(method)
     private, _ = open_private(DATASET, None, SeededNoise(np.random.default_rng(0)))
-    parts = method.centres(private)
+    parts = method.clients_of(private)
     network, expected = Network(6, 0, 2), np.zeros(14)
     for part in parts.values():
-        rows, own = part.raw("a test"), np.empty(14, dtype=np.float32)
+        rows, gradient = part.raw("a test"), np.empty(14, dtype=np.float32)
         start = np.zeros(14, dtype=np.float32)
-        network.gradient(start, network.inputs(rows.values), rows.labels, own)
-        expected -= part.counts.total / sum(p.counts.total for p in parts.values()) * own
+        network.gradient(start, network.inputs(rows.values), rows.labels, gradient)
+        expected -= part.counts.total / sum(p.counts.total for p in parts.values()) * gradient
     assert len({part.counts.total for part in parts.values()}) == 2
     assert release.model.states[1] == pytest.approx(expected, abs=1e-6)
 
@@ -200,7 +211,7 @@ def test_fedavg_learns_keeps_every_state_and_counts_every_byte() -> None:
 def test_a_client_without_rows_sends_back_what_it_got() -> None:
     weights = RNG.normal(size=Network(3, 2, 2).size).astype(np.float32)
     rows = some_rows(3, 2, 0)
-    trained = Training().run(Network(3, 2, 2), weights, rows.values, rows.labels, RNG)
+    trained = LocalTraining().run(Network(3, 2, 2), weights, rows.values, rows.labels, RNG)
     assert trained.tolist() == weights.tolist()
 
 
@@ -220,25 +231,25 @@ def test_with_little_noise_local_dp_sgd_is_plain_descent() -> None:
     private, _ = open_private(DATASET, None, SeededNoise(np.random.default_rng(0)))
     network, rows = Network(6, 0, 2), DATASET.train.rows
     training = NoisyTraining(3, rate=1.0, clip=100.0, learning_rate=0.3, noise_step=2.0)
-    found = training.update(network, private, 1e-6)(np.zeros(14, dtype=np.float32))
+    trained = training.update(network, private, 1e-6)(np.zeros(14, dtype=np.float32))
     expected = np.zeros(14, dtype=np.float32)
     for _ in range(3):
         total = network.row_gradients(expected, rows.values, rows.labels).sum(axis=0)
         expected = expected - 0.3 * total / private.counts.total
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert trained == pytest.approx(expected, abs=1e-4)
 
 
 def test_steps_are_shortened_to_the_noise_that_they_may_carry() -> None:
-    """Two centres of 300 rows together: noise 3 and 4 make 5; 16 weights make 4 times that."""
+    """Two clients of 300 rows together: noise 3 and 4 make 5; 16 weights make 4 times that."""
     private, _ = open_private(DATASET, None, SeededNoise(np.random.default_rng(0)))
-    centres = FedAvgDp(clients=2).centres(private)
-    assert sum(centre.counts.total for centre in centres.values()) == 300
+    clients = FedAvgDp(clients=2).clients_of(private)
+    assert sum(client.counts.total for client in clients.values()) == 300
     training = NoisyTraining(1, rate=0.5, clip=2.0, learning_rate=8.0, noise_step=0.8)
-    noises = dict(zip(centres, (3.0, 4.0), strict=True))
-    tempered = training.tempered(Network(7, 0, 2), centres, noises)
+    noises = dict(zip(clients, (3.0, 4.0), strict=True))
+    tempered = training.tempered(Network(7, 0, 2), clients, noises)
     assert tempered.learning_rate == pytest.approx(0.8 * 0.5 * 300 / (2.0 * 5 * 4))
     assert replace(training, learning_rate=1.0).tempered(
-        Network(7, 0, 2), centres, noises
+        Network(7, 0, 2), clients, noises
     ).learning_rate == pytest.approx(1.0)
 
 
@@ -277,8 +288,8 @@ def test_client_updates_are_clipped_as_a_whole_and_averaged_evenly() -> None:
     release, _ = fitted(method, Budget(1e7, 1e-5))
     private, _ = open_private(DATASET, None, SeededNoise(np.random.default_rng(0)))
     network, start = Network(6, 0, 2), np.zeros(14, dtype=np.float32)
-    training, cut = Training(40, 10**6, 0.05), []
-    for part in method.centres(private).values():
+    training, cut = LocalTraining(40, 10**6, 0.05), []
+    for part in method.clients_of(private).values():
         rows = part.raw("a test")
         update = training.run(network, start, rows.values, rows.labels, RNG)
         assert np.linalg.norm(update) > 0.1
@@ -294,22 +305,22 @@ def test_client_updates_are_clipped_as_a_whole_and_averaged_evenly() -> None:
 @final
 @dataclass(frozen=True)
 class FakeDistiller(Distiller):
-    """The public centre of each class, whatever the rows: one Gaussian mechanism for show."""
+    """The public middle of each class, whatever the rows: one Gaussian mechanism for show."""
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
-        return [centre.plan(gaussian(noise))]
+    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+        return [client.plan(gaussian(noise))]
 
     def distil(
         self,
-        centre: PrivateData,
+        client: PrivateData,
         noise: float | None,
         sizes: Sequence[int],
         rng: np.random.Generator,
     ) -> Rows:
         if noise is not None:
-            centre.gaussian_sum(lambda rows: np.ones((len(rows), 1)), 1.0, noise)
+            client.gaussian_sum(lambda rows: np.ones((len(rows), 1)), 1.0, noise)
         labels = np.repeat(np.arange(len(sizes)), sizes)
-        values = np.zeros((len(labels), centre.width), dtype=np.float32)
+        values = np.zeros((len(labels), client.width), dtype=np.float32)
         # The second class lies higher in `marker`, as it does in the rows.
         values[:, 1] = np.where(labels == 1, 0.2, 0.0) + rng.normal(0, 0.05, len(labels))
         return Rows(values, labels)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from bench.data.dataset import Split
 from bench.errors import InputError
-from bench.methods.federated._random_rows import RandomRowsDistiller
-from bench.methods.federated.random_subsampling_dp import RandomSubsamplingDp
+from bench.methods.federated.random_subsampling_dp import RandomRowsDistiller, RandomSubsamplingDp
 from bench.plugins.method import Spec
 from bench.plugins.source import build_dataset
 from bench.privacy import Budget
@@ -27,10 +29,6 @@ class NoNoise(SeededNoise):  # type: ignore[misc]
 
 def released(without: int | None = None, noisy_labels: bool = False) -> np.ndarray:  # type: ignore[type-arg]
     """The chosen rows with labels, without noise, with one training row left out."""
-    from dataclasses import replace
-
-    from bench.data.dataset import Split
-
     keep = np.ones(len(DATA.train.rows), dtype=bool)
     if without is not None:
         keep[without] = False

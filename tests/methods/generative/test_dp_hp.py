@@ -9,7 +9,7 @@ import torch
 from bench.data.dataset import Dataset
 from bench.errors import InputError
 from bench.methods.generative import dp_hp
-from bench.methods.generative.dp_hp import DpHp, Target, Wanted
+from bench.methods.generative.dp_hp import DpHp, NoisyMeans, TrainingTargets
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
@@ -71,13 +71,13 @@ def test_kernels_are_weighed_by_the_variance_of_their_noise(
 ) -> None:
     """Shares 0.75 and 0.25 of two redraws: multipliers as 1 / sqrt(0.75) to sqrt(2 / 0.25)."""
     seen: list[float] = []
-    kept = Wanted.loss
+    kept = TrainingTargets.loss
 
-    def spy(self: Wanted, product_weight: float, steps: int):  # type: ignore[no-untyped-def]
+    def spy(self: TrainingTargets, product_weight: float, steps: int):  # type: ignore[no-untyped-def]
         seen.append(product_weight)
         return kept(self, product_weight, steps)
 
-    monkeypatch.setattr(Wanted, "loss", spy)
+    monkeypatch.setattr(TrainingTargets, "loss", spy)
     for weight in (None, 0.3):
         method = DpHp(
             steps=1, redraws=2, sum_share=0.75, noise_multiplier=1.0, product_weight=weight
@@ -129,9 +129,9 @@ def test_product_kernels_have_their_turns_in_training() -> None:
         return of
 
     rows = torch.tensor([[1.0], [3.0], [5.0], [7.0]])
-    flat = Target(lambda values: values, torch.tensor([[1.0], [6.0]]))
-    turns = [Target(features(number), torch.tensor([[2.0], [4.0]])) for number in range(3)]
-    loss = Wanted([flat, flat], turns).loss(product_weight=0.5, steps=7)
+    flat = NoisyMeans(lambda values: values, torch.tensor([[1.0], [6.0]]))
+    turns = [NoisyMeans(features(number), torch.tensor([[2.0], [4.0]])) for number in range(3)]
+    loss = TrainingTargets([flat, flat], turns).loss(product_weight=0.5, steps=7)
     values = [float(loss(rows, torch.tensor([0, 0, 1, 1]))) for _ in range(7)]
     # Class means 2 and 6: sum kernels 1 each, products 4 with half the weight.
     assert values == [1.0 + 1.0 + 0.5 * 4.0] * 7

@@ -8,8 +8,7 @@ import torch
 
 from bench.data.dataset import Dataset
 from bench.methods._shared.generator import Generator, Training
-from bench.methods.generative._fourier import sum_kernel
-from bench.methods.generative.dp_merf import DpMerf, discrepancy
+from bench.methods.generative.dp_merf import DpMerf, discrepancy, sum_kernel
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset

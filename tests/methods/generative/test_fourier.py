@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bench.data.encoder import Encoder
-from bench.methods.generative._fourier import joint_kernel, sum_kernel
+from bench.methods.generative.dp_merf import joint_kernel, sum_kernel
 from bench.plugins.source import build_dataset
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.special import eval_hermite
 
-from bench.methods.generative._hermite import (
+from bench.methods.generative.dp_hp import (
     ProductKernel,
     hermite,
     product_kernels,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bench.data.encoder import EncodedRows
-from bench.methods.generative._sinkhorn import (
-    Batch,
+from bench.methods.generative.dp_sinkhorn import (
+    GeneratedBatch,
     NoisyGradient,
     SinkhornLoss,
     cost,
@@ -38,10 +38,10 @@ def mechanism(**settings: float) -> NoisyGradient:
     return NoisyGradient(SinkhornLoss(2, 1.0, 0.05, 15.0), **chosen)
 
 
-def batch(size: int = 8, again: int = 2, width: int = 3, seed: int = 0) -> Batch:
+def batch(size: int = 8, again: int = 2, width: int = 3, seed: int = 0) -> GeneratedBatch:
     labels = torch.arange(size) % 2
     made = torch.rand(size + again, width, generator=seeded(seed)) * 2 - 1
-    return Batch(made[:size], labels, made[size:])
+    return GeneratedBatch(made[:size], labels, made[size:])
 
 
 # Transport ----------------------------------------------------------------------------------------
@@ -172,7 +172,9 @@ def test_noise_has_twice_the_clip_times_the_multiplier() -> None:
 def test_rows_are_sampled_one_by_one_with_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
-    def spy(self: NoisyGradient, sample: EncodedRows, made: Batch) -> tuple[torch.Tensor, ...]:
+    def spy(
+        self: NoisyGradient, sample: EncodedRows, made: GeneratedBatch
+    ) -> tuple[torch.Tensor, ...]:
         sizes.append(len(sample))
         return torch.zeros_like(made.rows), torch.zeros_like(made.again)
 

@@ -1,4 +1,4 @@
-"""PATE-CTGAN of our own: frequencies, teachers, student, generator, and what is charged."""
+"""PATE-CTGAN accounted by the kernel: frequencies, teachers, student, generator, charges."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ import torch
 from bench.data.dataset import Dataset, Declaration, Split
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import InputError
-from bench.methods.pate._frequencies import Cells, frequencies, on_simplex
-from bench.methods.pate._generator import (
+from bench.methods._shared.codes import EqualBins
+from bench.methods.pate.pate_ctgan_sound import (
     ConditionalGenerator,
     GeneratorTraining,
+    PateCtganSound,
     Student,
     StudentTraining,
+    TeacherNetwork,
+    TeacherTraining,
+    frequencies,
+    midpoints,
+    on_simplex,
 )
-from bench.methods.pate._teachers import Labelled, Teacher, TeacherTraining
-from bench.methods.pate.pate_ctgan_sound import PateCtganSound
 from bench.plugins.method import Spec
-from bench.plugins.release import Release
+from bench.plugins.release import Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy import Budget, Ledger, PrivateData, gaussian
 from bench.privacy.noise import SeededNoise
@@ -84,12 +88,12 @@ class TestFrequencies:
         assert on_simplex(np.array([0.9, 0.5, -0.1])) == pytest.approx([0.7, 0.3, 0.0])
         assert on_simplex(np.array([-5.0, -5.0])) == pytest.approx([0.5, 0.5])
 
-    def test_cells_of_rows_and_their_centres(self) -> None:
-        cells = Cells(TABLE.encoder, 4)
+    def test_cells_of_rows_and_their_midpoints(self) -> None:
+        cells = EqualBins(TABLE.encoder, 4)
         assert cells.sizes == (4, 4, 2, 3)
         rows = TABLE.train.rows
         codes = cells.codes(rows)
-        rebuilt = cells.centres()[np.arange(4), codes].sum(axis=1)
+        rebuilt = midpoints(cells)[np.arange(4), codes].sum(axis=1)
         assert np.abs(rebuilt[:, :2] - rows.values[:, :2]).max() <= 0.25 + 1e-6
         assert np.array_equal(rebuilt[:, 2:], rows.values[:, 2:])
 
@@ -101,7 +105,7 @@ class TestFrequencies:
 class TestTeacher:
     def test_gradients_are_those_of_torch(self) -> None:
         rng = np.random.default_rng(0)
-        teacher = Teacher(3, 2, 5, rng)
+        teacher = TeacherNetwork(3, 2, 5, rng)
         rows = rng.normal(size=(7, 5)).astype(np.float32)
         real = np.array([1, 0, 1, 1, 0, 0, 1], dtype=np.float32)
         weights = [torch.tensor(weight, requires_grad=True) for weight in teacher.weights]
@@ -115,24 +119,24 @@ class TestTeacher:
 
     def test_learns_its_part_and_votes_with_the_declared_norm(self) -> None:
         rng = np.random.default_rng(0)
-        own = TABLE.train.rows
-        fakes = Labelled(
-            rng.uniform(-1, 1, (len(own), TABLE.encoder.width)).astype(np.float32),
-            np.asarray(own.labels, dtype=np.int64),
+        real = TABLE.train.rows
+        fakes = Rows(
+            rng.uniform(-1, 1, (len(real), TABLE.encoder.width)).astype(np.float32),
+            np.asarray(real.labels, dtype=np.int64),
         )
-        teacher = Teacher(TABLE.encoder.width, 2, 16, rng)
-        teacher.train(own, fakes, TeacherTraining(100, 64, 0.01, 0.001), rng)
-        mixed = Labelled(
-            np.concatenate([own.values[:50], fakes.values[:50]]).astype(np.float32),
-            np.concatenate([own.labels[:50], fakes.labels[:50]]).astype(np.int64),
+        teacher = TeacherNetwork(TABLE.encoder.width, 2, 16, rng)
+        teacher.train(real, fakes, TeacherTraining(100, 64, 0.01, 0.001), rng)
+        mixed = Rows(
+            np.concatenate([real.values[:50], fakes.values[:50]]).astype(np.float32),
+            np.concatenate([real.labels[:50], fakes.labels[:50]]).astype(np.int64),
         )
         votes = teacher.votes(mixed)
         assert np.linalg.norm(votes) == pytest.approx(10.0)
         assert votes[:50].mean() > 0.8 and votes[50:].mean() < -0.8
 
     def test_a_part_without_rows_votes_all_the_same(self) -> None:
-        teacher = Teacher(TABLE.encoder.width, 2, 4, np.random.default_rng(0))
-        fakes = Labelled(np.zeros((6, TABLE.encoder.width), dtype=np.float32), np.zeros(6, int))
+        teacher = TeacherNetwork(TABLE.encoder.width, 2, 4, np.random.default_rng(0))
+        fakes = Rows(np.zeros((6, TABLE.encoder.width), dtype=np.float32), np.zeros(6, int))
         nobody = TABLE.train.rows.take(np.zeros(len(TABLE.train), dtype=bool))
         same = teacher.train(
             nobody, fakes, TeacherTraining(3, 8, 0.1, 0.0), np.random.default_rng(0)
@@ -141,7 +145,7 @@ class TestTeacher:
 
 
 class TestStudent:
-    ROWS = Labelled(
+    ROWS = Rows(
         np.random.default_rng(0).uniform(-1, 1, (300, 4)).astype(np.float32),
         np.random.default_rng(1).integers(0, 2, 300),
     )
@@ -174,8 +178,8 @@ class TestGenerator:
         ]
     )
 
-    def built(self) -> tuple[Cells, ConditionalGenerator]:
-        cells = Cells(TABLE.encoder, 4)
+    def built(self) -> tuple[EqualBins, ConditionalGenerator]:
+        cells = EqualBins(TABLE.encoder, 4)
         random = torch.Generator().manual_seed(0)
         return cells, ConditionalGenerator(cells, self.CHANCES, 5, 20, random)
 
@@ -183,8 +187,8 @@ class TestGenerator:
         _, generator = self.built()
         for label in (0, 1):
             values = generator.draw(np.full(20_000, label)).values
-            found = np.histogram(values[:, 0], bins=4, range=(-1, 1))[0] / len(values)
-            assert found == pytest.approx(self.CHANCES[label, 0], abs=0.015)
+            shares = np.histogram(values[:, 0], bins=4, range=(-1, 1))[0] / len(values)
+            assert shares == pytest.approx(self.CHANCES[label, 0], abs=0.015)
             assert (values[:, 2] > 0).mean() == pytest.approx(self.CHANCES[label, 2, 1], abs=0.015)
             assert values[:, 3:].mean(axis=0) == pytest.approx(
                 self.CHANCES[label, 3, :3], abs=0.015
@@ -240,7 +244,7 @@ class TestPrivacy:
     def test_the_noise_on_votes_is_the_noise_charged(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Teachers that say 0 leave the noise alone: 2 sqrt(batch) times the multiplier."""
         method = replace(QUICK, batch=2000, rounds=1)
-        monkeypatch.setattr(Teacher, "votes", lambda teacher, rows: np.zeros(len(rows)))
+        monkeypatch.setattr(TeacherNetwork, "votes", lambda teacher, rows: np.zeros(len(rows)))
         answers: list[np.ndarray] = []
         ask = PrivateData.partition_sum
 
@@ -259,15 +263,15 @@ class TestPrivacy:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen: dict[int, set[float]] = {}
-        teachers: list[Teacher] = []
-        train = Teacher.train
+        teachers: list[TeacherNetwork] = []
+        train = TeacherNetwork.train
 
-        def spied(teacher: Teacher, own: Any, *rest: Any) -> Teacher:
+        def spied(teacher: TeacherNetwork, real: Any, *rest: Any) -> TeacherNetwork:
             teachers.append(teacher)
-            seen.setdefault(id(teacher), set()).update(own.positions.tolist())
-            return train(teacher, own, *rest)
+            seen.setdefault(id(teacher), set()).update(real.positions.tolist())
+            return train(teacher, real, *rest)
 
-        monkeypatch.setattr(Teacher, "train", spied)
+        monkeypatch.setattr(TeacherNetwork, "train", spied)
         released(QUICK, 1.0)
         assert len(seen) == 5 and len(teachers) == 10
         together = [position for part in seen.values() for position in part]

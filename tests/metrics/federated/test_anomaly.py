@@ -89,7 +89,7 @@ def test_scores_of_a_released_detector_are_taken_as_they_are(table):
 @final
 @dataclass(frozen=True)
 class Marker(Detector):
-    """The toy's marker as the score, with a threshold of its own."""
+    """The toy's marker as the score, with a threshold."""
 
     limit: float
 
@@ -118,17 +118,19 @@ def test_a_detector_is_judged_by_its_own_threshold(table):
 def test_the_forest_on_real_rows_knows_the_normal_class_only(far):
     details = AnomalyDetection().compute(evaluate(far, far.train)).details["anomaly"]
     areas = details.groupby("trained")["auc"].first()
-    assert areas["isolation forest"] > 0.9
+    assert areas["isolation forest"] > 0.85
     rows = far.train.rows
     normal = far.train.rows.values[rows.labels == 0].astype(np.float64)
-    # On both classes it would not tell the second one apart so well.
+    # On both classes it would not distinguish the second one so well.
     both = IsolationForest(random_state=0).fit(rows.values.astype(np.float64))
     alone = IsolationForest(random_state=0).fit(normal)
     test = far.test.rows.values.astype(np.float64)
     mixed, apart = (
         roc_auc_score(far.test.rows.labels, -forest.score_samples(test)) for forest in (both, alone)
     )
-    assert mixed < apart == pytest.approx(areas["isolation forest"], abs=0.03)
+    # Forests of other seeds differ by a few hundredths on this small table.
+    assert mixed < apart == pytest.approx(areas["isolation forest"], abs=0.06)
+    assert mixed < areas["isolation forest"]
 
 
 def test_a_class_far_away_is_caught_and_one_alike_is_not(far):

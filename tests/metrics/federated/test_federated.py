@@ -1,4 +1,4 @@
-"""What centres sent, how their training went, and how each of them is served."""
+"""What clients sent, how their training went, and how each of them is served."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.datasets.simulators.curial_sim import CurialSim
 from bench.errors import NotComputable
 from bench.metrics.federated import federated
 from bench.metrics.federated.federated import (
-    CentreScores,
+    ClientScores,
     Communication,
     Convergence,
     RoundAccuracy,
@@ -33,7 +33,7 @@ from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 from tests.support.tables import ToyTable
 
-CENTRES = Clients.of("clients", 5, 0.5)
+CLIENTS = Clients.of("clients", 5, 0.5)
 TRANSFERS = (
     Transfer("release", 0, "up", 5, 1000),
     Transfer("model", 1, "down", 5, 40),
@@ -81,15 +81,15 @@ def large() -> Dataset:
     return build_dataset(ToyTable(negatives=3000, positives=2000))
 
 
-def with_centres(release: Release, transfers: tuple[Transfer, ...] = TRANSFERS) -> Release:
-    return replace(release, federation=Federation(CENTRES, transfers))
+def with_clients(release: Release, transfers: tuple[Transfer, ...] = TRANSFERS) -> Release:
+    return replace(release, federation=Federation(CLIENTS, transfers))
 
 
 # Communication -----------------------------------------------------------------------------------
 
 
 def test_bytes_are_summed_by_phase(table):
-    scores = Communication().compute(evaluate(table, with_centres(release_of(table.train))))
+    scores = Communication().compute(evaluate(table, with_clients(release_of(table.train))))
     assert named(scores, "federated/bytes").value == 1207
     assert named(scores, "federated/bytes-release").value == 1000
     assert named(scores, "federated/bytes-training").value == 200
@@ -98,10 +98,10 @@ def test_bytes_are_summed_by_phase(table):
 
 
 @pytest.mark.parametrize(
-    "metric", [Communication(), RoundAccuracy(), Convergence(), CentreScores()]
+    "metric", [Communication(), RoundAccuracy(), Convergence(), ClientScores()]
 )
-def test_absent_for_methods_without_centres(table, metric):
-    with pytest.raises(NotComputable, match="several centres"):
+def test_absent_for_methods_without_clients(table, metric):
+    with pytest.raises(NotComputable, match="several clients"):
         metric.compute(evaluate(table, table.train))
 
 
@@ -109,7 +109,7 @@ def test_absent_for_methods_without_centres(table, metric):
 
 
 def test_every_round_has_the_accuracy_and_auroc_of_scikit_learn(large):
-    evaluation = evaluate(large, with_centres(Release(model=THREE)))
+    evaluation = evaluate(large, with_clients(Release(model=THREE)))
     scores = RoundAccuracy().compute(evaluation)
     details = scores.details["federated-rounds"]
     labels, values = large.test.rows.labels, large.test.rows.values
@@ -153,8 +153,8 @@ def test_training_that_falls_at_the_end_has_not_converged():
 
 def test_rounds_are_absent_for_rows_and_for_a_model_without_any(table):
     with pytest.raises(NotComputable, match="not trained in rounds"):
-        RoundAccuracy().compute(evaluate(table, with_centres(release_of(table.train))))
-    alone = with_centres(Release(model=States((above(0.1),))))
+        RoundAccuracy().compute(evaluate(table, with_clients(release_of(table.train))))
+    alone = with_clients(Release(model=States((above(0.1),))))
     with pytest.raises(NotComputable, match="no rounds"):
         Convergence().compute(evaluate(table, alone))
     scores = RoundAccuracy().compute(evaluate(table, alone))
@@ -169,14 +169,14 @@ def test_rounds_are_absent_for_rows_and_for_a_model_without_any(table):
 def test_four_rows_by_hand():
     labels, decided = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
     once = np.ones((4, 1))
-    found = [float(part(once)[0]) for part in federated.macro_scores(labels, decided)]
+    computed = [float(part(once)[0]) for part in federated.macro_scores(labels, decided)]
     # Precision 1 and 2/3, recall 1/2 and 1, F1 2/3 and 4/5.
-    assert found == pytest.approx([0.75, 5 / 6, 0.75, 11 / 15])
+    assert computed == pytest.approx([0.75, 5 / 6, 0.75, 11 / 15])
     # The second row drawn three times, the third never.
     weights = np.array([[1.0], [3.0], [0.0], [1.0]])
-    found = [float(part(weights)[0]) for part in federated.macro_scores(labels, decided)]
+    computed = [float(part(weights)[0]) for part in federated.macro_scores(labels, decided)]
     # Precision 1 and 1/4, recall 1/4 and 1, F1 2/5 and 2/5.
-    assert found == pytest.approx([0.4, 0.625, 0.625, 0.4])
+    assert computed == pytest.approx([0.4, 0.625, 0.625, 0.4])
 
 
 def test_a_class_that_is_never_predicted_or_not_there_counts_as_in_scikit_learn():
@@ -187,25 +187,25 @@ def test_a_class_that_is_never_predicted_or_not_there_counts_as_in_scikit_learn(
             labels, decided, labels=np.unique(labels), average="macro", zero_division=0
         )[:3]
         parts = federated.macro_scores(labels, decided)
-        found = [float(part(np.ones((12, 1)))[0]) for part in parts[1:]]
-        assert found == pytest.approx(expected)
+        computed = [float(part(np.ones((12, 1)))[0]) for part in parts[1:]]
+        assert computed == pytest.approx(expected)
 
 
-def test_each_centre_has_the_scores_of_scikit_learn(large):
-    scores = CentreScores().compute(evaluate(large, with_centres(Release(model=THREE))))
+def test_each_client_has_the_scores_of_scikit_learn(large):
+    scores = ClientScores().compute(evaluate(large, with_clients(Release(model=THREE))))
     test = large.test.rows
-    codes = CENTRES.of_rows(test, large.schema)
+    codes = CLIENTS.of_rows(test, large.schema)
     decided = THREE.predict(test.values).argmax(axis=1)
-    details = scores.details["federated-centres"].set_index("centre")
+    details = scores.details["federated-clients"].set_index("client")
     accuracies = []
     for name, rows in [("all", codes >= 0), *((str(code), codes == code) for code in range(5))]:
         if not rows.any():
             assert name not in details.index
             continue
-        own = details.loc[name]
-        assert own["rows"] == rows.sum()
+        at_client = details.loc[name]
+        assert at_client["rows"] == rows.sum()
         if rows.sum() < 50:
-            assert np.isnan(own["accuracy"]) and "at least 50" in own["reason"]
+            assert np.isnan(at_client["accuracy"]) and "at least 50" in at_client["reason"]
             continue
         expected = precision_recall_fscore_support(
             test.labels[rows],
@@ -214,55 +214,57 @@ def test_each_centre_has_the_scores_of_scikit_learn(large):
             average="macro",
             zero_division=0,
         )
-        assert own[["precision", "recall", "f1"]].tolist() == pytest.approx(expected[:3])
-        assert own["accuracy"] == pytest.approx(accuracy_score(test.labels[rows], decided[rows]))
-        assert own["accuracy-low"] <= own["accuracy"] <= own["accuracy-high"]
+        assert at_client[["precision", "recall", "f1"]].tolist() == pytest.approx(expected[:3])
+        assert at_client["accuracy"] == pytest.approx(
+            accuracy_score(test.labels[rows], decided[rows])
+        )
+        assert at_client["accuracy-low"] <= at_client["accuracy"] <= at_client["accuracy-high"]
         if name != "all":
-            accuracies.append(own["accuracy"])
+            accuracies.append(at_client["accuracy"])
         else:
             for score, value in zip(("precision", "recall", "f1"), expected, strict=False):
                 assert named(scores, f"federated/{score}").value == pytest.approx(value)
     assert len(accuracies) >= 3
-    assert named(scores, "federated/centre-mean").value == pytest.approx(np.mean(accuracies))
-    assert named(scores, "federated/centre-worst").value == pytest.approx(min(accuracies))
-    assert named(scores, "federated/centre-spread").value == pytest.approx(np.std(accuracies))
+    assert named(scores, "federated/client-mean").value == pytest.approx(np.mean(accuracies))
+    assert named(scores, "federated/client-worst").value == pytest.approx(min(accuracies))
+    assert named(scores, "federated/client-spread").value == pytest.approx(np.std(accuracies))
 
 
 def test_rows_are_scored_by_the_downstream_trees(large):
     few = Rows(large.train.rows.values[::5], large.train.rows.labels[::5])
-    scores = CentreScores().compute(evaluate(large, with_centres(Release(few))))
+    scores = ClientScores().compute(evaluate(large, with_clients(Release(few))))
     assert named(scores, "federated/f1").value > 0.75
 
 
-def test_centres_are_sites_where_the_method_said_so():
+def test_clients_are_sites_where_the_method_said_so():
     data = build_dataset(CurialSim(rows=4000))
     release = Release(
         model=Answers(lambda values: np.tile([0.9, 0.1], (len(values), 1))),
         federation=Federation(Clients("site"), ()),
     )
-    details = CentreScores().compute(evaluate(data, release)).details["federated-centres"]
+    details = ClientScores().compute(evaluate(data, release)).details["federated-clients"]
     sizes = data.test.frame["site"].value_counts().to_dict()
-    assert details.set_index("centre")["rows"].drop("all").to_dict() == sizes
+    assert details.set_index("client")["rows"].drop("all").to_dict() == sizes
 
 
 def test_test_rows_are_spread_over_the_clients_by_their_shares(large):
     test = large.test.rows
-    release = with_centres(Release(model=THREE))
+    release = with_clients(Release(model=THREE))
     details, again = (
-        CentreScores().compute(evaluate(large, release, seed)).details["federated-centres"]
+        ClientScores().compute(evaluate(large, release, seed)).details["federated-clients"]
         for seed in (0, 1)
     )
-    sizes = details.set_index("centre")["rows"].drop("all")
-    shares = CENTRES.split.shares(2)
+    sizes = details.set_index("client")["rows"].drop("all")
+    shares = CLIENTS.split.shares(2)
     expected = [np.bincount(test.labels) @ shares[:, int(name)] for name in sizes.index]
     assert sizes.tolist() == pytest.approx(expected, abs=60)
     assert again["rows"].tolist() == details["rows"].tolist()
 
 
-def test_no_centre_large_enough(table):
+def test_no_client_large_enough(table):
     many = Federation(Clients.of("clients", 40, 100.0), ())
     release = replace(Release(model=THREE), federation=many)
-    scores = CentreScores().compute(evaluate(table, release))
+    scores = ClientScores().compute(evaluate(table, release))
     for name in ("mean", "worst", "spread"):
-        assert "no centre" in named(scores, f"federated/centre-{name}").reason
+        assert "no client" in named(scores, f"federated/client-{name}").reason
     assert named(scores, "federated/f1").value > 0.6

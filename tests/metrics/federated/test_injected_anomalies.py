@@ -16,7 +16,7 @@ from bench.data.dataset import Dataset
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
-from bench.metrics.federated import _isolation, injected_anomalies
+from bench.metrics.federated import anomaly, injected_anomalies
 from bench.metrics.federated.injected_anomalies import InjectedAnomalies, injected
 from bench.plugins.release import Detector, Release, Rows
 from bench.plugins.source import build_dataset
@@ -117,16 +117,16 @@ def test_numbers_of_a_released_detector_are_those_of_its_own_threshold(toy):
 
 def test_the_forest_is_that_of_another_library(toy):
     rows = toy.train.rows.values[toy.train.rows.labels == 0]
-    found = _isolation.fit_forest(rows, np.random.default_rng(0))
+    forest = anomaly.fit_forest(rows, np.random.default_rng(0))
     seed = int(np.random.default_rng(0).integers(2**32))
     peer = IsolationForest(max_samples=min(256, len(rows)), random_state=seed).fit(
         rows.astype(np.float64)
     )
     fresh = toy.test.rows.values.astype(np.float64)
-    np.testing.assert_array_equal(found.predict(fresh), -peer.score_samples(fresh))
-    assert found.predict(fresh[:0]).shape == (0,)
+    np.testing.assert_array_equal(forest.predict(fresh), -peer.score_samples(fresh))
+    assert forest.predict(fresh[:0]).shape == (0,)
     with pytest.raises(NotComputable, match="1 real rows"):
-        _isolation.fit_forest(rows[:1], np.random.default_rng(0))
+        anomaly.fit_forest(rows[:1], np.random.default_rng(0))
 
 
 def test_released_real_rows_score_as_the_real_detector(toy):
@@ -178,8 +178,8 @@ def test_absent_cases(toy):
     scores = InjectedAnomalies().compute(evaluate(without, release_of(toy.train)))
     assert "no threshold" in named(scores, "injected/precision").reason
     assert "no threshold" in named(scores, "injected/recall").reason
-    own = InjectedAnomalies().compute(evaluate(without, Release(model=Distance(1.5))))
-    assert named(own, "injected/recall").value is not None
+    alone = InjectedAnomalies().compute(evaluate(without, Release(model=Distance(1.5))))
+    assert named(alone, "injected/recall").value is not None
     sick = np.flatnonzero(toy.test.rows.labels == 1)
     rare = replace(toy, test=replace(toy.test, rows=toy.test.rows.take(sick)))
     with pytest.raises(NotComputable, match="nothing to inject into"):

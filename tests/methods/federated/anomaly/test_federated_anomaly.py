@@ -16,8 +16,12 @@ from bench.errors import InputError, NotApplicable
 from bench.methods.federated._clients import Distiller
 from bench.methods.federated.anomaly import federated_anomaly
 from bench.methods.federated.anomaly._autoencoder import Autoencoder, AutoencoderDetector
-from bench.methods.federated.anomaly._training import Averaged, AveragedPrivately, OnReleasedRows
-from bench.methods.federated.anomaly.federated_anomaly import FederatedAnomaly
+from bench.methods.federated.anomaly.federated_anomaly import (
+    FederatedAnomaly,
+    TrainedByDpSgd,
+    TrainedOnRawRows,
+    TrainedOnReleasedRows,
+)
 from bench.plugins.method import Spec
 from bench.plugins.release import Detector, Release, Rows, Traffic
 from bench.privacy import Budget, Ledger, Plan, PrivateData, gaussian
@@ -33,19 +37,19 @@ SMALL = FederatedAnomaly(clients=3, hidden=8, steps=80, rounds=3, local_steps=5,
 class NoisyMeans(Distiller):
     """Stands for distillation: rows around one noisy mean."""
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
-        return [centre.plan(gaussian(noise))]
+    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+        return [client.plan(gaussian(noise))]
 
     def distil(
         self,
-        centre: PrivateData,
+        client: PrivateData,
         noise: float | None,
         sizes: Sequence[int],
         rng: np.random.Generator,
     ) -> Rows:
         assert noise
-        total = centre.gaussian_sum(lambda rows: rows.values, ENCODER.max_norm, noise)
-        mean = np.clip(total / centre.counts.total, -1, 1)
+        total = client.gaussian_sum(lambda rows: rows.values, ENCODER.max_norm, noise)
+        mean = np.clip(total / client.counts.total, -1, 1)
         labels = np.repeat(np.arange(len(sizes)), sizes)
         return Rows(mean + rng.normal(0, 0.1, (len(labels), ENCODER.width)), labels)
 
@@ -64,7 +68,7 @@ def distilled(monkeypatch):
     def training(self: FederatedAnomaly, network: Autoencoder, normal: int) -> Any:
         if self.training != "released":
             return usual(self, network, normal)
-        return OnReleasedRows(network, normal, NoisyMeans(), 0.2, self.steps, 32, 0.01)
+        return TrainedOnReleasedRows(network, normal, NoisyMeans(), 0.2, self.steps, 32, 0.01)
 
     monkeypatch.setattr(FederatedAnomaly, "_training", training)
 
@@ -76,9 +80,9 @@ def test_gradients_of_rows_are_those_of_torch():
     rng = np.random.default_rng(0)
     weights = NETWORK.initial(rng) + rng.normal(0, 0.1, NETWORK.count)
     rows = DATASET.train.rows.values[:6]
-    own = NETWORK.gradients(weights, rows)
-    assert own.shape == (6, NETWORK.count)
-    for row, gradient in zip(rows, own, strict=True):
+    gradients = NETWORK.gradients(weights, rows)
+    assert gradients.shape == (6, NETWORK.count)
+    for row, gradient in zip(rows, gradients, strict=True):
         layers = [torch.tensor(layer, requires_grad=True) for layer in NETWORK.layers(weights)]
         inputs = torch.tensor(row[None], dtype=torch.float64)
         loss = (inputs - NETWORK._torch_forward(layers, inputs)).square().sum() / 2
@@ -121,8 +125,8 @@ def test_sums_come_back_from_the_centred_moments():
     assert np.linalg.norm(vectors, axis=1).max() <= federated_anomaly._CLIP + 1e-12
     np.testing.assert_allclose(vectors[[0, 2, 3]], [[-0.5, 0.5], [0, -0.5], [0.5, 0.5]])
     cut = np.minimum(shares, 1.0)
-    found = federated_anomaly._sums(vectors.sum(axis=0), 5)
-    np.testing.assert_allclose(found, [5, cut.sum(), (cut**2).sum()])
+    sums = federated_anomaly._sums(vectors.sum(axis=0), 5)
+    np.testing.assert_allclose(sums, [5, cut.sum(), (cut**2).sum()])
 
 
 def test_the_threshold_by_hand_and_within_what_is_possible():
@@ -136,7 +140,7 @@ def test_the_threshold_by_hand_and_within_what_is_possible():
 
 
 @pytest.mark.usefixtures("distilled")
-def test_exact_statistics_are_those_of_all_rows_and_a_raw_look():
+def test_exact_statistics_are_those_of_all_rows_and_non_private_access():
     release, ledger = fit(replace(SMALL, statistics="exact", deviations=3.0))
     assert isinstance(release.model, Detector)
     errors = release.model.predict(DATASET.train.rows.values)
@@ -153,7 +157,7 @@ def test_noisy_statistics_are_exact_without_noise_and_charged():
     release, ledger = fit(replace(SMALL, reach=1.0), budget=plenty)
     assert isinstance(release.model, AutoencoderDetector)
     errors = release.model.predict(DATASET.train.rows.values)
-    # The declared counts of the centres are rounded, by less than a row each.
+    # The declared counts of the clients are rounded, by less than a row each.
     assert release.model.threshold == pytest.approx(errors.mean() + 2 * errors.std(), rel=0.05)
     assert ledger.proof().epsilon <= 1e5
     assert release.notes["threshold"] == release.model.threshold
@@ -169,7 +173,7 @@ def test_epsilon_is_proven_and_used_up(training):
     proof = ledger.proof()
     assert 0.9 < proof.epsilon <= 1.0
     assert release.claim is not None and release.claim.epsilon == 1.0
-    # Both halves are in the ledger of every centre.
+    # Both halves are in the ledger of every client.
     statistics = [entry for entry in ledger.entries if entry.path[-1][0].startswith("client/3")]
     assert {entry.path[1][1] for entry in statistics} == {"0", "1", "2"}
 
@@ -179,18 +183,16 @@ def test_a_larger_share_for_training_leaves_less_for_the_statistics():
     def noises(share: float) -> tuple[float, float]:
         method = replace(SMALL, training_share=share)
         private, _ = opened(BUDGET)
-        setting = federated_anomaly.Setting("clients", 3, 0.5, 0)
-        found = method._calibrated(method._training(NETWORK, 0), setting.centres.parts(private))[
-            "1"
-        ]
-        assert found.training is not None and found.statistics is not None
-        return found.training, found.statistics
+        calibrated = method._calibrated(method._training(NETWORK, 0), method.clients_of(private))
+        noise = calibrated["1"]
+        assert noise.training is not None and noise.statistics is not None
+        return noise.training, noise.statistics
 
     little, much = noises(0.2), noises(0.8)
     assert little[0] > much[0] and little[1] < much[1]
 
 
-def test_federated_training_is_a_raw_look_without_a_claim():
+def test_federated_training_is_non_private_access_without_a_claim():
     release, ledger = fit(replace(SMALL, training="federated", statistics="exact"))
     assert release.claim is None
     assert any("trained on the rows" in reason for reason in ledger.proof().reasons)
@@ -201,10 +203,10 @@ def test_federated_training_is_a_raw_look_without_a_claim():
     assert model.predict(usual).mean() < model.network.errors(start, usual).mean()
 
 
-def test_one_centre_that_holds_all_and_one_round_is_plain_training():
+def test_one_client_that_holds_all_and_one_round_is_plain_training():
     private, _ = opened(None)
     rows, _ = private.partition("class").values()
-    averaged = Averaged(NETWORK, 0, 1, 30, 0.01, 16)
+    averaged = TrainedOnRawRows(NETWORK, 0, 1, 30, 0.01, 16)
     weights = averaged.weights({"all": private}, {}, Traffic(), np.random.default_rng(3))
     rng = np.random.default_rng(3)
     start = NETWORK.initial(rng)
@@ -216,11 +218,11 @@ def test_a_private_step_without_noise_is_a_gradient_step():
     private, _ = opened(None)
     part, _ = private.partition("class").values()
     features = part.raw("compared in a test").values
-    training = AveragedPrivately(NETWORK, 0, 1, 1, 0.5, 1e9, 1e6)
+    training = TrainedByDpSgd(NETWORK, 0, 1, 1, 0.5, 1e9, 1e6)
     weights = NETWORK.initial(np.random.default_rng(0))
-    found = training.local(part, weights, 1e-12, np.random.default_rng(0))
+    trained = training.local(part, weights, 1e-12, np.random.default_rng(0))
     mean = NETWORK.gradients(weights, features).sum(axis=0) / part.counts.total
-    np.testing.assert_allclose(found, weights - 0.5 * mean, atol=1e-6)
+    np.testing.assert_allclose(trained, weights - 0.5 * mean, atol=1e-6)
 
 
 @pytest.mark.usefixtures("distilled")

@@ -5,31 +5,44 @@ columns lies in a clique of a junction tree; theta is found by mirror descent on
 
     1/2 sum over measured sets S of |mu_S - y_S|^2 / deviation_S^2
 
-(their Algorithm 1, with an Armijo line search), where mu are the model's own marginals, calculated
+(their Algorithm 1, with an Armijo line search), where mu are the marginals of the model, calculated
 by passing messages along the tree. All of this is post-processing of what was measured.
 
 mbi, which smartnoise-synth calls for it, compiles every new graph anew, which takes longer than all
 the rest, and mbi 1.1.0 draws rows wrongly: `synthetic_data` with its default `method="round"` makes
 spurious correlations, and in a graph with loops it conditions a column on its measured neighbours
 only. Here rows are drawn exactly, clique by clique along the tree, from public randomness.
+
+MST and AIM share the rest: calibration, estimation, and rows of any class from what was released.
+By class (`by_class`), each class is a separate table without the label: classes are disjoint and
+their counts public, so that each has the whole budget, and a class is drawn from its own model.
+Otherwise one model holds the label as a column, as published, and a class is asked for by
+conditioning the model on its label. Either way nothing is rejected, no class is too rare to be
+drawn, and no row is looked at again.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from bench.privacy.trusted.smartnoise import NoisyMarginal
+from bench import NotApplicable, PrivateData, Schema, Task
+from bench.methods._shared.codes import Codes
+from bench.privacy.trusted.smartnoise import (
+    Columns,
+    NoisyMarginal,
+    NoisyMarginals,
+    zero_concentrated,
+)
 
-Codes = npt.NDArray[np.int64]
-Table = npt.NDArray[np.float64]
-Columns = tuple[int, ...]
+CellTable = npt.NDArray[np.float64]
+"""One number per combination of codes: an axis per column."""
 
 _product_sum: Any = np.einsum
 """Its stubs do not know columns given by number."""
@@ -37,12 +50,14 @@ _IMPOSSIBLE = -1e6
 """Log weight of a code that is not asked for."""
 _ENOUGH = 0.25
 """Share of the decrease that the slope promises, for a step to be taken."""
+_COLUMNS_AT_MOST = 50
+"""All pairs are compared: their number grows with the square of the columns'."""
 
 
 @final
 @dataclass(frozen=True)
 class _Edge:
-    """From a clique to its parent in the tree, over the columns that they share."""
+    """Edge from a clique to its parent in the tree, over the columns that they share."""
 
     child: int
     parent: int
@@ -95,7 +110,7 @@ class JunctionTree:
         return min(holding, key=lambda number: self.cells_of(self.cliques[number]), default=None)
 
     def holding(self, columns: Columns) -> int:
-        """As `home`, for columns that the tree was made for."""
+        """Return `home` for columns that the tree was made for."""
         home = self.home(columns)
         if home is None:
             raise KeyError(f"no clique holds the columns {columns}")
@@ -124,10 +139,10 @@ class JunctionTree:
             self.shape_within(parent, shared),
         )
 
-    def shares(self, potentials: Sequence[Table]) -> list[Table]:
+    def shares(self, potentials: Sequence[CellTable]) -> list[CellTable]:
         """The distribution of every clique, by messages to the root and back (in logarithms)."""
         beliefs = [table.copy() for table in potentials]
-        messages: dict[int, Table] = {}
+        messages: dict[int, CellTable] = {}
         for edge in reversed(self.edges):
             message = _log_sum(beliefs[edge.child], edge.out_of_child)
             messages[edge.child] = message
@@ -145,7 +160,7 @@ class JunctionTree:
 def _cliques(graph: nx.Graph, sizes: Sequence[int]) -> list[Columns]:
     """Maximal cliques after a greedy triangulation: the smallest new table first."""
     rest = graph.copy()
-    found: list[set[int]] = []
+    cliques: list[set[int]] = []
 
     def cost(node: int) -> float:
         return float(np.prod([sizes[other] for other in (node, *rest[node])], dtype=np.float64))
@@ -153,14 +168,14 @@ def _cliques(graph: nx.Graph, sizes: Sequence[int]) -> list[Columns]:
     while rest:
         node = min(rest, key=cost)
         clique = {node, *rest[node]}
-        if not any(clique <= other for other in found):
-            found.append(clique)
+        if not any(clique <= other for other in cliques):
+            cliques.append(clique)
         rest.add_edges_from(itertools.combinations(rest[node], 2))
         rest.remove_node(node)
-    return [tuple(sorted(clique)) for clique in found]
+    return [tuple(sorted(clique)) for clique in cliques]
 
 
-def _log_sum(table: Table, axes: Columns) -> Table:
+def _log_sum(table: CellTable, axes: Columns) -> CellTable:
     largest = table.max(axis=axes, keepdims=True)
     summed = np.log(np.exp(table - largest).sum(axis=axes, keepdims=True))
     return np.asarray(summed + largest, dtype=np.float64)
@@ -172,11 +187,11 @@ class GraphicalModel:
     """A fitted model: potentials on the cliques of a junction tree, and their distributions."""
 
     tree: JunctionTree
-    potentials: tuple[Table, ...]
+    potentials: tuple[CellTable, ...]
     total: float
-    clique_shares: tuple[Table, ...]
+    clique_shares: tuple[CellTable, ...]
 
-    def counts(self, columns: Columns) -> Table:
+    def counts(self, columns: Columns) -> CellTable:
         """The model's marginal of one or two columns, in rows, axes in the order of columns."""
         home = self.tree.home(columns)
         if home is not None:
@@ -184,7 +199,7 @@ class GraphicalModel:
             return np.asarray(self.total * self.clique_shares[home].sum(axis=axes))
         return self.total * self._apart(*columns)
 
-    def _apart(self, first: int, second: int) -> Table:
+    def _apart(self, first: int, second: int) -> CellTable:
         """Two columns in no common clique: a chain of conditionals along the path between."""
         start, end = self.tree.holding((first,)), self.tree.holding((second,))
         path = nx.shortest_path(
@@ -193,17 +208,17 @@ class GraphicalModel:
         joint = self.clique_shares[start]
         names = self.tree.cliques[start]
         for number, clique in enumerate(path[1:], start=1):
-            own = self.tree.cliques[clique]
+            columns = self.tree.cliques[clique]
             before = self.tree.cliques[path[number - 1]]
-            shared = tuple(column for column in before if column in own)
+            shared = tuple(column for column in before if column in columns)
             keep = (first, *(column for column in shared if column != first))
             joint = _product_sum(joint, list(names), list(keep))
             table = self.clique_shares[clique]
             below = table.sum(axis=self.tree.axes_without(clique, shared), keepdims=True)
             given = np.divide(table, below, out=np.zeros_like(table), where=below > 0)
             after = (second,) if clique == end else self.tree.cliques[path[number + 1]]
-            names = (first, *(column for column in own if column in after and column != first))
-            joint = _product_sum(joint, list(keep), given, list(own), list(names))
+            names = (first, *(column for column in columns if column in after and column != first))
+            joint = _product_sum(joint, list(keep), given, list(columns), list(names))
         return joint
 
     def draw(self, count: int, given: tuple[int, int] | None, rng: np.random.Generator) -> Codes:
@@ -231,8 +246,8 @@ class GraphicalModel:
                 else np.zeros(count, dtype=np.int64)
             )
             flat = ordered.reshape(int(np.prod(before)), -1)
-            found = conditional_draw(flat, np.asarray(start), rng)
-            rows[:, new] = np.stack(np.unravel_index(found, after), axis=1)
+            cells = conditional_draw(flat, np.asarray(start), rng)
+            rows[:, new] = np.stack(np.unravel_index(cells, after), axis=1)
             drawn.update(new)
         return rows
 
@@ -247,7 +262,7 @@ def fit(
     """The model whose marginals are nearest to the noisy ones.
 
     `total` rows; None estimates them from the answers (least variance). A `start` whose cliques
-    are within the new ones gives the first potentials.
+    are within the new ones provides the first potentials.
     """
     tree = JunctionTree(sizes, [one.columns for one in measured])
     if total is None:
@@ -265,7 +280,7 @@ def fit(
         curvature[home] += cells / float(one.deviations.min()) ** 2
     rows = float(total)
 
-    def loss_and_slope(shares: Sequence[Table]) -> tuple[float, list[Table]]:
+    def loss_and_slope(shares: Sequence[CellTable]) -> tuple[float, list[CellTable]]:
         loss = 0.0
         slopes = [np.zeros_like(table) for table in shares]
         for one, home in zip(measured, homes, strict=True):
@@ -303,7 +318,7 @@ def estimated_total(measured: Sequence[NoisyMarginal]) -> float:
     return max(1.0, float((sums / variances).sum() / (1.0 / variances).sum()))
 
 
-def conditional_draw(weights: Table, given: Codes, rng: np.random.Generator) -> Codes:
+def conditional_draw(weights: CellTable, given: Codes, rng: np.random.Generator) -> Codes:
     """One column of `weights` for each row number in `given`, drawn in proportion to that row.
 
     A row without any weight (numerically) has all columns equally likely.
@@ -315,6 +330,107 @@ def conditional_draw(weights: Table, given: Codes, rng: np.random.Generator) -> 
     cumulated /= cumulated[:, -1:]
     # Row i of the cumulated chances moved to [i, i + 1]: one search finds all.
     moved = (cumulated + np.arange(len(asked))[:, None]).ravel()
-    found = np.searchsorted(moved, inverse + rng.random(len(given)), side="right")
-    columns = np.clip(found - inverse * weights.shape[1], 0, weights.shape[1] - 1)
+    places = np.searchsorted(moved, inverse + rng.random(len(given)), side="right")
+    columns = np.clip(places - inverse * weights.shape[1], 0, weights.shape[1] - 1)
     return np.asarray(columns, dtype=np.int64)
+
+
+# What MST and AIM share --------------------------------------------------------------------------
+
+
+def check_columns(schema: Schema) -> None:
+    """Refuse tables that are too wide for methods that compare all pairs of columns."""
+    columns = len(schema.features) + 1 + (schema.time is not None)
+    if schema.task is Task.IMAGE or columns > _COLUMNS_AT_MOST:
+        what = "images" if schema.task is Task.IMAGE else f"{columns} columns"
+        raise NotApplicable(
+            f"it compares all pairs of columns, which {what} have too many of; it is for tables of "
+            f"at most {_COLUMNS_AT_MOST} columns"
+        )
+
+
+def largest_rho(private: PrivateData) -> float:
+    """The largest rho whose zero-concentrated DP the harness's accountant lets the budget pay.
+
+    rho = 1 / (2 s^2) is the zCDP of a Gaussian mechanism of noise multiplier s: calibrated as that.
+    """
+    noise = private.calibrate(
+        lambda noise: [private.plan(zero_concentrated({"rho": 0.5 / noise**2}))]
+    )
+    return 0.5 / noise**2
+
+
+def totals(private: PrivateData, by_class: bool) -> tuple[int, ...]:
+    """Declared rows of the tables that are measured: the whole, or one per class."""
+    counts = private.counts.by_class if by_class else (private.counts.total,)
+    return tuple(max(1, count) for count in counts)
+
+
+def noisy_marginals(released: object) -> tuple[NoisyMarginals, ...]:
+    """Check that a mechanism returned noisy marginals, for the type checker too."""
+    if not isinstance(released, tuple) or not all(
+        isinstance(noisy, NoisyMarginals) for noisy in released
+    ):
+        raise TypeError(f"expected noisy marginals, got {type(released).__name__}")
+    return released
+
+
+@final
+@dataclass
+class Estimation:
+    """Models that AIM fits to one table: each starts from the last."""
+
+    sizes: Sequence[int]
+    total: float
+    steps: int
+    cells: int
+    """Most cells of all cliques of a model."""
+    model: GraphicalModel | None = field(default=None, init=False)
+
+    def fit(self, measured: Sequence[NoisyMarginal]) -> GraphicalModel:
+        """A model of these answers."""
+        self.model = fit(self.sizes, measured, self.total, self.steps, self.model)
+        return self.model
+
+    def last(self, measured: Sequence[NoisyMarginal], steps: int) -> GraphicalModel:
+        """The model to draw from, fitted for longer."""
+        return fit(self.sizes, measured, self.total, steps, self.model)
+
+    def affordable(self, sets: Sequence[Columns]) -> bool:
+        """Whether the junction tree of these sets is small enough."""
+        return JunctionTree(self.sizes, sets).cells <= self.cells
+
+
+def draw_rows(
+    models: Sequence[GraphicalModel],
+    released: Sequence[NoisyMarginals],
+    sizes: Sequence[int],
+    rng: np.random.Generator,
+) -> Codes:
+    """Draw `sizes[c]` rows of each class c, the label last: from one model, or one per class."""
+    tables: list[Codes] = []
+    for label, count in enumerate(sizes):
+        one_per_class = len(models) > 1
+        number = label if one_per_class else 0
+        model, kept = models[number], released[number].kept
+        given = None if one_per_class else (len(kept) - 1, merged(kept[-1], label))
+        drawn = model.draw(count, given, rng)
+        columns = [unmerged(mask, drawn[:, place], rng) for place, mask in enumerate(kept)]
+        features = columns if one_per_class else columns[:-1]
+        tables.append(np.stack([*features, np.full(count, label)], axis=1))
+    return np.concatenate(tables)
+
+
+def merged(kept: npt.NDArray[np.bool_], code: int) -> int:
+    """A code after rare ones were given one code, the last."""
+    return int(kept[:code].sum()) if kept[code] else int(kept.sum())
+
+
+def unmerged(kept: npt.NDArray[np.bool_], codes: Codes, rng: np.random.Generator) -> Codes:
+    """Codes as they were before rare ones shared the last; of those, any with the same chance."""
+    frequent, others = np.flatnonzero(kept), np.flatnonzero(~kept)
+    if not len(others):
+        return frequent[codes]
+    shared = codes >= len(frequent)
+    chance = rng.choice(others, size=len(codes))
+    return np.where(shared, chance, frequent[np.minimum(codes, len(frequent) - 1)])

@@ -10,19 +10,17 @@ import pytest
 
 from bench.errors import NotApplicable
 from bench.methods._shared.smartnoise import vote_noise
-from bench.methods.marginal._graph import (
+from bench.methods.marginal._graphical_model import (
+    GraphicalModel,
+    JunctionTree,
     check_columns,
+    conditional_draw,
     draw_rows,
+    estimated_total,
+    fit,
     largest_rho,
     merged,
     unmerged,
-)
-from bench.methods.marginal._tree import (
-    GraphicalModel,
-    JunctionTree,
-    conditional_draw,
-    estimated_total,
-    fit,
 )
 from bench.methods.marginal.mwem import draw_groups, groups_within
 from bench.plugins.source import build_dataset
@@ -123,10 +121,10 @@ def test_nearest_counts_by_hand() -> None:
 def test_a_draw_follows_its_row() -> None:
     weights = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [3.0, 0.0, 1.0]])
     given = np.repeat([0, 1, 2], 3000)
-    found = conditional_draw(weights, given, np.random.default_rng(0)).reshape(3, 3000)
-    assert (found[0] == 1).all()
-    assert np.allclose(np.bincount(found[1], minlength=3) / 3000, 1 / 3, atol=0.04)
-    assert np.allclose(np.bincount(found[2], minlength=3) / 3000, [0.75, 0, 0.25], atol=0.04)
+    drawn = conditional_draw(weights, given, np.random.default_rng(0)).reshape(3, 3000)
+    assert (drawn[0] == 1).all()
+    assert np.allclose(np.bincount(drawn[1], minlength=3) / 3000, 1 / 3, atol=0.04)
+    assert np.allclose(np.bincount(drawn[2], minlength=3) / 3000, [0.75, 0, 0.25], atol=0.04)
 
 
 def test_rare_codes_share_the_last_and_come_back() -> None:
