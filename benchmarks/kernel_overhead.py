@@ -14,11 +14,12 @@ import time
 
 import numpy as np
 
+from bench import PrivateData, sampled_gaussian
 from bench.data.counts import Counts
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
-from bench.privacy import Ledger, PrivateData, sampled_gaussian
 from bench.privacy.kernel import Vault
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 
 ROWS, COLUMNS, CALLS, EXPECTED = 10_000, 64, 10_000, 50

@@ -15,6 +15,7 @@ import time
 
 import numpy as np
 
+from bench import Budget
 from bench.data.dataset import Dataset
 from bench.errors import InputError, NotComputable
 from bench.plugins import registry
@@ -22,7 +23,6 @@ from bench.plugins.method import Spec
 from bench.plugins.metric import Evaluation, Metric
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 

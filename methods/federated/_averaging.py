@@ -27,7 +27,7 @@ from bench import (
     InputError,
     Method,
     NotApplicable,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Task,
     Traffic,
@@ -202,7 +202,7 @@ class NoisyTraining:
         longest = self.noise_step * rows / (self.clip * spread)
         return replace(self, learning_rate=min(self.learning_rate, longest))
 
-    def plans(self, centre: PrivateData, noise: float, rounds: int) -> list[Plan]:
+    def plans(self, centre: PrivateData, noise: float, rounds: int) -> list[PlannedEvents]:
         """Everything that training will ask of one centre, in all rounds together."""
         return [centre.plan(sampled_gaussian(self.rate, noise), rounds * self.steps)]
 

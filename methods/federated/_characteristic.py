@@ -38,7 +38,7 @@ import numpy.typing as npt
 from bench import (
     Encoder,
     InputError,
-    Plan,
+    PlannedEvents,
     PrivacyContractError,
     PrivateData,
     Rows,
@@ -255,7 +255,7 @@ def _needed(noise: float | None) -> float:
 class FddDistiller(NoisyDescentSettings, Distiller):
     """DP-SGD on the generator (section 4.3): a Poisson sample, clipped gradients, noise, Adam."""
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         rate = centre.rate(self.expected_batch)
         return [centre.plan(sampled_gaussian(rate, noise), self.steps)]
 
@@ -287,7 +287,7 @@ class RawDistiller(RawDescentSettings, Distiller):
     The sum of all rows' gradients is the gradient of equation 4, taken in one backward pass.
     """
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return ()
 
     def distil(
@@ -335,7 +335,7 @@ class CfDistiller(SingleLookSettings, Distiller):
     that, a class of a few rows is nothing but noise of many times that length.
     """
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return [part.plan(gaussian(noise)) for part in centre.partition("class").values()]
 
     def distil(

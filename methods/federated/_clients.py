@@ -21,7 +21,7 @@ from bench import (
     Federation,
     Floats,
     InputError,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Rows,
     Traffic,
@@ -35,7 +35,7 @@ class Distiller(ABC):
     """How one centre's rows become synthetic rows."""
 
     @abstractmethod
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         """What it will ask of one centre's rows at this noise multiplier."""
 
     @abstractmethod

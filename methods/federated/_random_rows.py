@@ -24,7 +24,7 @@ from typing import final
 
 import numpy as np
 
-from bench import EncodedRows, Floats, InputError, Plan, PrivateData, Rows, gaussian
+from bench import EncodedRows, Floats, InputError, PlannedEvents, PrivateData, Rows, gaussian
 from bench.methods.federated._clients import Distiller
 
 
@@ -35,7 +35,7 @@ class RandomRowsDistiller(Distiller):
 
     noisy_labels: bool = False
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return [part.plan(gaussian(noise)) for part in self._parts(centre)]
 
     def distil(

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import Claim, Plan, PrivateData, Release, Spec, Traffic
+from bench import Claim, PlannedEvents, PrivateData, Release, Spec, Traffic
 from bench.methods.federated import _averaging
 from bench.methods.federated._averaging import Averaging, NoisyTraining
 
@@ -69,7 +69,7 @@ class FedAvgDp(Averaging):
             self.steps, self.rate, self.clip, self.learning_rate, self.noise_step
         )
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             # All centres sample alike, so that the same noise is right for each of them.
             return [
                 plan

@@ -53,7 +53,7 @@ from bench import (
     EncodedRows,
     InputError,
     Method,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -128,7 +128,7 @@ class DpHp(Method):
         )
         parts = list(private.partition("class").values())
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             of_sum, of_product = self.multipliers(noise)
             return [
                 *(part.plan(gaussian(of_sum / group.norm)) for part in parts for group in groups),

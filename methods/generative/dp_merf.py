@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench import Claim, Method, Plan, PrivateData, Release, Rows, Spec, gaussian
+from bench import Claim, Method, PlannedEvents, PrivateData, Release, Rows, Spec, gaussian
 from bench.methods._shared.generator import Generator, Training
 from bench.methods.generative._fourier import Embedding, joint_kernel, sum_kernel
 
@@ -81,7 +81,7 @@ class DpMerf(Method):
         embedding = kernel(private.encoder, self.features, self.length_scale, rng)
         parts = private.partition("class").values()
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             return [part.plan(gaussian(noise)) for part in parts]
 
         noise = self.noise_multiplier or private.calibrate(plans)

@@ -21,7 +21,7 @@ from bench import (
     Encoder,
     Method,
     Numeric,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -47,7 +47,7 @@ class Marginals(Method):
         sizes = [self._bins(block) for block in encoder.blocks]
         parts = private.partition("class")
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             return [part.plan(gaussian(noise)) for part in parts.values()]
 
         noise = private.calibrate(plans)

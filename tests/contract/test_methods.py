@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.data.dataset import Dataset
 from bench.environments import environments
 from bench.errors import NotApplicable
@@ -15,7 +16,7 @@ from bench.plugins import registry
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy import Budget, Ledger
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge

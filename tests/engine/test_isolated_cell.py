@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bench import PrivateData
 from bench.data.encoder import Floats
 from bench.engine import keys
 from bench.engine import plan as planning
@@ -27,7 +28,6 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.metric import Direction, Evaluation, Family, Refit, RefitMetric, Scores
 from bench.plugins.release import Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
-from bench.privacy import PrivateData
 from bench.results.records import Cell, Status, Variant
 from bench.results.run_directory import RunStore
 from tests.support.isolated import EMPTY, install_secluded, without_index, write_wheel

@@ -1,4 +1,4 @@
-"""interpret-core's private machine: charged is what was used, and what is read is public."""
+"""interpret-core's private boosting machine: the noise used is the noise charged."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.data.encoder import EncodedRows
 from bench.errors import PrivacyContractError
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.accounting import canonical
 from bench.privacy.trusted.ebm import (
     FittedEbm,
@@ -45,7 +45,7 @@ def fitted(rows: EncodedRows = DATASET.train.rows, seed: int = 0, **changes: flo
     return run_ebm(rows, DATASET.encoder, np.random.default_rng(seed), parameters(**changes))
 
 
-def test_the_event_is_one_gaussian_a_feature_and_one_a_round_and_feature() -> None:
+def test_the_event_is_one_gaussian_per_feature_and_one_per_round_and_feature() -> None:
     world = {
         event.noise_multiplier: count for event, count in canonical([(gaussians(parameters()), 1)])
     }
@@ -142,7 +142,7 @@ def test_a_delegated_call_is_charged_and_trusts_the_library() -> None:
 
 
 def epsilon_at(mu: float) -> float:
-    """Of one Gaussian mechanism at delta 1e-5, by the analytic formula."""
+    """Epsilon of one Gaussian mechanism at delta 1e-5, by the analytic formula."""
     from scipy.optimize import brentq
     from scipy.stats import norm
 

@@ -12,7 +12,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bench import EncodedRows, Plan, PrivateData, Traffic, sampled_gaussian
+from bench import EncodedRows, PlannedEvents, PrivateData, Traffic, sampled_gaussian
 from bench.methods.federated._clients import Distiller, by_ratio, distil_everywhere, numbers_payload
 from bench.methods.federated.anomaly._autoencoder import Array, Autoencoder
 
@@ -31,7 +31,7 @@ class Training(ABC):
     """Code of the class that is learned."""
 
     @abstractmethod
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         """What it asks of a centre at this noise multiplier."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class OnReleasedRows(Training):
     batch: int
     learning_rate: float
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return self.distiller.plans(centre, noise)
 
     def weights(
@@ -131,7 +131,7 @@ class Averaged(InRounds):
 
     batch: int
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return []
 
     def local(
@@ -155,7 +155,7 @@ class AveragedPrivately(InRounds):
     expected_batch: float
     clip: float
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         part = self.normal_part(centre)
         event = sampled_gaussian(part.rate(self.expected_batch), noise)
         return [part.plan(event, self.rounds * self.local_steps)]

@@ -47,7 +47,7 @@ from bench import (
     InputError,
     Method,
     NotApplicable,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Spec,
@@ -281,7 +281,7 @@ class _Noises:
     training: float | None
     statistics: float | None
 
-    def plans(self, training: Training, centre: PrivateData) -> list[Plan]:
+    def plans(self, training: Training, centre: PrivateData) -> list[PlannedEvents]:
         """What will be asked of the centre."""
         plans = [] if self.training is None else list(training.plans(centre, self.training))
         if self.statistics is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench import Budget, PlannedEvents, PrivateData, gaussian
 from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
@@ -25,7 +26,7 @@ from bench.methods.federated.fedavg_dp import FedAvgDp
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release, Rows, Traffic, TrainedInRounds, Transfer
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger, Plan, PrivateData, gaussian
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge
@@ -296,7 +297,7 @@ def test_client_updates_are_clipped_as_a_whole_and_averaged_evenly() -> None:
 class FakeDistiller(Distiller):
     """The public centre of each class, whatever the rows: one Gaussian mechanism for show."""
 
-    def plans(self, centre: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, centre: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return [centre.plan(gaussian(noise))]
 
     def distil(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.errors import InputError
 from bench.methods.federated._random_rows import RandomRowsDistiller
 from bench.methods.federated.random_subsampling_dp import RandomSubsamplingDp
 from bench.plugins.method import Spec
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable
