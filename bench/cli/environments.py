@@ -1,4 +1,4 @@
-"""`bench env`: the environments of methods that cannot share ours."""
+"""`bench env`: the environments of methods whose packages cannot share the main one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 import click
+
+from bench.cli import options as shared
 
 if TYPE_CHECKING:
     from bench.environments.environments import Report
@@ -19,16 +21,16 @@ _names = click.argument("names", nargs=-1, metavar="[NAME]...")
 def env() -> None:
     """Environments of some methods: list, build, check, python, clean.
 
-    They hold packages that cannot share ours. A run builds what it needs by itself: these commands
-    build ahead, and repair. Without NAME they are about all environments.
+    They hold packages that cannot be installed in the main environment. A run builds what it needs;
+    these commands build in advance, and repair. Without NAME they apply to all environments.
     """
 
 
 @env.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@shared.as_json
 @_names
 def list_environments(names: tuple[str, ...], as_json: bool) -> None:
-    """Say which environments are built, how large they are, and what is wrong with the others."""
+    """List which environments are built, their size, and what is wrong with the others."""
     import json
 
     from bench.environments.environments import inspect, root, select
@@ -51,7 +53,7 @@ def list_environments(names: tuple[str, ...], as_json: bool) -> None:
         return
     for report in reports:
         click.echo(_line(report))
-    click.echo(f"{len(reports)} environments; they are kept in {root()}")
+    click.echo(f"{len(reports)} environments in {root()}")
 
 
 @env.command()
@@ -60,7 +62,7 @@ def build(names: tuple[str, ...]) -> None:
     """Build what is missing or broken; exit code 1 if one cannot be built."""
     from bench.environments.environments import select
 
-    failed = [name for name in select(names) if not _built(name)]
+    failed = [environment for environment in select(names) if not _build(environment)]
     sys.exit(1 if failed else 0)
 
 
@@ -78,7 +80,7 @@ def check(names: tuple[str, ...], repair: bool) -> None:
         click.echo(f"{_line(report)} (checked in {time.perf_counter() - started:.1f} s)")
         ready = report.state in (State.BUILT, State.GIVEN)
         if not ready and repair and report.state is State.BROKEN:
-            ready = _built(environment)
+            ready = _build(environment)
         good = good and ready
     sys.exit(0 if good else 1)
 
@@ -86,15 +88,15 @@ def check(names: tuple[str, ...], repair: bool) -> None:
 @env.command()
 @click.argument("name")
 def python(name: str) -> None:
-    """Print the interpreter of an environment, which is built first if need be."""
+    """Print the interpreter of an environment, which is built first if necessary."""
     from bench.environments.environments import ensure, select
     from bench.errors import EnvironmentUnavailable
 
     (environment,) = select([name])
     try:
-        interpreter = ensure(environment, lambda text: click.echo(f"{name}: {text}", err=True))
+        interpreter = ensure(environment, lambda text: shared.echo_error(f"{name}: {text}"))
     except EnvironmentUnavailable as problem:
-        click.echo(f"bench: {problem}", err=True)
+        shared.echo_error(f"bench: {problem}")
         sys.exit(1)
     click.echo(interpreter)
 
@@ -102,7 +104,7 @@ def python(name: str) -> None:
 @env.command()
 @_names
 def clean(names: tuple[str, ...]) -> None:
-    """Remove environments, those of earlier versions too. Not while a run uses them."""
+    """Remove environments, also those of earlier versions. Do not use it during a run."""
     from bench.environments import environments
 
     if names:
@@ -114,8 +116,8 @@ def clean(names: tuple[str, ...]) -> None:
     click.echo(f"{freed / 1e6:.0f} MB freed in {environments.root()}")
 
 
-def _built(environment: Environment) -> bool:
-    """Make one ready with a line for every step; False where that fails."""
+def _build(environment: Environment) -> bool:
+    """Make an environment ready, with a line for every step; return False where that fails."""
     from bench.environments.environments import ensure
     from bench.errors import EnvironmentUnavailable
 
@@ -127,7 +129,7 @@ def _built(environment: Environment) -> bool:
     try:
         python = ensure(environment, say, thorough=True)
     except EnvironmentUnavailable as problem:
-        click.echo(f"bench: {problem}", err=True)
+        shared.echo_error(f"bench: {problem}")
         return False
     say(f"ready, {python}")
     return True
