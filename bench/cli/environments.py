@@ -11,7 +11,7 @@ import click
 from bench.cli import options as shared
 
 if TYPE_CHECKING:
-    from bench.environments.environments import Report
+    from bench.environments.overlays import EnvironmentReport
     from bench.plugins.environment import Environment
 
 _names = click.argument("names", nargs=-1, metavar="[NAME]...")
@@ -33,7 +33,7 @@ def list_environments(names: tuple[str, ...], as_json: bool) -> None:
     """List which environments are built, their size, and what is wrong with the others."""
     import json
 
-    from bench.environments.environments import inspect, root, select
+    from bench.environments.overlays import inspect, root, select
 
     reports = [inspect(environment) for environment in select(names)]
     if as_json:
@@ -60,7 +60,7 @@ def list_environments(names: tuple[str, ...], as_json: bool) -> None:
 @_names
 def build(names: tuple[str, ...]) -> None:
     """Build what is missing or broken; exit code 1 if one cannot be built."""
-    from bench.environments.environments import select
+    from bench.environments.overlays import select
 
     failed = [environment for environment in select(names) if not _build(environment)]
     sys.exit(1 if failed else 0)
@@ -71,15 +71,15 @@ def build(names: tuple[str, ...]) -> None:
 @_names
 def check(names: tuple[str, ...], repair: bool) -> None:
     """Import the modules of every environment; exit code 1 if one is not ready."""
-    from bench.environments.environments import State, inspect, select
+    from bench.environments.overlays import EnvironmentState, inspect, select
 
     good = True
     for environment in select(names):
         started = time.perf_counter()
         report = inspect(environment, thorough=True)
         click.echo(f"{_line(report)} (checked in {time.perf_counter() - started:.1f} s)")
-        ready = report.state in (State.BUILT, State.GIVEN)
-        if not ready and repair and report.state is State.BROKEN:
+        ready = report.state in (EnvironmentState.BUILT, EnvironmentState.GIVEN)
+        if not ready and repair and report.state is EnvironmentState.BROKEN:
             ready = _build(environment)
         good = good and ready
     sys.exit(0 if good else 1)
@@ -89,7 +89,7 @@ def check(names: tuple[str, ...], repair: bool) -> None:
 @click.argument("name")
 def python(name: str) -> None:
     """Print the interpreter of an environment, which is built first if necessary."""
-    from bench.environments.environments import ensure, select
+    from bench.environments.overlays import ensure, select
     from bench.errors import EnvironmentUnavailable
 
     (environment,) = select([name])
@@ -105,20 +105,20 @@ def python(name: str) -> None:
 @_names
 def clean(names: tuple[str, ...]) -> None:
     """Remove environments, also those of earlier versions. Do not use it during a run."""
-    from bench.environments import environments
+    from bench.environments import overlays
 
     if names:
-        environments.select(names)
+        overlays.select(names)
     freed = 0
-    for name, size in environments.clean(names):
+    for name, size in overlays.clean(names):
         click.echo(f"removed {name}, {size / 1e6:.0f} MB")
         freed += size
-    click.echo(f"{freed / 1e6:.0f} MB freed in {environments.root()}")
+    click.echo(f"{freed / 1e6:.0f} MB freed in {overlays.root()}")
 
 
 def _build(environment: Environment) -> bool:
     """Make an environment ready, with a line for every step; return False where that fails."""
-    from bench.environments.environments import ensure
+    from bench.environments.overlays import ensure
     from bench.errors import EnvironmentUnavailable
 
     started = time.perf_counter()
@@ -135,7 +135,7 @@ def _build(environment: Environment) -> bool:
     return True
 
 
-def _line(report: Report) -> str:
+def _line(report: EnvironmentReport) -> str:
     name, state, why = report.environment.name, report.state.value, report.why
     text = f"{name}: {state}: {why}" if why else f"{name}: {state}"
     if report.size:

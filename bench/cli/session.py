@@ -21,7 +21,7 @@ from rich.table import Table
 from bench.cluster.driver import Observer, RunSummary, run_grid, score_run
 from bench.engine.grid import Grid
 from bench.engine.options import RunOptions
-from bench.environments.environments import Say
+from bench.environments.overlays import Say
 from bench.plugins.metric import HEADLINES, Family
 from bench.results.records import CellRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore

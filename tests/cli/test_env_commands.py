@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.main import main
-from bench.environments import environments
+from bench.environments import overlays
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from tests.support.isolated import EMPTY, without_index
@@ -45,20 +45,20 @@ def test_an_environment_is_built_broken_repaired_and_removed() -> None:
     assert "empty: built, " in bench("list").stdout
     assert bench("check", "empty").exit_code == 0
 
-    (environments.folder(EMPTY) / "environment.json").unlink()
+    (overlays.folder(EMPTY) / "environment.json").unlink()
     assert "empty: broken: its build did not finish" in bench("list").stdout
     assert bench("check", "empty").exit_code == 1
     repaired = bench("check", "--repair", "empty")
     assert repaired.exit_code == 0 and "building it again" in repaired.stdout
 
-    assert f"removed {environments.folder(EMPTY).name}" in bench("clean", "empty").stdout
+    assert f"removed {overlays.folder(EMPTY).name}" in bench("clean", "empty").stdout
     assert "empty: not built" in bench("list", "empty").stdout
 
 
 def test_the_interpreter_is_the_only_output() -> None:
     printed = bench("python", "empty")
     assert printed.exit_code == 0
-    assert printed.stdout == f"{environments.folder(EMPTY)}/bin/python\n"
+    assert printed.stdout == f"{overlays.folder(EMPTY)}/bin/python\n"
     refused = bench("python", "impossible")
     assert refused.exit_code == 1 and refused.stdout == ""
     assert "bench: environment impossible cannot be built: " in refused.stderr
@@ -74,7 +74,7 @@ def test_a_failed_build_does_not_stop_the_others() -> None:
 
 
 def test_a_given_path_is_shown_and_a_wrong_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    python = environments.ensure(EMPTY)
+    python = overlays.ensure(EMPTY)
     monkeypatch.setenv("BENCH_ENVIRONMENT_EMPTY", str(python))
     assert f"empty: given path, {python}\n" in bench("list").stdout
     monkeypatch.setenv("BENCH_ENVIRONMENT_EMPTY", "/nowhere/python")

@@ -20,7 +20,7 @@ from bench.engine import keys
 from bench.engine import plan as planning
 from bench.engine.cell import failed_row, finish_cell, run_cell
 from bench.engine.fit import fit_cell, fit_isolated, for_fitting
-from bench.environments import environments, overlay
+from bench.environments import overlays
 from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.environment import Environment
@@ -221,7 +221,7 @@ def test_isolated_cells_run_in_their_environment_or_are_skipped_until_it_is_ther
 
 
 def test_this_process_is_in_no_environment() -> None:
-    assert not environments.inside(EMPTY)
-    assert overlay.required_versions(Environment("a", ("numpy>=1", "./local"), ())) == {
+    assert not overlays.inside(EMPTY)
+    assert overlays.required_versions(Environment("a", ("numpy>=1", "./local"), ())) == {
         "numpy": np.__version__
     }
