@@ -1,4 +1,4 @@
-"""Cost of the privacy kernel against the bare arithmetic, as a ratio measured in one run.
+"""Overhead of the privacy kernel against the bare arithmetic, as a ratio measured in one run.
 
 NDPDC makes 10,000 sampled Gaussian sums. Here both sides do 10,000 of them over 10,000 rows of 64
 columns at an expected sample of 50: the kernel with its ledger and checks, and plain NumPy that
