@@ -142,13 +142,13 @@ def _scores(cells: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     level = np.where(done["method"] == "real", 0.95, skill)
     level = level + 0.03 * np.log10(done["eps_target"].fillna(10.0))
     parts = []
-    for task, own in done.groupby("task"):
+    for task, cells_of_task in done.groupby("task"):
         names = list(_UTILITY[str(task)])
         names += [f"score-{number:02}/{task[:1]}" for number in range(METRICS - len(names))]
         families = ["utility"] * len(_UTILITY[str(task)])
         families += [_FAMILIES[place % 3] for place in range(METRICS - len(families))]
-        count = len(own)
-        value = np.repeat(level[own.index].to_numpy(), METRICS)
+        count = len(cells_of_task)
+        value = np.repeat(level[cells_of_task.index].to_numpy(), METRICS)
         value = np.clip(value + rng.normal(0, 0.02, count * METRICS), 0, 1)
         first = len(_UTILITY[str(task)])
         shown = [name in _SHOWN or first <= place < first + 16 for place, name in enumerate(names)]
@@ -156,7 +156,7 @@ def _scores(cells: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         parts.append(
             pd.DataFrame(
                 {
-                    "key": np.repeat(own["key"].to_numpy(), METRICS),
+                    "key": np.repeat(cells_of_task["key"].to_numpy(), METRICS),
                     "metric": np.tile(names, count),
                     "value": value,
                     "low": value - 0.02,

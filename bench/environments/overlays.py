@@ -499,7 +499,7 @@ def probe(
             env=_variables(),
         )
     except subprocess.TimeoutExpired:
-        return f"its interpreter gave no answer for {_SECONDS_TO_ANSWER} s"
+        return f"its interpreter did not respond within {_SECONDS_TO_ANSWER} s"
     except OSError as problem:
         return f"its interpreter does not run ({problem.strerror})"
     lines = answered.stdout.strip().splitlines()

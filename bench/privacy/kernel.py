@@ -43,7 +43,7 @@ from bench.privacy.events import (
     non_private,
     sampled_gaussian,
 )
-from bench.privacy.ledger import Entry, Ledger, Path
+from bench.privacy.ledger import Entry, Ledger, PartPath
 from bench.privacy.noise import NoiseSource
 from bench.privacy.partition import (
     PartKey,
@@ -68,7 +68,7 @@ _SLACK = 1.0 + 1e-9
 class PlannedEvents:
     """Events of the calls that a method intends to make on one part of the data."""
 
-    path: Path
+    path: PartPath
     event: DpEvent
     count: int = 1
 
@@ -88,7 +88,7 @@ class Vault:
     """Seed of public randomness inside the kernel."""
     started: bool = False
     """True once an output has left the kernel: later parameters may depend on it."""
-    reserved: dict[tuple[Path, DpEvent], int] = field(default_factory=dict)
+    reserved: dict[tuple[PartPath, DpEvent], int] = field(default_factory=dict)
 
     def refuse_for_clients(self) -> None:
         """Refuse noise that hides a row where the unit of privacy is a client."""
@@ -112,7 +112,7 @@ class PrivateData:
         encoder: Encoder,
         counts: Counts,
         vault: Vault,
-        path: Path,
+        path: PartPath,
         validation: PrivateData | None = None,
     ) -> None:
         self._rows = rows
@@ -293,7 +293,7 @@ class PrivateData:
         table = self._evaluate(codes, self._rows).astype(np.int64)
         if table.shape[1] != binnings:
             raise PrivacyContractError(
-                f"the bin function gave {table.shape[1]} columns for {binnings} binnings"
+                f"the bin function returned {table.shape[1]} columns for {binnings} binnings"
             )
         if mechanism == "gaussian":
             scale, draw = noise_multiplier * math.sqrt(binnings), self._vault.noise.normal
@@ -367,7 +367,7 @@ class PrivateData:
         if whole is None:
             raise PrivacyContractError(
                 "models are fitted on one whole partition of this private data, as `partition` "
-                "gave it: a row in two parts would move two votes"
+                "returned it: a row in two parts would move two votes"
             )
         rows = {name: part._rows for name, part in parts.items()}
         clients = whole == "site" or isinstance(whole, SkewedClients)

@@ -22,7 +22,7 @@ from bench.privacy import events
 from bench.privacy.accounting import ADJACENCY, Budget, ComposedEvents, Proof
 from bench.privacy.events import DpEvent
 
-Path = tuple[tuple[str, str], ...]
+PartPath = tuple[tuple[str, str], ...]
 """Nested parts: ((partition key, part name), ...)."""
 
 _FORMAT_VERSION = 1
@@ -34,7 +34,7 @@ _COMPOSITIONS_AT_MOST = 20_000
 class Entry:
     """One kind of event on one part; the ledger counts how often it happened."""
 
-    path: Path
+    path: PartPath
     event: DpEvent
     adaptive: bool = False
     """True for an event not reserved before the first output: its parameters may depend on it."""
@@ -203,9 +203,9 @@ def compositions(entries: Mapping[Entry, int]) -> set[ComposedEvents] | None:
         return None
 
 
-def _combine(flat: list[tuple[Path, DpEvent, int]]) -> set[ComposedEvents]:
+def _combine(flat: list[tuple[PartPath, DpEvent, int]]) -> set[ComposedEvents]:
     of_the_whole = tuple((event, count) for path, event, count in flat if not path)
-    parts: dict[str, dict[str, list[tuple[Path, DpEvent, int]]]] = {}
+    parts: dict[str, dict[str, list[tuple[PartPath, DpEvent, int]]]] = {}
     for path, event, count in flat:
         if path:
             key, part = path[0]

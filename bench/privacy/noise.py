@@ -34,7 +34,7 @@ class NoiseSource(ABC):
 
 @final
 class SeededNoise(NoiseSource):
-    """Reproducible noise for studies. Whoever knows the seed can subtract the noise."""
+    """Reproducible noise for studies. Anyone who knows the seed can subtract the noise."""
 
     reproducible = True
 
@@ -59,7 +59,7 @@ class SeededNoise(NoiseSource):
 
 @final
 class SystemNoise(NoiseSource):
-    """Noise from the operating system's entropy: nobody can replay or predict it.
+    """Noise from the operating system's entropy: it cannot be repeated or predicted.
 
     Every draw comes from `os.urandom` (not from a generator seeded once), normals by inversion.
     Floating-point attacks on the Gaussian mechanism (Mironov 2012; Jin et al. 2022) are not

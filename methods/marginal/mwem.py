@@ -28,7 +28,7 @@ from bench.methods._shared.smartnoise import SMARTNOISE
 from bench.methods.marginal._bins import Binning, Codes
 from bench.methods.marginal._graph import check_columns, totals
 from bench.methods.marginal._tree import Table, conditional_draw
-from bench.privacy.trusted.mwem import Group, choices_and_counts
+from bench.privacy.trusted.mwem import ColumnGroup, choices_and_counts
 
 
 @final
@@ -84,7 +84,7 @@ class Mwem(Method):
         return Release(binning.rows(codes, rng), claim=claim, notes=notes)
 
 
-def groups_within(sizes: Sequence[int], cells: int) -> tuple[Group, ...]:
+def groups_within(sizes: Sequence[int], cells: int) -> tuple[ColumnGroup, ...]:
     """Columns in order, in groups of at most `cells` combinations (one column always fits)."""
     groups: list[list[int]] = []
     filled = 0
@@ -99,7 +99,7 @@ def groups_within(sizes: Sequence[int], cells: int) -> tuple[Group, ...]:
 
 def draw_groups(
     histograms: Sequence[Sequence[Table]],
-    groups: Sequence[Group],
+    groups: Sequence[ColumnGroup],
     sizes: Sequence[int],
     rng: np.random.Generator,
 ) -> Codes:

@@ -62,7 +62,7 @@ def test_the_fitted_noise_scales_are_those_charged(binning: float, boosting: flo
 
 
 def test_the_library_agrees_that_these_scales_are_within_its_epsilon() -> None:
-    """Its own function, from (epsilon, delta / 2) to the multiplier, is the inverse of ours."""
+    """The library's function from (epsilon, delta / 2) to the multiplier is the inverse of ours."""
     from interpret.utils._privacy import calc_gdp_noise_multi
 
     for mu in (0.05, 0.3, 2.0):
@@ -80,8 +80,8 @@ def test_other_noise_than_charged_is_refused() -> None:
 def test_one_step_moves_by_the_learning_rate_times_the_mean_residual() -> None:
     """One round, 8,000 rows, little noise: mean residuals of a binary column known by hand.
 
-    The update of a region is learning_rate x sum of (y - 1/2) / rows: the scale that one row's
-    share of at most learning_rate, and so the multiplier, stands on.
+    The update of a region is learning_rate x sum of (y - 1/2) / rows: the scale of one row's
+    share of at most learning_rate, on which the multiplier is based.
     """
     labels = np.repeat([0, 0, 0, 1, 0, 1, 1, 1], 1000)
     smoker = np.repeat([-1.0, -1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 1.0], 1000)

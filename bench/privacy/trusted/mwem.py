@@ -42,11 +42,11 @@ from bench.privacy.rowwise import evaluate, positive
 from bench.privacy.third_party import global_seeds, quiet
 from bench.privacy.trusted.smartnoise import on_grid
 
-Table = npt.NDArray[np.float64]
-Group = tuple[int, ...]
+Array = npt.NDArray[np.float64]
+ColumnGroup = tuple[int, ...]
 
 
-def iterations_of(group: Group, width: int, iterations: int) -> int:
+def iterations_of(group: ColumnGroup, width: int, iterations: int) -> int:
     """Number of iterations: at most the number of marginals, since none is measured twice."""
     columns = len(group)
     return min(iterations, columns + (columns * (columns - 1) // 2 if width > 1 else 0))
@@ -72,7 +72,7 @@ def run_mwem(
     encoder: Encoder,
     generator: np.random.Generator,
     parameters: Mapping[str, Any],
-) -> tuple[tuple[Table, ...], ...]:
+) -> tuple[tuple[Array, ...], ...]:
     """Return, for each class, one histogram of every group of columns. Parameters:
 
     * `codes` (rows to codes, row by row, the label last), `sizes` (numbers of codes), `totals`
@@ -94,14 +94,14 @@ def run_mwem(
 
 
 def _histogram(
-    codes: npt.NDArray[np.int64], group: Group, total: float, parameters: Mapping[str, Any]
-) -> Table:
+    codes: npt.NDArray[np.int64], group: ColumnGroup, total: float, parameters: Mapping[str, Any]
+) -> Array:
     from snsynth.mwem import Histogram, MWEMSynthesizer
 
     class Declared(MWEMSynthesizer):
         """MWEM with a public start, choosing among the marginals not yet measured."""
 
-        def _initialize_a(self, histogram: Table, dimensions: Sequence[int]) -> Table:
+        def _initialize_a(self, histogram: Array, dimensions: Sequence[int]) -> Array:
             return np.full(histogram.shape, total / histogram.size)
 
         def _laplace(self, scale: float) -> float:
@@ -109,8 +109,8 @@ def _histogram(
 
         def _exponential_mechanism(
             self,
-            hist: Table,
-            synth_hist: Table,
+            hist: Array,
+            synth_hist: Array,
             queries: Sequence[Any],
             eps: float,
             measurements: Mapping[int, Any],
