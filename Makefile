@@ -1,5 +1,5 @@
-# Every target that needs Python makes `.venv` first, when it is missing, was left half-built, was
-# copied from elsewhere, or is older than pyproject.toml or constraints.txt.
+# Every target that needs Python creates `.venv` first if it is missing, incomplete, copied from
+# another folder, or older than pyproject.toml or constraints.txt.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -10,11 +10,11 @@ PYTHON ?= $(shell for python in python3.11 python3; do \
 	"$$python" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$python"; break; }; done)
 
 BIN := .venv/bin
-# Errors only; `make PIP_FLAGS=--verbose env` says more.
+# Errors only; `make PIP_FLAGS=--verbose env` prints more.
 PIP_FLAGS ?= -qq
 PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c constraints.txt
-# Written last, with the folder it was made in: console scripts and the editable install hold
-# absolute paths, so that a copied `.venv` would run the code of the original.
+# Written last, with the folder it was created in: console scripts and the editable install hold
+# absolute paths, so a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
 .PHONY: help env quick full test slow chaos isolated lint format types imports cards docs audits \
@@ -46,8 +46,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo '  2/2 the other dependencies and this package'; $(PIP) -e '.[dev]'
 	@echo '$(CURDIR)' >$(STAMP)
 
-# $(1): the grid. A failed cell (exit code 1) still gets a leaderboard, which names it; bad input (2)
-# or an interrupt has nothing to show.
+# $(1): the grid. With failed cells (exit code 1) the leaderboard is still written, and lists them;
+# after invalid input (2) or an interrupt there is nothing to show.
 define run_grid
 	@status=0; $(BIN)/bench run --grid $(1) --out runs/$(1) || status=$$?; \
 	[ $$status -le 1 ] || exit $$status; \
@@ -62,15 +62,15 @@ endef
 quick: $(STAMP) ## a small grid from data to leaderboard, in a few minutes
 	$(call run_grid,quick)
 
-full: $(STAMP) ## the full grid; hours. Stop and start it as you like
+full: $(STAMP) ## the full grid; hours. The same command again resumes it
 	$(call run_grid,full)
 
-benchmarks: $(STAMP) ## speed, as ratios against a named rival measured in the same run
+benchmarks: $(STAMP) ## speed, as ratios against a named alternative measured in the same run
 	@for file in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python "$$file" || exit $$?; done
 
 # Bare pytest: `python -m pytest` would put the root on sys.path, where `datasets` is our folder.
-# One thread a process: several torch processes at default threads slow each other down 30 times.
-# Methods with packages of their own are tested in a step of its own, where those can be had.
+# One thread per process: several torch processes at default threads slow each other down 30 times.
+# Methods with separate environments are tested afterwards, if these can be built.
 test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 	@if [ -n "$(ARGS)" ]; then exit 0; fi; \
@@ -83,9 +83,9 @@ slow: $(STAMP) ## the slow tests
 chaos: $(STAMP) ## a run whose workers, machine and driver are killed at random; some minutes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -s -m chaos $(ARGS)
 
-isolated: $(STAMP) ## the tests of methods with an environment of their own, which is built first
+isolated: $(STAMP) ## the tests of methods with a separate environment, which is built first
 	$(BIN)/bench env build
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m isolated tests/bench
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m isolated tests/environments
 	OMP_NUM_THREADS=1 "$$($(BIN)/bench env python smartnoise)" -P -m pytest -n 2 -m isolated \
 		tests/contract tests/methods $(ARGS)
 
@@ -93,7 +93,7 @@ lint: $(STAMP) ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(STAMP) ## mend the style where that can be done by machine
+format: $(STAMP) ## fix the style where a tool can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -103,12 +103,12 @@ types: $(STAMP) ## types, on the installed wheel
 imports: $(STAMP) ## direction of imports, on the installed wheel
 	.ci/with_wheel.sh imports
 
-cards: $(STAMP) ## the cards of the documentation, from the plugins
+cards: $(STAMP) ## generate the cards of the documentation from the plugins
 	$(BIN)/python -m bench.plugins.dataset_cards docs/datasets/cards.md
 	$(BIN)/python -m bench.plugins.metric_cards docs/metrics/list.md
 
-# One after the other on one CPU, so that the trials follow from the speed of one. Exit code 1 says
-# that something is refuted, which is a result.
+# Sequentially on one CPU, since the number of trials follows from the speed of one. Exit code 1
+# means that something is refuted, which is a result.
 AUDIT = $(BIN)/bench audit --eps 1 --quick --minutes 2 --out runs/audits --cpus 1
 audits: $(STAMP) ## attack every shipped method: docs/audits.md; 90 minutes, and only what is missing
 	$(AUDIT) all --dataset breast-cancer,gbsg2,digits || [ $$? -eq 1 ]
@@ -117,7 +117,7 @@ audits: $(STAMP) ## attack every shipped method: docs/audits.md; 90 minutes, and
 	$(AUDIT) --methods fdd-fedavg --parameters tuning=private --dataset breast-cancer || [ $$? -eq 1 ]
 	$(AUDIT) --methods private-teacher-dc --parameters teacher=additive --dataset breast-cancer \
 		|| [ $$? -eq 1 ]
-	# It needs a thousand rows.
+	# pate-gan needs a thousand rows.
 	$(AUDIT) --methods pate-gan --dataset actg175 || [ $$? -eq 1 ]
 	$(BIN)/bench audit --table runs/audits --page docs/audits.md
 
@@ -125,6 +125,6 @@ docs: $(STAMP) ## documentation, into build/docs
 	$(BIN)/mkdocs build --strict --quiet
 	@echo 'Documentation: build/docs/index.html'
 
-clean: ## remove what was built; .venv and the results in runs/ stay
+clean: ## remove build products; .venv and the results in runs/ stay
 	rm -rf build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find bench methods datasets metrics leaderboard tests -name __pycache__ -prune -exec rm -rf {} +

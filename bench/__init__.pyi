@@ -68,14 +68,14 @@ from bench.privacy.accounting import Budget as Budget
 from bench.privacy.accounting import canonical as canonical
 from bench.privacy.accounting import pld_epsilon as pld_epsilon
 from bench.privacy.accounting import rdp_epsilon as rdp_epsilon
-from bench.privacy.calibration import smallest_noise as smallest_noise
+from bench.privacy.accounting import smallest_noise as smallest_noise
 from bench.privacy.events import gaussian as gaussian
 from bench.privacy.events import laplace as laplace
 from bench.privacy.events import sampled_gaussian as sampled_gaussian
-from bench.privacy.foreign import global_seeds as global_seeds
-from bench.privacy.foreign import quiet as quiet
-from bench.privacy.kernel import Plan as Plan
+from bench.privacy.kernel import PlannedEvents as PlannedEvents
 from bench.privacy.kernel import PrivateData as PrivateData
+from bench.privacy.third_party import global_seeds as global_seeds
+from bench.privacy.third_party import quiet as quiet
 from bench.stats.multiple_testing import holm as holm
 
 __version__: str

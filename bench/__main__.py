@@ -1,4 +1,4 @@
-"""`python -m bench`: the command for an interpreter that has no script of it."""
+"""`python -m bench`: the command, for an interpreter without the console script."""
 
 from bench.cli.main import main
 

@@ -1,8 +1,8 @@
 """1000 bootstrap resamples of the C-index against looping lifelines, as a ratio in one run.
 
 10,000 rows, a third of them censored, times in whole months as registries keep them, continuous
-risks. One side draws its resamples and weighs the rows; the other takes the resampled rows and
-calls lifelines' `concordance_index` on them, ten times, scaled to 1000. Both give the same numbers
+risks. One side draws its resamples and weights the rows; the other calls lifelines'
+`concordance_index` on the resampled rows, ten times, scaled to 1000. Both compute the same numbers
 on the same resamples (`tests/metrics/shared/test_bootstrap.py`).
 
     OMP_NUM_THREADS=1 python benchmarks/concordance.py
@@ -21,7 +21,7 @@ from bench.metrics._shared import bootstrap as _bootstrap
 ROWS, RESAMPLES, LOOPS = 10_000, 1000, 10
 ROUNDS = 3
 LEAST = 50.0
-"""How many times faster it must be."""
+"""Smallest accepted speed-up."""
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     risks = rng.normal(size=ROWS)
     survived, observed = rng.exponential(60 * np.exp(-risks)), rng.exponential(120, ROWS)
     times, events = np.ceil(np.minimum(survived, observed)), (survived <= observed).astype(int)
-    # The first call of either side loads what it needs.
+    # The first call of either side loads its libraries.
     _loop(times, events, risks, 1)
     pairs = [
         (_weighted(times, events, risks), _loop(times, events, risks, LOOPS)) for _ in range(ROUNDS)

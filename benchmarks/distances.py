@@ -2,12 +2,12 @@
 
 * SynthEval 1.7.3, `dcr` alone (Gower distance): 10,000 training and 10,000 released rows.
 * SDMetrics 0.32, `DCROverfittingProtection` alone: 5,000 training, released and validation rows.
-  It takes minutes there, so that it is run with 1,000 rows and its time multiplied by the 25 times
-  as many pairs, which is what it goes through; `--full` runs it with all rows.
+  It takes minutes, so it is run with 1,000 rows and its time multiplied by 25, the ratio of the
+  numbers of pairs that it compares; `--full` runs it with all rows.
 
 This side computes `dcr`, `dcr-distribution`, `dcr-hamming`, `high-risk` and `nndr`, with their
 intervals and everything that depends on real rows alone, on tables of 15 columns (8 numeric) with
-a sixth as many control rows as training rows. Time to compile the loops is given apart: it is
+a sixth as many control rows as training rows. Time to compile the loops is shown separately: it is
 spent once in each process.
 
     python benchmarks/distances.py [--full] [--threads 2]
@@ -53,7 +53,7 @@ ROUNDS = 3
 @final
 @dataclass(frozen=True)
 class Simulated(DatasetSource):
-    """Numbers and categories without a meaning."""
+    """Random numbers and categories."""
 
     name: ClassVar[str] = "simulated"
     rows: int
@@ -86,10 +86,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of this side")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    # The second table is as large, and not the same: nothing of the first is used again.
+    # The second table has the same size and other rows: no cached result of the first is used.
     first, second = (_ours(200, seed, options.threads) for seed in (-1, -2))
-    print(f"compiling, once in a process: {first - second:.2f} s")
-    for rows, rival, times, name in (
+    print(f"compiling, once per process: {first - second:.2f} s")
+    for rows, other, times, name in (
         (SYNTHEVAL_ROWS, _syntheval, 1, "SynthEval dcr"),
         (
             SDMETRICS_ROWS,
@@ -99,7 +99,7 @@ def main() -> None:
         ),
     ):
         ours = statistics.median(_ours(rows, seed, options.threads) for seed in range(ROUNDS))
-        theirs = times * rival(rows if times == 1 else SDMETRICS_SHORT)
+        theirs = times * other(rows if times == 1 else SDMETRICS_SHORT)
         how = "" if times == 1 else f" ({times} x the time of {SDMETRICS_SHORT:,} rows)"
         print(f"{rows:,} training and {rows:,} released rows, {NUMBERS + CATEGORIES + 1} columns:")
         print(f"  all {len(METRICS)} metrics {ours:.2f} s (median of {ROUNDS})", end=", ")

@@ -1,9 +1,9 @@
-"""What the engine adds to a cell, beside a bare Ray task in the same run.
+"""Overhead of the engine per cell, beside a bare Ray task in the same run.
 
 1. Overhead: 2,000 cells that release two rows of zeros and are scored by one cheap metric, with
-   storing and MLflow. What a cell costs beyond its own fit and score, against a bare Ray task that
+   storing and MLflow. Time of a cell beyond its own fit and score, against a bare Ray task that
    does nothing. Goal: under 25 ms.
-2. Memory of the driver with 2,000 and with 20,000 cells (without MLflow). Goal: flat.
+2. Memory of the driver with 2,000 and with 20,000 cells (without MLflow). Goal: constant.
 3. Parallel efficiency: cells of 5 s on one CPU and on two. Goal: 0.9 or more.
 
     python benchmarks/engine.py            # 1 and 3, some minutes
@@ -30,14 +30,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from bench.plugins.method import Method
-from bench.plugins.release import Release, Rows
+from bench import Method, Release, Rows
 
 
 @dataclass(frozen=True)
 class Zeros(Method):
     name: ClassVar[str] = "zeros"
-    title: ClassVar[str] = "Zeros, after a while"
+    title: ClassVar[str] = "Zeros after some seconds"
     uses_budget: ClassVar[bool] = False
     seconds: float = 0.0
 
@@ -51,7 +50,6 @@ class Zeros(Method):
 DRIVER = """
 import json, resource, sys, time
 from pathlib import Path
-from bench.engine.cell import Outcome
 from bench.engine.options import RunOptions
 from bench.engine.grid import load_grid
 from bench.cluster.driver import run_grid
@@ -82,9 +80,9 @@ summary = run_grid(load_grid(grid), RunOptions(out, cpus=cpus), observers)
 for tracker in trackers:
     tracker.close(summary.failed)
 end = time.perf_counter()
-own = [row.fit_seconds + row.score_seconds for row, _ in summary.results()]
+computing = [row.fit_seconds + row.score_seconds for row, _ in summary.results()]
 print(json.dumps({
-    "cells": len(own), "failed": summary.failed, "own": sum(own),
+    "cells": len(computing), "failed": summary.failed, "computing": sum(computing),
     "seconds": clock.last - clock.first,
     "with_tracking": end - clock.first,
     "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -129,17 +127,17 @@ def run(
         f'methods = [{{name = "zeros", parameters = {{seconds = {seconds}}}}}]\n'
     )
     arguments = [str(grid), str(folder / name), str(cpus), "yes" if tracking else "no"]
-    said = subprocess.run(
+    driver = subprocess.run(
         [sys.executable, "-c", DRIVER, *arguments], env=known, check=True, text=True,
         capture_output=True,
     )  # fmt: skip
-    result: dict[str, float] = json.loads(said.stdout.splitlines()[-1])
+    result: dict[str, float] = json.loads(driver.stdout.splitlines()[-1])
     assert not result["failed"]
     return result
 
 
 def plain_efficiency() -> float:
-    """What the machine itself gives: one process that spins, and two at once."""
+    """Return the efficiency of the machine itself: one busy process against two at once."""
     spin = "import time; end = time.process_time() + 5\nwhile time.process_time() < end: pass"
     seconds = []
     for count in (1, 2):
@@ -158,7 +156,7 @@ def main() -> None:
         if "--memory" in sys.argv:
             few, many = (run(folder, n, 0.0, 2, False, known)["peak_mb"] for n in (2_000, 20_000))
             print(f"driver's peak memory: {few:.0f} MB for 2,000 cells, {many:.0f} MB for 20,000")
-            print(f"  {(many - few) / 18_000 * 1024:.1f} KB more a cell")
+            print(f"  {(many - few) / 18_000 * 1024:.1f} KB more per cell")
             return
         start = time.perf_counter()
         bare = subprocess.run(
@@ -166,14 +164,14 @@ def main() -> None:
             capture_output=True,
         )  # fmt: skip
         task = 1000 * float(bare.stdout.splitlines()[-1])
-        found = run(folder, 2_000, 0.0, 2, True, known)
-        own = found["own"] / 2 / found["cells"] * 1000
-        stored = found["seconds"] / found["cells"] * 1000
-        tracked = found["with_tracking"] / found["cells"] * 1000
+        result = run(folder, 2_000, 0.0, 2, True, known)
+        computing = result["computing"] / 2 / result["cells"] * 1000
+        stored = result["seconds"] / result["cells"] * 1000
+        tracked = result["with_tracking"] / result["cells"] * 1000
         print(f"a bare Ray task: {task:.2f} ms")
         print(f"a cell: {tracked:.1f} ms with MLflow, {stored:.1f} ms until stored")
-        print(f"  of which its own fit and score on two CPUs: {own:.1f} ms")
-        over = tracked - own
+        print(f"  of which its own fit and score on two CPUs: {computing:.1f} ms")
+        over = tracked - computing
         verdict = "met" if over < GOAL_MS else "NOT met"
         print(
             f"overhead: {over:.1f} ms, {over / task:.0f} bare tasks; goal {GOAL_MS:g} ms: {verdict}"

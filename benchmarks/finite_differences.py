@@ -1,7 +1,7 @@
 """Finite differences in all features through the trees, against 2d predictions, in one run.
 
 A step of zero-order condensation needs f(x + h_j e_j) - f(x - h_j e_j) for every row and feature.
-The naive side asks XGBoost for all 2d perturbed copies of the rows in one batch
+The naive side predicts all 2d perturbed copies of the rows with XGBoost in one batch
 (`inplace_predict`, which is faster than making a DMatrix), with as many threads. Sizes are those
 of a clinical table: d = 27, m = 200, 100 trees of depth 5. Columns have a standard deviation of 1:
 the longer the step, the more thresholds it crosses.
@@ -51,7 +51,7 @@ def narrow(threads: int) -> None:
     first = _seconds(lambda: trees.slopes(rows, np.ones(COLUMNS), weights))
     print(f"first call, with compiling: {first:.1f} s")
     print(f"{ROWS} x {COLUMNS}, {TREES} trees of depth {DEPTH}, probabilities, {threads} threads")
-    print(f"(medians of {ROUNDS} x {CALLS} calls, the two sides taking turns):")
+    print(f"(medians of {ROUNDS} x {CALLS} calls, both sides alternating):")
     for step in STEPS:
         steps = np.full(COLUMNS, step)
 
@@ -61,12 +61,12 @@ def narrow(threads: int) -> None:
         def naive(steps: Array = steps) -> Array:
             return _naive(booster, rows, steps, weights)
 
-        apart = float(np.abs((fast() - naive()) * 2 * step).max())
+        difference = float(np.abs((fast() - naive()) * 2 * step).max())
         turns = [(_seconds(fast, CALLS), _seconds(naive, CALLS)) for _ in range(ROUNDS)]
         ours, theirs = (statistics.median(side) for side in zip(*turns, strict=True))
         print(
             f"  step {step}: trees {ours * 1e3:.2f} ms, naive {theirs * 1e3:.1f} ms, "
-            f"ratio {theirs / ours:.1f}; differences agree to {apart:.0e}"
+            f"ratio {theirs / ours:.1f}; differences agree to {difference:.0e}"
         )
 
 
@@ -77,7 +77,7 @@ def wide(threads: int) -> None:
     batch = 2 * WIDE_ROWS * WIDE_COLUMNS**2 * 4 / 2**30
     print(f"{WIDE_ROWS} x {WIDE_COLUMNS} (naive batch in single precision: {batch:.0f} GiB):")
     _wide("trees", trees, WIDE_ROWS)
-    # Batches are of one size for any number of rows; all 2000 would only take longer.
+    # The size of a batch does not depend on the number of rows; all 2000 would only take longer.
     black_box = BlackBox(lambda asked: np.asarray(booster.inplace_predict(asked)))
     _wide("black box", black_box, WIDE_BLACK_BOX)
 
@@ -105,7 +105,7 @@ def _grown(rows: int, columns: int, threads: int, rng: np.random.Generator) -> x
 
 
 def _naive(booster: xgboost.Booster, rows: Array, steps: Array, weights: Array) -> Array:
-    """All 2d perturbed copies of the rows in one batch, without a loop in Python."""
+    """Predict all 2d perturbed copies of the rows in one batch, without a loop in Python."""
     count, width = rows.shape
     batch = np.empty((2, width, count, width), dtype=np.float32)
     batch[:] = rows

@@ -1,10 +1,10 @@
-"""What an environment of its own costs a cell, against the same method without one, in one run.
+"""Overhead of a separate environment per cell, against the same method without one, in one run.
 
-Both methods sleep a little and release zeros, on one CPU. The cells without an environment come
-first, so that a kind takes what passes between the ends of its cells: the first isolated one starts
-its interpreter (goal: less than 5 s more), later ones find it running (goal: less than 0.5 s more).
-They sleep because Ray ends workers that idle for a second, if it is let. The environment has no
-requirements; what a method imports there comes on top.
+Both methods sleep briefly and release zeros, on one CPU. The cells without an environment come
+first, so the time of each kind is the time between the ends of its cells: the first isolated cell
+starts its interpreter (goal: less than 5 s more), later ones reuse it (goal: less than 0.5 s more).
+They sleep because Ray, by default, ends workers that are idle for a second. The environment has no
+requirements; the imports of a method there take additional time.
 
     python benchmarks/isolation.py
 """
@@ -29,9 +29,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method
-from bench.plugins.release import Release, Rows
+from bench import Environment, Method, Release, Rows
 
 
 def zeros(private, spec):
@@ -52,7 +50,7 @@ class Open(Method):
 @dataclass(frozen=True)
 class Secluded(Method):
     name: ClassVar[str] = "secluded"
-    title: ClassVar[str] = "Zeros from an environment of its own"
+    title: ClassVar[str] = "Zeros from a separate environment"
     environment: ClassVar[Environment] = Environment("bare", (), ())
 
     def synthesize(self, private, spec, rng):
@@ -65,12 +63,12 @@ def main() -> None:
         _install(Path(scratch))
         ended = _run(Path(scratch))
     times = {kind: [when for method, when in ended if method == kind] for kind in METHODS}
-    # The very first cell also starts our own worker.
+    # The first of all cells also starts the main worker.
     plain = _each(times["open"])
-    # Two cells are in flight: both fits come before both scorings, so that cells end in pairs.
+    # Two cells are in flight: both fits come before both scorings, so cells end in pairs.
     first = times["secluded"][1] - times["open"][-1] - 2 * plain
     later = _each(times["secluded"][1:])
-    print(f"{CELLS} cells of each kind on one CPU, seconds a cell:")
+    print(f"{CELLS} cells of each kind on one CPU, seconds per cell:")
     print(f"  without an environment {plain:.3f}")
     print(f"  isolated, first: {first:.2f} more (goal: below {FIRST:g})")
     print(f"  isolated, later {later:.3f}: {later - plain:.3f} more (goal: below {LATER:g})")
@@ -81,7 +79,7 @@ def _each(times: Sequence[float]) -> float:
 
 
 def _install(scratch: Path) -> None:
-    """The two methods as a package that this process and Ray's workers find."""
+    """Install the two methods as a package that this process and Ray's workers find."""
     folder = scratch / "packages"
     information = folder / "zeros-1.0.dist-info"
     information.mkdir(parents=True)
@@ -96,7 +94,7 @@ def _install(scratch: Path) -> None:
 
 
 def _run(scratch: Path) -> list[tuple[str, float]]:
-    """Method and time of the end of every cell, in order."""
+    """Run the grid; return method and time of the end of every cell, in order."""
     from bench.cluster.driver import run_grid
     from bench.engine.grid import load_grid
     from bench.engine.options import RunOptions

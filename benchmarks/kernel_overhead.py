@@ -1,4 +1,4 @@
-"""Cost of the privacy kernel against the bare arithmetic, as a ratio measured in one run.
+"""Overhead of the privacy kernel against the bare arithmetic, as a ratio measured in one run.
 
 NDPDC makes 10,000 sampled Gaussian sums. Here both sides do 10,000 of them over 10,000 rows of 64
 columns at an expected sample of 50: the kernel with its ledger and checks, and plain NumPy that
@@ -14,11 +14,12 @@ import time
 
 import numpy as np
 
+from bench import PrivateData, sampled_gaussian
 from bench.data.counts import Counts
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
-from bench.privacy import Ledger, PrivateData, sampled_gaussian
 from bench.privacy.kernel import Vault
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 
 ROWS, COLUMNS, CALLS, EXPECTED = 10_000, 64, 10_000, 50

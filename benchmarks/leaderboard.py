@@ -1,9 +1,9 @@
-"""A leaderboard for 20,000 cells: seconds to build it, and seconds until its front page answers.
+"""A leaderboard for 20,000 cells: seconds to build it, and seconds until its front page responds.
 
-40 methods with a budget on 10 datasets, 5 sizes, 5 target epsilons and 2 seeds, beside real rows
-and random subsets; 100 metrics a cell, so 2 million scores. Some cells fail, some are skipped, some
-methods are not sound. The front page is opened in Chromium where Playwright and Chromium are there:
-the clock runs from the navigation to the first filtered and sorted table after a click.
+40 methods with a budget on 10 datasets, 5 IPCs, 5 target epsilons and 2 seeds, beside real rows and
+random subsets; 100 metrics per cell, so 2 million scores. Some cells fail, some are skipped, some
+methods are not sound. The front page is opened in Chromium if Playwright and Chromium are
+installed: from the navigation to the first filtered and sorted table after a click.
 
     OMP_NUM_THREADS=1 python benchmarks/leaderboard.py [folder to keep the site in]
 """
@@ -35,8 +35,8 @@ SIZES = (1, 10, 50, 100, 500)
 TARGETS = (0.5, 1.0, 3.0, 5.0, 10.0)
 METRICS = 100
 """Scores of each cell; a fifth of them are shown on the page."""
-BUILD_AT_MOST, ANSWER_AT_MOST = 60.0, 2.0
-"""Seconds."""
+BUILD_AT_MOST, RESPONSE_AT_MOST = 60.0, 2.0
+"""Accepted seconds."""
 
 _TASKS = ("classification",) * 6 + ("survival",) * 2 + ("image",) * 2
 _UTILITY = {
@@ -56,7 +56,7 @@ _FAMILIES = ("fidelity", "privacy", "cost")
 
 
 def write_run(directory: Path) -> int:
-    """The tables of the run; returns how many cells they hold."""
+    """Write the tables of the run; return their number of cells."""
     rng = np.random.default_rng(0)
     cells = _cells(rng)
     scores = _scores(cells, rng)
@@ -142,13 +142,13 @@ def _scores(cells: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     level = np.where(done["method"] == "real", 0.95, skill)
     level = level + 0.03 * np.log10(done["eps_target"].fillna(10.0))
     parts = []
-    for task, own in done.groupby("task"):
+    for task, cells_of_task in done.groupby("task"):
         names = list(_UTILITY[str(task)])
         names += [f"score-{number:02}/{task[:1]}" for number in range(METRICS - len(names))]
         families = ["utility"] * len(_UTILITY[str(task)])
         families += [_FAMILIES[place % 3] for place in range(METRICS - len(families))]
-        count = len(own)
-        value = np.repeat(level[own.index].to_numpy(), METRICS)
+        count = len(cells_of_task)
+        value = np.repeat(level[cells_of_task.index].to_numpy(), METRICS)
         value = np.clip(value + rng.normal(0, 0.02, count * METRICS), 0, 1)
         first = len(_UTILITY[str(task)])
         shown = [name in _SHOWN or first <= place < first + 16 for place, name in enumerate(names)]
@@ -156,7 +156,7 @@ def _scores(cells: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         parts.append(
             pd.DataFrame(
                 {
-                    "key": np.repeat(own["key"].to_numpy(), METRICS),
+                    "key": np.repeat(cells_of_task["key"].to_numpy(), METRICS),
                     "metric": np.tile(names, count),
                     "value": value,
                     "low": value - 0.02,
@@ -181,7 +181,7 @@ class Clock:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Time that a block takes, added to its part."""
+        """Add the time of a block to its part."""
         started = time.perf_counter()
         yield
         taken = time.perf_counter() - started
@@ -199,10 +199,10 @@ class Clock:
         setattr(module, name, timed)
 
 
-def answer_seconds(front: Path) -> tuple[float, float] | None:
-    """From the navigation to a table that was sorted by a click; None without a browser.
+def response_seconds(front: Path) -> tuple[float, float] | None:
+    """Time the page from the navigation to a table sorted by a click; None without a browser.
 
-    Seconds by the clock, and those that the page's thread was at work.
+    Returns elapsed seconds, and the seconds that the page's thread was busy.
     """
     chromium = shutil.which("chromium")
     if chromium is None or importlib.util.find_spec("playwright") is None:
@@ -220,9 +220,9 @@ def answer_seconds(front: Path) -> tuple[float, float] | None:
         page.click('#results th[data-column="proven"] button')
         page.wait_for_selector('#results th[data-column="proven"][aria-sort]')
         taken = time.perf_counter() - started
-        found = session.send("Performance.getMetrics")["metrics"]
+        measured = session.send("Performance.getMetrics")["metrics"]
         browser.close()
-    (busy,) = [float(item["value"]) for item in found if item["name"] == "TaskDuration"]
+    (busy,) = [float(item["value"]) for item in measured if item["name"] == "TaskDuration"]
     return taken, busy
 
 
@@ -250,18 +250,18 @@ def main() -> None:
         print(
             f"  {'all':16} {total:6.1f} s; at most {BUILD_AT_MOST:.0f}; {used:.1f} s of a processor"
         )
-        print(f"  load of the machine {os.getloadavg()[0]:.1f}: waiting counts above")
+        print(f"  load of the machine {os.getloadavg()[0]:.1f}: waiting is included above")
         data = len(front.read_text(encoding="utf-8").partition('id="data">')[2])
         print(f"  front page {front.stat().st_size / 1e6:.1f} MB, {data / 1e6:.1f} of them data")
         size = sum(path.stat().st_size for path in summary.paths)
         print(f"  all files {size / 1e6:.1f} MB")
-        answered = answer_seconds(front)
-    if answered is None:
-        print("  no Chromium or no Playwright here: the page was not opened")
+        response = response_seconds(front)
+    if response is None:
+        print("  Chromium or Playwright is not installed: the page was not opened")
     else:
-        taken, busy = answered
-        print(f"  answers after {taken:.2f} s; at most {ANSWER_AT_MOST:.0f}; {busy:.2f} s at work")
-    if total > BUILD_AT_MOST or (answered and answered[0] > ANSWER_AT_MOST):
+        taken, busy = response
+        print(f"  responds after {taken:.2f} s; at most {RESPONSE_AT_MOST:.0f}; {busy:.2f} s busy")
+    if total > BUILD_AT_MOST or (response and response[0] > RESPONSE_AT_MOST):
         raise SystemExit(1)
 
 

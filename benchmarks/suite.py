@@ -2,10 +2,10 @@
 
     python benchmarks/suite.py [--dataset adult] [--rows 10000] [--threads 2] [--all]
 
-The release is 10,000 rows (5,000 of each class) of `marginals` at epsilon 1. Adult is used where
-its files are at hand (see `bench data`), otherwise the built-in `curial-sim`. Two lines a metric:
-what the first release of a dataset in a process costs (models of the real rows are fitted, loops
-are compiled), and what every further release does.
+The release is 10,000 rows (5,000 of each class) of `marginals` at epsilon 1. Adult is used if its
+files are available (see `bench data`), otherwise the built-in `curial-sim`. Two numbers per metric:
+the time for the first release of a dataset in a process (models of the real rows are fitted, loops
+are compiled), and for every further release.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 
 import numpy as np
 
+from bench import Budget
 from bench.data.dataset import Dataset
 from bench.errors import InputError, NotComputable
 from bench.plugins import registry
@@ -22,7 +23,6 @@ from bench.plugins.method import Spec
 from bench.plugins.metric import Evaluation, Metric
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 
@@ -65,8 +65,8 @@ def _release(dataset: Dataset, rows: int) -> Release:
     budget = Budget(1.0, 1e-5)
     private, ledger = open_private(dataset, budget, SeededNoise(np.random.default_rng(0)))
     spec = Spec(dataset.task, rows // len(dataset.schema.classes), budget)
-    made = registry.build_method("marginals").synthesize(private, spec, np.random.default_rng(1))
-    return Release(made.rows, claim=made.claim, notes=made.notes, ledger=ledger)
+    result = registry.build_method("marginals").synthesize(private, spec, np.random.default_rng(1))
+    return Release(result.rows, claim=result.claim, notes=result.notes, ledger=ledger)
 
 
 def _seconds(

@@ -38,7 +38,7 @@ from bench import (
     Claim,
     EncodedRows,
     Method,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -76,7 +76,7 @@ class DpMix(Method):
             joined: Array = np.hstack([rows.values / bound, labels]) / np.sqrt(2.0)
             return joined
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             return [private.plan(sampled_gaussian(rate, noise), sum(sizes))]
 
         noise = self.noise_multiplier or private.calibrate(plans)

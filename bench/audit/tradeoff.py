@@ -26,7 +26,7 @@ from dp_accounting import PrivacyAccountant, dp_event
 from bench.errors import InputError
 from bench.privacy import accounting as accountant
 from bench.privacy import ledger as ledgers
-from bench.privacy.accounting import World
+from bench.privacy.accounting import ComposedEvents
 from bench.privacy.events import is_non_private
 from bench.privacy.ledger import Entry, Ledger
 from bench.stats.bounds import gaussian_delta, gaussian_epsilon
@@ -91,8 +91,8 @@ def tradeoff_curve(ledger: Ledger, parts: Mapping[str, str] | None = None) -> Cu
     entries = _within(ledger.entries, parts or {})
     if not entries:
         return Curve((0.0,), (0.0,))
-    worlds = None if any(entry.adaptive for entry in entries) else ledgers._worlds(entries)
-    remaining = accountant._undominated(worlds) if worlds else []
+    worlds = None if any(entry.adaptive for entry in entries) else ledgers.compositions(entries)
+    remaining = accountant.undominated(worlds) if worlds else []
     if not 0 < len(remaining) <= _WORLDS_AT_MOST:
         return Curve((reported[0],), (reported[1],))
     epsilons, deltas = _points([_Loss.of(world) for world in remaining])
@@ -111,7 +111,7 @@ def is_full_batch_gaussian(ledger: Ledger) -> bool:
     )
 
 
-def gaussian_mu_of(world: World) -> float | None:
+def gaussian_mu_of(world: ComposedEvents) -> float | None:
     """mu of a world of full-batch Gaussians; None for any other."""
     total = 0.0
     for event, count in world:
@@ -131,7 +131,7 @@ class _Loss:
     convolved: bool = False
 
     @classmethod
-    def of(cls, world: World) -> _Loss:
+    def of(cls, world: ComposedEvents) -> _Loss:
         from dp_accounting import pld, rdp
 
         mu = gaussian_mu_of(world)
@@ -142,7 +142,7 @@ class _Loss:
         convolved = rough < _HOPELESS and all(used.supports(event) for event, _ in world)
         if not convolved:
             used = rdp.RdpAccountant()
-        with accountant._quiet():
+        with accountant.absl_silenced():
             for event, count in world:
                 used.compose(event, count)
         return cls(None, used, convolved)
@@ -150,13 +150,13 @@ class _Loss:
     def epsilon(self, delta: float) -> float:
         if self.accountant is None:
             return gaussian_epsilon(self.mu or 0.0, delta)
-        with accountant._quiet():
+        with accountant.absl_silenced():
             return float(self.accountant.get_epsilon(delta))
 
     def deltas(self, epsilons: Floats) -> Floats:
         if self.accountant is None:
             return np.array([gaussian_delta(self.mu or 0.0, epsilon) for epsilon in epsilons])
-        with accountant._quiet():
+        with accountant.absl_silenced():
             if self.convolved:
                 return np.asarray(self.accountant.get_delta(epsilons), dtype=np.float64)
             return np.array([self.accountant.get_delta(epsilon) for epsilon in epsilons])

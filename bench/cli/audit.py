@@ -1,4 +1,4 @@
-"""`bench audit`: attacks a method and says how large its epsilon must be at least."""
+"""`bench audit`: attacks a method and reports a lower bound on its epsilon."""
 
 from __future__ import annotations
 
@@ -12,26 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bench.cli import options as shared
+from bench.cli.options import echo_error
+
 if TYPE_CHECKING:
     from bench.cluster.batches import Crew
     from bench.results.records import AuditRow
-
-_PATH = click.Path(path_type=Path)
-_DEFAULT = Path("runs/audits")
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _parameter(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.BadParameter(f"{text!r} is not name=value", param_hint="--parameters")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 @click.command()
@@ -53,56 +39,58 @@ def _parameter(text: str) -> tuple[str, Any]:
 )
 @click.option("--ipc", default="50", show_default=True, help="Rows per class, or `full`.")
 @click.option("--delta", type=float, default=1e-5, show_default=True)
-@click.option(
-    "--parameters", multiple=True, metavar="NAME=VALUE", help="Of the method; may be repeated."
-)
+@shared.parameters
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
-    "--out", type=_PATH, default=_DEFAULT, show_default=True, help="Run directory of the results."
+    "--out",
+    type=shared.PATH,
+    default=Path("runs/audits"),
+    show_default=True,
+    help="Run directory of the results.",
 )
-@click.option("--methods", help="Audit these, comma-separated; `bench audit all`: every one.")
+@click.option("--methods", help="Audit these, comma-separated; `bench audit all`: every method.")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
     default=2.0,
     show_default=True,
-    help="Of several methods: processor time of each on each dataset; sets trials and attack.",
+    help="For several methods: processor time per method and dataset; sets trials and attack.",
 )
-@click.option("--quick", is_flag=True, help="Of several methods: with their quick hyperparameters.")
+@click.option("--quick", is_flag=True, help="For several methods: use quick hyperparameters.")
 @click.option("--self-test", is_flag=True, help="Audit methods of known epsilon instead.")
 @click.option(
-    "--table", type=_PATH, metavar="DIR", help="Print all audits of DIR as Markdown; run nothing."
+    "--table",
+    type=shared.PATH,
+    metavar="DIR",
+    help="Print all audits of DIR as Markdown; run nothing.",
 )
 @click.option(
-    "--page", type=_PATH, metavar="FILE", help="With --table: write the page of the docs."
+    "--page", type=shared.PATH, metavar="FILE", help="With --table: write the page of the docs."
 )
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@click.option("--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all].")
-@click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")
-@click.option("--data-dir", help="Folder with data files you obtained [default: $BENCH_DATA].")
+@shared.as_json
+@shared.cpus
+@shared.ray_address
+@shared.data_dir
 def audit(**options: Any) -> None:
-    """Attack METHOD: a lower bound on its epsilon, beside what it claims and what is proven.
+    """Attack METHOD: a lower bound on its epsilon, beside the claimed and the proven epsilon.
 
-    Exit code 1 if a number is refuted, or if the audit fails. Run again to go on after an
-    interruption; what was done is not done again. `all` audits every method on the dataset.
+    Exit code 1 if an epsilon is refuted, or if the audit fails. The same command again resumes an
+    interrupted audit; finished trials are not repeated. `all` audits every method on the dataset.
     """
     if options["table"] is not None:
-        _table(options["table"], options["page"])
+        _show_table(options["table"], options["page"])
         return
-    from bench.engine.options import use_data_folder
-
-    use_data_folder(options["data_dir"])
     try:
         if options["self_test"]:
             sys.exit(_self_test(options))
         rows = _audited(options)
     except KeyboardInterrupt:
-        _say("interrupted: run the same command again to go on")
+        echo_error("interrupted: run the same command again to resume")
         sys.exit(130)
-    sys.exit(_shown(rows, options["out"], options["as_json"]))
+    sys.exit(_show(rows, options["out"], options["as_json"]))
 
 
-def _table(directory: Path, file: Path | None) -> None:
+def _show_table(directory: Path, file: Path | None) -> None:
     from bench.audit.audit_store import read_audits
     from bench.audit.report import markdown_table, page
     from bench.audit.trial_store import write_text
@@ -128,20 +116,19 @@ def _audited(options: dict[str, Any]) -> list[AuditRow]:
     if options["dataset"] is None:
         raise click.UsageError("name a --dataset; `bench list datasets` shows them")
     ipc = parse_ipc(options["ipc"])
-    shared: dict[str, Any] = {
+    common: dict[str, Any] = {
         "ipc": ipc,
         "full_size": ipc is None,
         "delta": options["delta"],
         "seed": options["seed"],
     }
-    given = dict(_parameter(text) for text in options["parameters"])
-    names = [name.strip() for name in (options["methods"] or "").split(",") if name.strip()]
+    names = shared.comma_separated(options["methods"])
     if options["method"] == "all":
-        names = list(registry.method_names())
+        names = registry.method_names()
     if names:
         if options["eps"] is None:
             raise click.UsageError("name an epsilon: --eps")
-        datasets = [name.strip() for name in options["dataset"].split(",") if name.strip()]
+        datasets = shared.comma_separated(options["dataset"])
         with _crew(options) as (crew, cpus):
             return [
                 row
@@ -155,9 +142,9 @@ def _audited(options: dict[str, Any]) -> list[AuditRow]:
                     minutes=options["minutes"],
                     cpus=cpus,
                     quick=options["quick"],
-                    parameters=given,
-                    options=shared,
-                    say=_say,
+                    parameters=options["parameters"],
+                    options=common,
+                    say=echo_error,
                 )
             ]
     if options["method"] is None:
@@ -168,13 +155,13 @@ def _audited(options: dict[str, Any]) -> list[AuditRow]:
         options["dataset"],
         options["eps"],
         options["trials"] or (200 if one_run else 1000),
-        parameters=given,
+        parameters=options["parameters"],
         kind=options["attack"],
-        **shared,
+        **common,
     )
     prepared = prepare(request, load(request))
     with _crew(options) as (crew, _):
-        return [run_audit(prepared, options["out"], crew, _say)]
+        return [run_audit(prepared, options["out"], crew, echo_error)]
 
 
 @contextmanager
@@ -187,11 +174,11 @@ def _crew(options: dict[str, Any]) -> Iterator[tuple[Crew, int]]:
     settings = RunOptions(
         out=options["out"], cpus=options["cpus"], ray_address=options["ray_address"]
     )
-    with Crew(settings, _say) as crew:
+    with Crew(settings, echo_error) as crew:
         yield crew, options["cpus"] or os.cpu_count() or 1
 
 
-def _shown(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
+def _show(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
     from bench.audit.audit_store import read_audits
@@ -202,8 +189,8 @@ def _shown(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
     from bench.results.refutation import refutations
 
     # Corrected for all methods ever audited into this directory, not for those of this call.
-    found = refutations(read_audits(directory))
-    conclusions = [conclude(row, found.get(row.key), directory) for row in rows]
+    refuted = refutations(read_audits(directory))
+    conclusions = [conclude(row, refuted.get(row.key), directory) for row in rows]
     if as_json:
         documents = [
             {**plain(asdict(row)), "verdict": said.verdict, "sentence": said.sentence}
@@ -212,7 +199,7 @@ def _shown(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
         click.echo(json.dumps(documents, indent=1))
     else:
         for row in rows:
-            click.echo(report(row, found.get(row.key), directory))
+            click.echo(report(row, refuted.get(row.key), directory))
             click.echo()
         click.echo(f"Results in {directory}")
     failed = any(row.status == Status.ERROR.value for row in rows)
@@ -224,14 +211,14 @@ def _self_test(options: dict[str, Any]) -> int:
 
     trials = options["trials"] or TRIALS
     with tempfile.TemporaryDirectory() as folder, _crew(options) as (crew, _):
-        checked = list(self_test(Path(folder), crew, trials, options["seed"], _say))
+        checked = list(self_test(Path(folder), crew, trials, options["seed"], echo_error))
     for one in checked:
         click.echo(one.line)
     if all(one.good for one in checked):
-        click.echo("The auditor works here: what is broken was refuted, what is exact was not.")
+        click.echo("The auditor works: broken methods were refuted, exact ones were not.")
         return 0
     click.echo(
-        "The auditor does NOT work here as it should. An exact method is refuted by chance in less "
-        "than one of a thousand runs; with few --trials, broken ones are missed."
+        "The auditor does NOT work as expected. An exact method is refuted by chance in less than "
+        "one of a thousand runs; with few --trials, broken methods are missed."
     )
     return 1

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-
-def _use_folder(_: click.Context, __: click.Parameter, value: str | None) -> None:
-    from bench.engine.options import use_data_folder
-
-    use_data_folder(value)
-
-
-def _with_folder(command: Callable[..., None]) -> Callable[..., None]:
-    """The option that every command here has."""
-    return click.option(
-        "--data-dir",
-        callback=_use_folder,
-        expose_value=False,
-        help="Folder with data files you obtained [default: $BENCH_DATA].",
-    )(command)
+from bench.cli import options as shared
 
 
 @click.group()
@@ -32,10 +17,10 @@ def data() -> None:
 
 
 @data.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@_with_folder
+@shared.as_json
+@shared.data_dir
 def list_data(as_json: bool) -> None:
-    """Say which datasets are ready, which are missing, and how to obtain each."""
+    """List which datasets are ready, which are missing, and how to obtain each."""
     from bench.plugins.data_files import listing
 
     click.echo(listing(as_json))
@@ -43,9 +28,9 @@ def list_data(as_json: bool) -> None:
 
 @data.command()
 @click.argument("name")
-@_with_folder
+@shared.data_dir
 def check(name: str) -> None:
-    """Compare a dataset with what its publisher released; exit code 1 if it differs."""
+    """Compare a dataset with its publisher's files; exit code 1 if it differs."""
     from bench.plugins.data_files import check_dataset
 
     report = check_dataset(name)
@@ -56,9 +41,9 @@ def check(name: str) -> None:
 
 @data.command()
 @click.argument("name")
-@_with_folder
+@shared.data_dir
 def get(name: str) -> None:
-    """Download a dataset, where its publisher allows that, with resume and checksum."""
+    """Download a dataset whose publisher allows it, with resume and checksum."""
     from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
     from bench.plugins.download import download_dataset
@@ -76,20 +61,20 @@ def get(name: str) -> None:
 
 
 @data.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=shared.PATH)
 @click.option("--name", help="Name of the dataset [default: from the file name].")
 @click.option("--target", default="", help="Column to predict (classification).")
 @click.option("--time", default="", help="Column with follow-up times (survival).")
 @click.option("--event", default="", help="Column with 1 for an event, 0 for censored.")
-@click.option("--site", default="", help="Column with the hospital or centre.")
+@click.option("--site", default="", help="Column with the hospital or site.")
 @click.option(
-    "--patient", default="", help="Column that tells patients apart: one row each is kept."
+    "--patient", default="", help="Column that identifies patients: one row per patient is kept."
 )
 @click.option("--separator", default=",", help="Separator of the columns.")
-@click.option("--clip", is_flag=True, help="Cut values to the bounds instead of refusing them.")
-@_with_folder
+@click.option("--clip", is_flag=True, help="Clip values to the bounds instead of refusing them.")
+@shared.data_dir
 def add(file: Path, name: str | None, **options: Any) -> None:
-    """Make a dataset of your own CSV or Parquet file (also .gz, .zip)."""
+    """Turn your own CSV or Parquet file (also .gz, .zip) into a dataset."""
     import re
 
     from bench.plugins.user_table_proposal import Request, add_table
@@ -98,6 +83,8 @@ def add(file: Path, name: str | None, **options: Any) -> None:
     chosen = name or re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
     path = add_table(Request(file=file, name=chosen, **options))
     click.echo(f"wrote {path}")
-    click.echo("Check its bounds and categories; until you set `inferred = false` there, every")
-    click.echo("release from it is charged for having looked at the rows.")
+    click.echo(
+        "Check its bounds and categories; until you set `inferred = false` there, they count"
+    )
+    click.echo("as non-private access and no release of this dataset is proven private.")
     click.echo(f"Then: bench run --datasets {chosen}")

@@ -1,4 +1,4 @@
-"""`bench env`: the environments of methods that cannot share ours."""
+"""`bench env`: the environments of methods whose packages cannot share the main one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bench.cli import options as shared
+
 if TYPE_CHECKING:
-    from bench.environments.environments import Report
+    from bench.environments.overlays import EnvironmentReport
     from bench.plugins.environment import Environment
 
 _names = click.argument("names", nargs=-1, metavar="[NAME]...")
@@ -19,19 +21,19 @@ _names = click.argument("names", nargs=-1, metavar="[NAME]...")
 def env() -> None:
     """Environments of some methods: list, build, check, python, clean.
 
-    They hold packages that cannot share ours. A run builds what it needs by itself: these commands
-    build ahead, and repair. Without NAME they are about all environments.
+    They hold packages that cannot be installed in the main environment. A run builds what it needs;
+    these commands build in advance, and repair. Without NAME they apply to all environments.
     """
 
 
 @env.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@shared.as_json
 @_names
 def list_environments(names: tuple[str, ...], as_json: bool) -> None:
-    """Say which environments are built, how large they are, and what is wrong with the others."""
+    """List which environments are built, their size, and what is wrong with the others."""
     import json
 
-    from bench.environments.environments import inspect, root, select
+    from bench.environments.overlays import inspect, root, select
 
     reports = [inspect(environment) for environment in select(names)]
     if as_json:
@@ -51,16 +53,16 @@ def list_environments(names: tuple[str, ...], as_json: bool) -> None:
         return
     for report in reports:
         click.echo(_line(report))
-    click.echo(f"{len(reports)} environments; they are kept in {root()}")
+    click.echo(f"{len(reports)} environments in {root()}")
 
 
 @env.command()
 @_names
 def build(names: tuple[str, ...]) -> None:
     """Build what is missing or broken; exit code 1 if one cannot be built."""
-    from bench.environments.environments import select
+    from bench.environments.overlays import select
 
-    failed = [name for name in select(names) if not _built(name)]
+    failed = [environment for environment in select(names) if not _build(environment)]
     sys.exit(1 if failed else 0)
 
 
@@ -69,16 +71,16 @@ def build(names: tuple[str, ...]) -> None:
 @_names
 def check(names: tuple[str, ...], repair: bool) -> None:
     """Import the modules of every environment; exit code 1 if one is not ready."""
-    from bench.environments.environments import State, inspect, select
+    from bench.environments.overlays import EnvironmentState, inspect, select
 
     good = True
     for environment in select(names):
         started = time.perf_counter()
         report = inspect(environment, thorough=True)
         click.echo(f"{_line(report)} (checked in {time.perf_counter() - started:.1f} s)")
-        ready = report.state in (State.BUILT, State.GIVEN)
-        if not ready and repair and report.state is State.BROKEN:
-            ready = _built(environment)
+        ready = report.state in (EnvironmentState.BUILT, EnvironmentState.GIVEN)
+        if not ready and repair and report.state is EnvironmentState.BROKEN:
+            ready = _build(environment)
         good = good and ready
     sys.exit(0 if good else 1)
 
@@ -86,15 +88,15 @@ def check(names: tuple[str, ...], repair: bool) -> None:
 @env.command()
 @click.argument("name")
 def python(name: str) -> None:
-    """Print the interpreter of an environment, which is built first if need be."""
-    from bench.environments.environments import ensure, select
+    """Print the interpreter of an environment, which is built first if necessary."""
+    from bench.environments.overlays import ensure, select
     from bench.errors import EnvironmentUnavailable
 
     (environment,) = select([name])
     try:
-        interpreter = ensure(environment, lambda text: click.echo(f"{name}: {text}", err=True))
+        interpreter = ensure(environment, lambda text: shared.echo_error(f"{name}: {text}"))
     except EnvironmentUnavailable as problem:
-        click.echo(f"bench: {problem}", err=True)
+        shared.echo_error(f"bench: {problem}")
         sys.exit(1)
     click.echo(interpreter)
 
@@ -102,21 +104,21 @@ def python(name: str) -> None:
 @env.command()
 @_names
 def clean(names: tuple[str, ...]) -> None:
-    """Remove environments, those of earlier versions too. Not while a run uses them."""
-    from bench.environments import environments
+    """Remove environments, also those of earlier versions. Do not use it during a run."""
+    from bench.environments import overlays
 
     if names:
-        environments.select(names)
+        overlays.select(names)
     freed = 0
-    for name, size in environments.clean(names):
+    for name, size in overlays.clean(names):
         click.echo(f"removed {name}, {size / 1e6:.0f} MB")
         freed += size
-    click.echo(f"{freed / 1e6:.0f} MB freed in {environments.root()}")
+    click.echo(f"{freed / 1e6:.0f} MB freed in {overlays.root()}")
 
 
-def _built(environment: Environment) -> bool:
-    """Make one ready with a line for every step; False where that fails."""
-    from bench.environments.environments import ensure
+def _build(environment: Environment) -> bool:
+    """Make an environment ready, with a line for every step; return False where that fails."""
+    from bench.environments.overlays import ensure
     from bench.errors import EnvironmentUnavailable
 
     started = time.perf_counter()
@@ -127,13 +129,13 @@ def _built(environment: Environment) -> bool:
     try:
         python = ensure(environment, say, thorough=True)
     except EnvironmentUnavailable as problem:
-        click.echo(f"bench: {problem}", err=True)
+        shared.echo_error(f"bench: {problem}")
         return False
     say(f"ready, {python}")
     return True
 
 
-def _line(report: Report) -> str:
+def _line(report: EnvironmentReport) -> str:
     name, state, why = report.environment.name, report.state.value, report.why
     text = f"{name}: {state}: {why}" if why else f"{name}: {state}"
     if report.size:

@@ -1,4 +1,4 @@
-"""Commands over run directories: how a run is going, join runs, check one, log one to MLflow."""
+"""Commands over run directories: show progress, compare, merge, verify, log to MLflow, show it."""
 
 from __future__ import annotations
 
@@ -7,43 +7,67 @@ from pathlib import Path
 
 import click
 
-_DIRECTORY = click.Path(path_type=Path)
+from bench.cli import options as shared
+from bench.cli.options import echo_error
 
 
 @click.command()
-@click.argument("directory", type=_DIRECTORY)
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.argument("directory", type=shared.PATH)
+@shared.as_json
 def status(directory: Path, as_json: bool) -> None:
-    """Say how a run is going, or how it ended; the run is not disturbed.
+    """Show the progress of a run, or how it ended; the run is not disturbed.
 
-    Shows what is done and left, failures by reason, the slowest cells, the expected end, and the
-    last lines of the last failure.
+    Lists finished and remaining cells, failures by reason, the slowest cells, the expected end, and
+    the last lines of the last failure.
     """
     from bench.results.status import read_status, to_text
 
-    found = read_status(directory)
-    click.echo(found.to_json() if as_json else to_text(found))
+    state = read_status(directory)
+    click.echo(state.to_json() if as_json else to_text(state))
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=_DIRECTORY)
-@click.option("-o", "--output", required=True, type=_DIRECTORY, help="New run directory.")
+@click.argument("directory", type=shared.PATH)
+@click.option("--metric", help="What to compare by [default: the headline of each task].")
+@click.option("--methods", callback=shared.comma(), help="Only these, comma-separated.")
+@shared.as_json
+def compare(directory: Path, metric: str | None, methods: tuple[str, ...], as_json: bool) -> None:
+    """Compare the methods of a run directory in pairs, on the same resampled test rows.
+
+    Shows the difference with its 95% interval, a p-value, and the p-value after Holm's correction
+    for all comparisons shown.
+    """
+    from bench.engine import compare as comparison
+
+    pairs, notices = comparison.compare_run(directory, metric, methods)
+    comparison.check_some(pairs, notices)
+    if as_json:
+        click.echo(comparison.to_json(pairs, notices))
+        return
+    click.echo(comparison.to_text(pairs))
+    for notice in notices:
+        click.echo(f"not compared: {notice}")
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=shared.PATH)
+@click.option("-o", "--output", required=True, type=shared.PATH, help="New run directory.")
 @click.option("--strict", is_flag=True, help="Write nothing where two runs contradict each other.")
 def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
-    """Join run directories into a new one, cell by cell.
+    """Merge run directories into a new one, cell by cell.
 
-    The same result in several runs is kept once, a good one is kept instead of a failed one. Where
-    two good results of one cell differ, that is said, the one of the run named first is kept, and
-    the exit code is 1.
+    Equal results in several runs are kept once, and a good result is kept instead of a failed one.
+    Where two good results of one cell differ, the conflict is reported, the result of the run named
+    first is kept, and the exit code is 1.
     """
     from bench.engine.merge import merge_runs
     from bench.results.reading import printable
 
     merged = merge_runs(runs, output, strict)
     for conflict in merged.conflicts:
-        click.echo(printable(f"conflict: {conflict.describe()}"), err=True)
+        echo_error(printable(f"conflict: {conflict.describe()}"))
     if strict and merged.conflicts:
-        click.echo(f"conflicts: {len(merged.conflicts)}; nothing was written", err=True)
+        echo_error(f"conflicts: {len(merged.conflicts)}; nothing was written")
         sys.exit(1)
     click.echo(
         f"{output}: {len(merged.choices)} cells from {len(merged.sources)} runs; "
@@ -53,22 +77,23 @@ def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
 
 
 @click.command()
-@click.argument("directory", type=_DIRECTORY)
+@click.argument("directory", type=shared.PATH)
 @click.option(
     "--sample", default=5, show_default=True, type=click.IntRange(min=0), help="Cells to recompute."
 )
-@click.option("--seed", default=0, show_default=True, help="Which cells are drawn.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the choice of cells.")
 @click.option("--cell", default="", metavar="KEY", help="Recompute this cell only.")
-@click.option("--data-dir", help="Folder with data files you obtained [default: $BENCH_DATA].")
+@click.option("--data-dir", help=shared.DATA_DIR_HELP)
 def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | None) -> None:
-    """Check a run directory, and compute some of its cells again; exit code 1 on a difference.
+    """Check a run directory, and recompute some of its cells; exit code 1 on a difference.
 
-    All releases, ledgers and tables are checked. Cells that cannot be computed again here (other
-    data, other source, secure noise, ...) are named with the reason.
+    All releases, ledgers and tables are checked. Cells that cannot be recomputed here (other data,
+    other source, secure noise, ...) are listed with the reason.
     """
     import os
 
-    # As in a worker: sums of several threads are rounded otherwise. Before numpy is imported.
+    # As in a worker: sums over several threads round differently. Before numpy is imported, hence
+    # before the data folder is checked.
     os.environ["OMP_NUM_THREADS"] = "1"
     from bench.engine.options import use_data_folder
     from bench.engine.verify import to_text
@@ -76,16 +101,16 @@ def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | N
     from bench.results.reading import printable
 
     use_data_folder(data_dir)
-    found = check(directory, sample, seed, cell, lambda text: click.echo(printable(text), err=True))
-    click.echo(printable(to_text(found)))
-    sys.exit(0 if found.good else 1)
+    report = check(directory, sample, seed, cell, lambda text: echo_error(printable(text)))
+    click.echo(printable(to_text(report)))
+    sys.exit(0 if report.good else 1)
 
 
 @click.command()
-@click.argument("directory", type=_DIRECTORY)
-@click.option("--mlflow-uri", help="MLflow tracking URI [default: sqlite in the run directory].")
+@click.argument("directory", type=shared.PATH)
+@shared.mlflow_uri
 def sync(directory: Path, mlflow_uri: str | None) -> None:
-    """Log a run directory to MLflow; what is there already is not logged again."""
+    """Log a run directory to MLflow; cells logged before are not logged again."""
     from bench.results.reading import held
     from bench.results.records import Status
     from bench.results.run_directory import RunStore
@@ -93,18 +118,36 @@ def sync(directory: Path, mlflow_uri: str | None) -> None:
 
     store = RunStore.existing(directory)
     with held(directory):
-        pass  # says clearly that a run is going on, where opening it would advise another --out
-    said: list[str] = []
+        pass  # reports an active run clearly, where opening the store would advise another --out
+    problems: list[str] = []
     with store:
-        tracker = Tracker(store, mlflow_uri, said.append)
+        tracker = Tracker(store, mlflow_uri, problems.append)
         rows = [row.status for row, _ in store.all()]
         tracker.planned(len(rows), len(rows), ())
         tracker.close(sum(status not in (Status.OK, Status.SKIPPED) for status in rows))
-    for text in said:
-        click.echo(text, err=True)
-    if said:
-        sys.exit(1)  # a tracker speaks only when it could not go on
+    for text in problems:
+        echo_error(text)
+    if problems:
+        sys.exit(1)
     click.echo(f"{len(rows)} cells of {directory} are in MLflow")
 
 
-COMMANDS = (status, merge, verify, sync)
+@click.command()
+@click.argument("directory", type=shared.PATH)
+@click.option("--port", default=5000, show_default=True, type=click.IntRange(1, 65535))
+def ui(directory: Path, port: int) -> None:
+    """Show a run directory in the MLflow interface, on 127.0.0.1."""
+    import subprocess
+
+    from bench.tracking.tracker import ui_address, ui_command
+
+    if not (directory / "mlflow.db").exists():
+        shared.fail(
+            f"{directory} holds no mlflow.db; run a grid into it first (without --no-mlflow)"
+        )
+    command, environment = ui_command(directory, port)
+    click.echo(f"MLflow on {ui_address(directory, port)} (Ctrl-C to stop)")
+    try:
+        sys.exit(subprocess.run(command, env=environment, check=False).returncode)
+    except KeyboardInterrupt:
+        sys.exit(130)

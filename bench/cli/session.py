@@ -1,9 +1,10 @@
-"""A run as a person sees it: live progress, then a summary table."""
+"""Display of a run: live progress, then a summary table."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import final
 
 from rich.console import Console
 from rich.markup import escape
@@ -20,18 +21,19 @@ from rich.table import Table
 from bench.cluster.driver import Observer, RunSummary, run_grid, score_run
 from bench.engine.grid import Grid
 from bench.engine.options import RunOptions
-from bench.environments.environments import Say
+from bench.environments.overlays import Say
 from bench.plugins.metric import HEADLINES, Family
 from bench.results.records import CellRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore
 from bench.tracking.tracker import Tracker
 
 _SHOWN = 300
-"""Cells that the table at the end lists; more would scroll away."""
+"""Largest number of cells that the summary table lists."""
 
 
+@final
 class ProgressDisplay:
-    """A bar with counts on a terminal; one line a cell elsewhere."""
+    """A bar with counts on a terminal; one line per cell elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -52,10 +54,10 @@ class ProgressDisplay:
 
     def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
         for notice in notices:
-            self._console.print(f"beware: {notice}", markup=False, highlight=False)
+            self._console.print(f"warning: {notice}", markup=False, highlight=False)
         done = f", {cached} already done" if cached else ""
         self._console.print(f"{total} cells{done}")
-        # Cached cells took no time: left out of the bar, or they would spoil the expected end.
+        # Cached cells take no time: in the bar, they would spoil the expected end.
         self._bar.update(self._task, total=total - cached)
         self._bar.start_task(self._task)
         self._bar.start()
@@ -79,7 +81,7 @@ def run_with_progress(grid: Grid, options: RunOptions) -> RunSummary:
 
 
 def score_with_progress(metrics: Sequence[str], options: RunOptions) -> RunSummary:
-    """Score the stored releases of a run directory, likewise."""
+    """Score the stored releases of a run directory with the same display."""
     return _with_progress(
         lambda observers, say: score_run(metrics, options, observers, say), options
     )
@@ -122,9 +124,9 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
         table.add_column(head, overflow="fold")
     reasons: list[str] = []
     for row, scores in summary.results() if len(summary.keys) <= _SHOWN else ():
-        size, spend, proven = _numbers(row)
+        ipc, target, proven = _numbers(row)
         utility = _utility(row.task, scores)
-        cells = (row.label, row.dataset, size, spend, proven, row.verdict, utility)
+        cells = (row.label, row.dataset, ipc, target, proven, row.verdict, utility)
         table.add_row(*(escape(text) for text in (*cells, row.status)))
         if row.reason:
             reasons.append(_line(row))
@@ -134,30 +136,31 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
         console.print(f"(too many cells to list: see `bench status {options.out}`)", markup=False)
     for line in reasons:
         console.print(line, markup=False, highlight=False)
-    found = summary.counts
     counts = ", ".join(
-        f"{found[status.value]} {status.value}" for status in Status if found[status.value]
+        f"{summary.counts[status.value]} {status.value}"
+        for status in Status
+        if summary.counts[status.value]
     )
     console.print(
-        f"{len(summary.keys)} cells: {counts or 'none finished'}; {summary.cached} were done "
-        f"before; {summary.seconds:.0f} s. Results in {options.out}",
+        f"{len(summary.keys)} cells: {counts or 'none finished'}; {summary.cached} already done; "
+        f"{summary.seconds:.0f} s. Results in {options.out}",
         markup=False,
         highlight=False,
     )
     if summary.interrupted:
-        console.print("interrupted: run the same command again to go on", markup=False)
+        console.print("interrupted: run the same command again to resume", markup=False)
 
 
 def _numbers(row: CellRow) -> tuple[str, str, str]:
     """IPC, target and proven epsilon as text."""
-    size = "full" if row.full_size else ("-" if row.ipc is None else str(row.ipc))
-    spend = "-" if row.eps_target is None else f"{row.eps_target:g}"
+    ipc = "full" if row.full_size else ("-" if row.ipc is None else str(row.ipc))
+    target = "-" if row.eps_target is None else f"{row.eps_target:g}"
     proven = "-" if row.eps_proven is None else f"{row.eps_proven:.3g}"
-    return size, spend, proven
+    return ipc, target, proven
 
 
 def _utility(task: str, scores: Sequence[ScoreRow]) -> str:
-    """The headline of the task, or the first utility score that has a value, with its interval."""
+    """Headline score of the task, or else the first utility score with a value, as text."""
     present = [s for s in scores if s.family == Family.UTILITY.value and s.value is not None]
     headline = [score for score in present if score.metric == HEADLINES.get(task)]
     for score in (*headline, *present):
@@ -167,10 +170,10 @@ def _utility(task: str, scores: Sequence[ScoreRow]) -> str:
 
 
 def _line(row: CellRow) -> str:
-    size, spend, proven = _numbers(row)
+    ipc, target, proven = _numbers(row)
     seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
     why = f" ({row.reason})" if row.reason else ""
     return (
-        f"{row.status}{why}: {row.label} on {row.dataset}, ipc {size}, eps {spend}, "
+        f"{row.status}{why}: {row.label} on {row.dataset}, ipc {ipc}, eps {target}, "
         f"seed {row.seed}: proven {proven}, {row.verdict or 'no verdict'}, {seconds:.1f} s"
     )

@@ -19,7 +19,7 @@ from bench.cluster.ray_cluster import joined
 from bench.cluster.tasks import first_line
 from bench.engine.fit import in_words
 from bench.engine.options import RunOptions
-from bench.environments.environments import Say, given_path, prepare
+from bench.environments.overlays import Say, given_path, prepare
 from bench.errors import BenchError, ClusterLostError, NotApplicable
 from bench.plugins.environment import Environment
 

@@ -28,7 +28,7 @@ from bench.engine.grid import Grid
 from bench.engine.manifest import manifest
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Plan, load_dataset, plan_cells, plan_stored
-from bench.environments.environments import Say
+from bench.environments.overlays import Say
 from bench.errors import BenchError, StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal

@@ -19,7 +19,7 @@ from bench.engine import keys
 from bench.engine.cell import failed_row
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job, stored_outcome
-from bench.environments.environments import Say
+from bench.environments.overlays import Say
 from bench.errors import BenchError, ClusterLostError
 from bench.plugins.environment import Environment
 from bench.results.records import Cell, Outcome, Status

@@ -11,7 +11,7 @@ from bench.data.dataset import Dataset
 from bench.engine import cell_log
 from bench.engine.cell import finish_cell, run_cell
 from bench.engine.fit import Fitted, fit_isolated
-from bench.environments.environments import Prepared, prepare
+from bench.environments.overlays import PreparedEnvironment, prepare
 from bench.plugins.environment import Environment
 from bench.results.records import Cell, Outcome, Status
 
@@ -51,7 +51,7 @@ def finish_step(
     )
 
 
-def prepare_step(environment: Environment, given: str) -> tuple[str, Prepared]:
+def prepare_step(environment: Environment, given: str) -> tuple[str, PreparedEnvironment]:
     """An environment on the machine that runs this, and which machine that is."""
     import ray
 

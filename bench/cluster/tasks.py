@@ -16,7 +16,7 @@ from bench.engine.fit import for_fitting
 from bench.engine.limits import Limits
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
-from bench.environments.environments import Prepared, Say, given_path
+from bench.environments.overlays import PreparedEnvironment, Say, given_path
 from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.environment import Environment
@@ -102,7 +102,7 @@ class Tasks:
             node, prepared = ray.get(reference)
         except ray.exceptions.RayError as problem:
             lost = EnvironmentUnavailable(name, f"built: a worker was lost: {first_line(problem)}")
-            node, prepared = "", Prepared("a lost machine", "", str(lost))
+            node, prepared = "", PreparedEnvironment("a lost machine", "", str(lost))
         where = f" on {prepared.machine}" if len(nodes()) > 1 else ""
         if prepared.problem:
             self.problems[environment] = prepared.problem

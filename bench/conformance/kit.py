@@ -9,7 +9,7 @@ from typing import Any
 from bench.conformance import contract, noise, privacy, source_scan, utility
 from bench.conformance.findings import Finding, Outcome, Report
 from bench.conformance.subject import Subject
-from bench.environments import environments
+from bench.environments import overlays
 from bench.errors import InputError
 from bench.plugins import registry
 
@@ -38,7 +38,7 @@ def check_method(
     """Run every check. One that cannot be carried out says so and does not stop the others."""
     kind = registry.method_class(name)
     environment = kind.environment
-    if environment is not None and not environments.inside(environment):
+    if environment is not None and not overlays.inside(environment):
         raise InputError(
             f"method {name} is fitted in its own environment {environment.name}; check it there: "
             f'"$(bench env python {environment.name})" -P -m bench check {name}'

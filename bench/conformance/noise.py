@@ -16,7 +16,8 @@ import numpy.typing as npt
 from bench.conformance.findings import Finding, Outcome
 from bench.conformance.subject import Subject, table
 from bench.data.encoder import EncodedRows
-from bench.privacy import PrivateData, events
+from bench.privacy import events
+from bench.privacy.kernel import PrivateData
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private
 from bench.stats.noise_check import Noise, check_noise, check_sampling

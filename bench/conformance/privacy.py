@@ -16,7 +16,7 @@ from bench.data.dataset import Dataset, Split
 from bench.data.encoder import EncodedRows
 from bench.errors import BenchError
 from bench.plugins.release import Release
-from bench.privacy import Ledger
+from bench.privacy.ledger import Ledger
 from bench.results.verdicts import judge
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)

@@ -23,7 +23,8 @@ from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy import Budget, Ledger
+from bench.privacy.accounting import Budget
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private
 

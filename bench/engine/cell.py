@@ -22,7 +22,7 @@ from bench.data.dataset import Dataset, Split
 from bench.engine import keys
 from bench.engine.fit import Fitted, fit_cell, in_words, synthesize
 from bench.engine.memory import peak_memory_mb, reset_peak_memory
-from bench.environments import environments
+from bench.environments import overlays
 from bench.errors import BenchError, NotComputable
 from bench.plugins import registry
 from bench.plugins.metric import Evaluation, Metric, Refit, Score
@@ -167,7 +167,7 @@ def _score(
     environment = registry.method_class(cell.method.name).environment
 
     def refit_for(metric: str) -> Refit:
-        if environment is not None and not environments.inside(environment):
+        if environment is not None and not overlays.inside(environment):
             raise NotComputable(
                 f"it fits the method again, whose environment {environment.name} is not the one "
                 "that scores"

@@ -22,7 +22,7 @@ from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
 from bench.engine.plan import load_dataset, stored_cell
-from bench.environments import environments
+from bench.environments import overlays
 from bench.errors import BenchError, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.release import Rows
@@ -255,7 +255,7 @@ def _reason_against(row: CellRow) -> str:
         kind = registry.method_class(row.method)
     except UnknownNameError:
         return f"method {row.method} is not installed"
-    if kind.environment is not None and not environments.inside(kind.environment):
+    if kind.environment is not None and not overlays.inside(kind.environment):
         return f"method {row.method} runs in an environment of its own"
     if not kind.seeded:
         return f"method {row.method} cannot be seeded"

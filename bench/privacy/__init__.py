@@ -1,19 +1,19 @@
-"""The privacy kernel: noise and record in one step, accounting apart from what happened."""
+"""The privacy kernel, what it records, and the accounting that follows from the record.
 
-from bench.privacy.accounting import Budget, Proof
-from bench.privacy.events import gaussian, laplace, sampled_gaussian
-from bench.privacy.kernel import Plan, PrivateData
-from bench.privacy.ledger import Ledger
-from bench.privacy.trusted.table import TrustedMechanism
+* `kernel.py`: `PrivateData`, the calls that a method makes. Each docstring states the mechanism,
+  its sensitivity and its event: `poisson_sum`, `gaussian_sum`, `histograms`, `partition`,
+  `partition_sum` and `part_vectors` (sensitivity 2 clip), `delegate`, `raw`; the budget
+  (`calibrate`, `reserve_all`). `rowwise.py` evaluates, checks and clips the vectors of rows.
+* `partition.py`: which part a row belongs to, and models that stay inside the kernel;
+  `clients.py`: federated clients with label skew.
+* `opening.py`: `open_private` puts a dataset behind the kernel; `noise.py`: where noise comes from.
+* `events.py`: DP events as data; `ledger.py`: all events of a release, and the compositions that
+  one row can take part in; `accounting.py`: epsilon of a composition (RDP, PLD), and the smallest
+  noise for a target.
+* `trusted/`: mechanisms of other libraries whose code was read; `third_party.py`: seeds and
+  silences such libraries.
 
-__all__ = [
-    "Budget",
-    "Ledger",
-    "Plan",
-    "PrivateData",
-    "Proof",
-    "TrustedMechanism",
-    "gaussian",
-    "laplace",
-    "sampled_gaussian",
-]
+Enter: code that reads private rows, adds noise, or turns events into an epsilon. It imports
+`bench.data`, `bench.stats` and `bench.errors`, no method and no results. What leaves is a noisy
+answer or a `Ledger`; plugins import the public names from `bench`.
+"""

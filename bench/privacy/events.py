@@ -1,7 +1,7 @@
 """DP events: what happened to the private rows, as plain data that can be written and read back.
 
-The classes are those of dp-accounting; this module builds, serialises and spells them. Only the
-kinds listed in `_KINDS` are read back, so a ledger from a stranger cannot name arbitrary classes.
+The classes are those of dp-accounting; this module builds, serialises and describes them. Only the
+kinds in `_KINDS` are read back, so a ledger from an unknown source cannot name arbitrary classes.
 """
 
 from __future__ import annotations
@@ -33,31 +33,36 @@ _KINDS: Mapping[str, type[DpEvent]] = {
 
 
 def gaussian(noise_multiplier: float) -> DpEvent:
-    """Gaussian noise of standard deviation `noise_multiplier` times the L2 sensitivity."""
+    """Return the event of Gaussian noise of deviation `noise_multiplier` x L2 sensitivity."""
     return dp_event.GaussianDpEvent(float(noise_multiplier))
 
 
 def laplace(noise_multiplier: float) -> DpEvent:
-    """Laplace noise of scale `noise_multiplier` times the L1 sensitivity: 1/multiplier-DP."""
+    """Return the event of Laplace noise of scale `noise_multiplier` x L1 sensitivity.
+
+    It is 1/noise_multiplier-DP.
+    """
     return dp_event.LaplaceDpEvent(float(noise_multiplier))
 
 
 @functools.lru_cache(maxsize=4096)
 def sampled_gaussian(rate: float, noise_multiplier: float) -> DpEvent:
-    """A Gaussian mechanism on a Poisson sample that holds each row with probability `rate`."""
+    """Return the event of a Gaussian mechanism on a Poisson sample of probability `rate`."""
     if rate >= 1.0:
         return gaussian(noise_multiplier)
     return dp_event.PoissonSampledDpEvent(float(rate), gaussian(noise_multiplier))
 
 
 def flattened(event: DpEvent, count: int | float) -> Iterator[tuple[DpEvent, int]]:
-    """An event without composition around it, `count` times; refuses what cannot be accounted.
+    """Yield the single events of a composed one, `count` times; refuse what has no accounting.
 
-    Composition is what a ledger's counts are for. A noise multiplier that is no number, or so
-    small that its square vanishes, would make an accountant answer zero instead of infinity.
+    A noise multiplier that is no number, or so small that its square vanishes, would make an
+    accountant return zero instead of infinity.
     """
     if isinstance(count, bool | float) or count != int(count) or count < 1:
-        raise PrivacyContractError(f"an event happens a whole number of times, got {count!r}")
+        raise PrivacyContractError(
+            f"the count of an event must be a positive whole number, got {count!r}"
+        )
     if isinstance(event, dp_event.SelfComposedDpEvent):
         yield from flattened(event.event, int(count) * int(event.count))
     elif isinstance(event, dp_event.ComposedDpEvent):
@@ -87,46 +92,41 @@ def _check(event: DpEvent) -> None:
 
 
 def non_private() -> DpEvent:
-    """Rows were read without noise."""
+    """Return the event of rows read without noise."""
     return dp_event.NonPrivateDpEvent()
 
 
 def is_non_private(event: DpEvent) -> bool:
-    """True for an event that no accountant can bound."""
+    """Whether an event is non-private access, which no accountant can bound."""
     return isinstance(event, dp_event.NonPrivateDpEvent)
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:
-    """The event as a JSON object with its kind."""
+    """Return the event as a JSON object with its kind."""
     kind = type(event).__name__.removesuffix("DpEvent")
     if kind not in _KINDS:
-        raise ValueError(f"event kind {kind!r} has no file form; known: {', '.join(_KINDS)}")
+        raise ValueError(f"event kind {kind!r} cannot be written; known: {', '.join(_KINDS)}")
     fields: dict[str, Any] = {"kind": kind}
     for attribute in attr.fields(type(event)):
         value = getattr(event, attribute.name)
-        if isinstance(value, DpEvent):
-            fields[attribute.name] = to_json(value)
-        else:
-            fields[attribute.name] = value
+        fields[attribute.name] = to_json(value) if isinstance(value, DpEvent) else value
     return fields
 
 
 def from_json(fields: Mapping[str, Any]) -> DpEvent:
-    """The inverse of `to_json`; an unknown kind is an error that names it."""
+    """Return the event that `to_json` wrote; an unknown kind is an error that names it."""
     kind = _KINDS.get(str(fields.get("kind")))
     if kind is None:
         raise ValueError(f"unknown event kind {fields.get('kind')!r}; known: {', '.join(_KINDS)}")
     arguments: dict[str, Any] = {}
     for attribute in attr.fields(kind):
         value = fields[attribute.name]
-        if isinstance(value, Mapping):
-            value = from_json(value)
-        arguments[attribute.name] = value
+        arguments[attribute.name] = from_json(value) if isinstance(value, Mapping) else value
     return kind(**arguments)
 
 
 def in_words(event: DpEvent) -> str:
-    """One line for a reader who does not know the class names."""
+    """Describe an event in one line, for readers who do not know the class names."""
     match event:
         case dp_event.GaussianDpEvent():
             return f"Gaussian noise, multiplier {event.noise_multiplier:.4g}"

@@ -1,13 +1,28 @@
 """`PrivateData`: the only way from a method to the private rows.
 
 Every call adds its noise **and** records its DP event in one step. The kernel guards against
-mistakes, not malice: a plugin that digs for underscored attributes is refused in review, not here.
+mistakes, not malice: a plugin that reads underscored attributes is refused in review, not here.
+
+Sensitivities under add/remove of one row, each stated and used in the method of that name:
+
+| call | sensitivity | event |
+|---|---|---|
+| `poisson_sum` | clip (L2) | Gaussian on a Poisson sample |
+| `gaussian_sum` | clip (L2) | Gaussian |
+| `histograms` of k binnings | sqrt(k) (L2) or k (L1) | Gaussian or Laplace |
+| `partition_sum`, `part_vectors` | 2 clip (L2) | Gaussian, charged to the whole |
+| `delegate` | as the entry in `trusted/table.py` proves | the entry's event |
+| `raw` | unbounded | non-private |
+
+Vectors of rows are evaluated, checked and clipped in `rowwise.py`; rows are assigned to parts in
+`partition.py`; the events are recorded in `ledger.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, final
 
@@ -18,8 +33,7 @@ from bench.data.counts import Counts
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.schema import Schema, Task
 from bench.errors import BudgetExceededError, PrivacyContractError
-from bench.privacy.accounting import Budget
-from bench.privacy.calibration import smallest_noise
+from bench.privacy.accounting import Budget, smallest_noise
 from bench.privacy.clients import SkewedClients
 from bench.privacy.events import (
     DpEvent,
@@ -29,7 +43,8 @@ from bench.privacy.events import (
     non_private,
     sampled_gaussian,
 )
-from bench.privacy.ledger import Entry, Ledger, Path
+from bench.privacy.ledger import Entry, Ledger, PartPath
+from bench.privacy.noise import NoiseSource
 from bench.privacy.partition import (
     PartKey,
     PartModels,
@@ -41,9 +56,6 @@ from bench.privacy.partition import (
 )
 from bench.privacy.rowwise import RowFunction, clipped, clipped_sum, evaluate, positive
 from bench.privacy.trusted import table as trusted
-from bench.privacy.vault import Plan, Vault
-
-__all__ = ["Plan", "PrivateData", "Vault"]
 
 Vector = npt.NDArray[np.float64]
 
@@ -52,8 +64,44 @@ _SLACK = 1.0 + 1e-9
 
 
 @final
+@dataclass(frozen=True)
+class PlannedEvents:
+    """Events of the calls that a method intends to make on one part of the data."""
+
+    path: PartPath
+    event: DpEvent
+    count: int = 1
+
+
+@final
+@dataclass
+class Vault:
+    """Ledger, noise and reservations that all views of one private table share."""
+
+    ledger: Ledger
+    noise: NoiseSource
+    check_rows: bool = False
+    blind: bool = False
+    """For a check of methods: noisy calls evaluate the rows and answer as if there were none. A
+    release that still changes with the rows read them outside the kernel."""
+    public_entropy: int = 0
+    """Seed of public randomness inside the kernel."""
+    started: bool = False
+    """True once an output has left the kernel: later parameters may depend on it."""
+    reserved: dict[tuple[PartPath, DpEvent], int] = field(default_factory=dict)
+
+    def refuse_for_clients(self) -> None:
+        """Refuse noise that hides a row where the unit of privacy is a client."""
+        if self.ledger.unit == "client":
+            raise PrivacyContractError(
+                "the method's unit of privacy is the client: only noisy sums over the parts of all "
+                "clients (or sites) hide a whole one; use `partition_sum` on their models"
+            )
+
+
+@final
 class PrivateData:
-    """Private rows behind noisy, recorded calls; a part of a partition is one of these too.
+    """Private rows behind noisy, recorded calls; a part of a partition is a `PrivateData` too.
 
     Public attributes are public knowledge: schema, encoder, declared counts, budget.
     """
@@ -64,7 +112,7 @@ class PrivateData:
         encoder: Encoder,
         counts: Counts,
         vault: Vault,
-        path: Path,
+        path: PartPath,
         validation: PrivateData | None = None,
     ) -> None:
         self._rows = rows
@@ -83,7 +131,7 @@ class PrivateData:
 
     @property
     def task(self) -> Task:
-        """What the rows are for."""
+        """Task of the dataset."""
         return self.schema.task
 
     @property
@@ -93,12 +141,12 @@ class PrivateData:
 
     @property
     def budget(self) -> Budget | None:
-        """What may be spent in all; None for a method that asks for no budget."""
+        """Total budget of the release; None for a method that asks for none."""
         return self._vault.ledger.budget
 
     @property
     def adaptive(self) -> bool:
-        """True once an output was given: what is reserved now is accounted as adaptive."""
+        """True once a call has returned an output: later reservations are accounted as adaptive."""
         return self._vault.started
 
     def rate(self, expected: float) -> float:
@@ -107,32 +155,32 @@ class PrivateData:
 
     # Budget -------------------------------------------------------------------------------------
 
-    def plan(self, event: DpEvent, count: int = 1) -> Plan:
-        """`count` times `event` on these rows, to be calibrated or reserved later."""
-        return Plan(self._path, event, count)
+    def plan(self, event: DpEvent, count: int = 1) -> PlannedEvents:
+        """Return `count` times `event` on these rows, to be calibrated or reserved later."""
+        return PlannedEvents(self._path, event, count)
 
     def calibrate(
-        self, plans: Callable[[float], Iterable[Plan]], epsilon: float | None = None
+        self, plans: Callable[[float], Iterable[PlannedEvents]], epsilon: float | None = None
     ) -> float:
-        """Smallest noise multiplier s such that all of `plans(s)` still fit the budget.
+        """Return the smallest noise multiplier s such that all of `plans(s)` fit the budget.
 
-        What is already in the ledger is counted. `epsilon` asks for a smaller total than the
-        budget, to leave room for what comes later.
+        Events already in the ledger are counted. `epsilon` asks for a smaller total than the
+        budget, to leave room for later calls.
         """
         budget = self.budget
         if budget is None:
             raise PrivacyContractError("calibrate needs a budget; this cell has no epsilon")
 
         def spent(noise: float, tight: bool) -> float:
-            return self._would(plans(noise)).spent(tight)[0]
+            return self._with_planned(plans(noise)).spent(tight)[0]
 
         return smallest_noise(
-            epsilon=lambda noise: spent(noise, tight=True),
+            epsilon_of=lambda noise: spent(noise, tight=True),
             target=min(epsilon or math.inf, budget.epsilon),
             quick=None if self.adaptive else lambda noise: spent(noise, tight=False),
         )
 
-    def _would(self, plans: Iterable[Plan], trust: str = "") -> Ledger:
+    def _with_planned(self, plans: Iterable[PlannedEvents], trust: str = "") -> Ledger:
         return self._vault.ledger.with_entries(
             (Entry(plan.path, plan.event, self.adaptive, trust=trust), plan.count)
             for plan in plans
@@ -140,14 +188,14 @@ class PrivateData:
         )
 
     def reserve(self, event: DpEvent, count: int = 1) -> None:
-        """Charge `count` calls at once, before the first of them, or refuse them all."""
+        """Charge `count` calls before the first of them, or refuse them all."""
         self.reserve_all([self.plan(event, count)])
 
-    def reserve_all(self, plans: Iterable[Plan]) -> None:
-        """Charge everything planned at once, checking the budget once, or refuse it all.
+    def reserve_all(self, plans: Iterable[PlannedEvents]) -> None:
+        """Check the budget once and charge all planned events, or refuse them all.
 
         The charge stays even if the calls are never made, so a lost process stays charged. Only
-        what is reserved before the first output may be accounted by PLD.
+        events reserved before the first output may be accounted by PLD.
         """
         plans = [plan for plan in plans if plan.count != 0]
         self._admit(plans)
@@ -155,16 +203,16 @@ class PrivateData:
             key = (plan.path, plan.event)
             self._vault.reserved[key] = self._vault.reserved.get(key, 0) + plan.count
 
-    def _admit(self, plans: Iterable[Plan], trust: str = "") -> None:
+    def _admit(self, plans: Iterable[PlannedEvents], trust: str = "") -> None:
         vault = self._vault
         plans = list(plans)
         budget = vault.ledger.budget
         if budget is not None:
-            would, _ = self._would(plans, trust).spent()
-            if would > budget.epsilon * _SLACK:
+            epsilon, _ = self._with_planned(plans, trust).spent()
+            if epsilon > budget.epsilon * _SLACK:
                 asked = "; ".join(f"{plan.count} x {in_words(plan.event)}" for plan in plans)
                 raise BudgetExceededError(
-                    f"{asked} would bring epsilon to {would:.4g}, over the budget of "
+                    f"{asked} would bring epsilon to {epsilon:.4g}, over the budget of "
                     f"{budget.epsilon:g} at delta {budget.delta:g}; nothing was computed. Ask "
                     "`calibrate` for the noise, or make fewer calls"
                 )
@@ -187,10 +235,11 @@ class PrivateData:
     def poisson_sum(
         self, function: RowFunction, clip: float, noise_multiplier: float, rate: float
     ) -> Vector:
-        """Noisy sum of clipped per-row vectors over a Poisson sample.
+        """Return the noisy sum of clipped per-row vectors over a Poisson sample.
 
-        sum over sampled i of v_i min(1, clip / |v_i|) + N(0, (noise_multiplier clip)^2 I): the
-        sampled Gaussian mechanism; DP-SGD is this call with per-example gradients.
+        The answer is the sum over sampled i of v_i min(1, clip / |v_i|) + N(0, (noise_multiplier
+        clip)^2 I): the sampled Gaussian mechanism, of sensitivity `clip`. DP-SGD is this call with
+        per-example gradients.
         """
         # Python floats: in a smaller number type the noise would not have the recorded scale.
         clip, noise_multiplier, rate = positive(clip), positive(noise_multiplier), positive(rate)
@@ -204,7 +253,10 @@ class PrivateData:
         return self._noisy_sum(function, rows, clip, noise_multiplier)
 
     def gaussian_sum(self, function: RowFunction, clip: float, noise_multiplier: float) -> Vector:
-        """Noisy sum of clipped per-row vectors over all rows: the Gaussian mechanism."""
+        """Return the noisy sum of clipped per-row vectors over all rows.
+
+        The Gaussian mechanism, of sensitivity `clip`.
+        """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
         self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
@@ -227,11 +279,11 @@ class PrivateData:
         noise_multiplier: float,
         mechanism: Literal["gaussian", "laplace"] = "gaussian",
     ) -> list[Vector]:
-        """Noisy counts of several binnings at once.
+        """Return noisy counts of several binnings.
 
-        `codes` maps n rows to an (n, k) array of bin numbers, one column a binning; numbers out
-        of range count nowhere. One row moves one count in each of k binnings by one: sensitivity
-        sqrt(k) in L2 (Gaussian) and k in L1 (Laplace), which the noise is scaled by.
+        `codes` maps n rows to an (n, k) array of bin numbers, one column per binning; numbers out
+        of range are not counted. One row moves one count in each of k binnings by one: the
+        sensitivity, which scales the noise, is sqrt(k) in L2 (Gaussian) and k in L1 (Laplace).
         """
         noise_multiplier = positive(noise_multiplier)
         binnings = len(bins)
@@ -241,7 +293,7 @@ class PrivateData:
         table = self._evaluate(codes, self._rows).astype(np.int64)
         if table.shape[1] != binnings:
             raise PrivacyContractError(
-                f"the bin function gave {table.shape[1]} columns for {binnings} binnings"
+                f"the bin function returned {table.shape[1]} columns for {binnings} binnings"
             )
         if mechanism == "gaussian":
             scale, draw = noise_multiplier * math.sqrt(binnings), self._vault.noise.normal
@@ -263,7 +315,7 @@ class PrivateData:
         name: str = "",
         parts: int | None = None,
     ) -> Mapping[str, PrivateData]:
-        """Disjoint parts, accounted in parallel: a row pays in its own part only.
+        """Return disjoint parts, accounted in parallel: a row pays in its own part only.
 
         `key` is "class", "site", a name with `parts=k` for k random parts fixed by the Dataset
         ("teacher", ...), `SkewedClients`, or a row-wise function with a `name` and its
@@ -272,8 +324,8 @@ class PrivateData:
         """
         names = part_names(self.schema, key, public_keys, parts)
         label = part_label(key, name, parts)
-        known = self._partitions.get(label)
-        if known is None:
+        earlier = self._partitions.get(label)
+        if earlier is None:
             classes = self.schema.classes
             where = "/".join(f"{name}={part}" for name, part in (*self._path, (label, "")))
             codes = row_parts(self._rows, key, names, parts, len(classes), where)
@@ -291,13 +343,13 @@ class PrivateData:
                 )
                 for code, part in enumerate(names)
             }
-            known = self._partitions[label] = (key, names, pieces)
-        elif known[:2] != (key, names):
+            earlier = self._partitions[label] = (key, names, pieces)
+        elif earlier[:2] != (key, names):
             # Under one name a row could lie in a part of each and pay for one only.
             raise PrivacyContractError(
-                f"another partition is already called {label!r}; give this one its own name"
+                f"another partition is already called {label!r}; choose another name for this one"
             )
-        return MappingProxyType(known[2])
+        return MappingProxyType(earlier[2])
 
     def fit_parts(
         self,
@@ -306,8 +358,8 @@ class PrivateData:
     ) -> PartModels:
         """Fit one model on each part, inside the kernel: free until `partition_sum` asks them.
 
-        `fit` gets the rows of its part and a generator of its own: public randomness drawn
-        elsewhere would be consumed as the rows demand, and so carry one part into another.
+        `fit` receives the rows of its part and a separate generator: how much randomness the rows
+        of one part consume must not change the model of another part.
         """
         whole = next(
             (key for key, _, pieces in self._partitions.values() if same_parts(pieces, parts)), None
@@ -315,11 +367,11 @@ class PrivateData:
         if whole is None:
             raise PrivacyContractError(
                 "models are fitted on one whole partition of this private data, as `partition` "
-                "gave it: a row in two parts would move two votes"
+                "returned it: a row in two parts would move two votes"
             )
         rows = {name: part._rows for name, part in parts.items()}
-        centres = whole == "site" or isinstance(whole, SkewedClients)
-        return PartModels(self, rows, fit, self._vault.public_entropy, centres)
+        clients = whole == "site" or isinstance(whole, SkewedClients)
+        return PartModels(self, rows, fit, self._vault.public_entropy, clients)
 
     def partition_sum(
         self,
@@ -328,9 +380,9 @@ class PrivateData:
         clip: float,
         noise_multiplier: float,
     ) -> npt.NDArray[np.float64]:
-        """Noisy sum of one vector a part, such as the votes of teachers fitted on the parts.
+        """Return the noisy sum of one vector per part, such as votes of teachers fitted on parts.
 
-        Adding or removing one row can swap one part's whole vector for another of norm `clip`:
+        Adding or removing one row can replace one part's whole vector by another of norm `clip`:
         the sensitivity is 2 clip, and the event is charged to the whole, not to a part.
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
@@ -346,7 +398,7 @@ class PrivateData:
         clip: float,
         noise_multiplier: float,
     ) -> npt.NDArray[np.float64]:
-        """A noisy vector of every part, one row a part: such as one chosen record of each.
+        """Return a noisy vector of every part, one row per part, such as one chosen record of each.
 
         Adding or removing one row moves the vector of one part alone, by at most 2 clip: all of
         them together are one Gaussian mechanism of sensitivity 2 clip, charged to the whole.
@@ -359,10 +411,10 @@ class PrivateData:
     def _answers(
         self, models: PartModels, answer: Callable[[Any], Any], noise_multiplier: float
     ) -> tuple[tuple[int, ...], Vector]:
-        """Charge, then ask: one flat vector a part, and the shape that each had."""
+        """Charge the event, then return the shape of an answer and one flat vector per part."""
         if models._owner is not self:
             raise PrivacyContractError("these models were fitted on parts of other private data")
-        if not (models.centres and len(self._path) == 1):
+        if not (models.clients and len(self._path) == 1):
             self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
         vectors = [np.asarray(value, dtype=np.float64) for value in models._ask(answer)]
@@ -372,7 +424,7 @@ class PrivateData:
     # Other ways in ------------------------------------------------------------------------------
 
     def delegate(self, mechanism: str | trusted.TrustedMechanism, **parameters: Any) -> object:
-        """Run a mechanism of another library that the harness vouches for; see `trusted`.
+        """Run a mechanism of another library that the harness vouches for; see `trusted/table.py`.
 
         Its noise comes from the kernel's generator, never from the method's public one.
         """
@@ -380,19 +432,24 @@ class PrivateData:
         entry = trusted.find(mechanism)
         unchecked = entry.unchecked()
         if unchecked and not entry.plugin:
-            self._raw(unchecked)
+            self._record_access(unchecked)
         else:
             self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
         self._vault.started = True
         return entry.run(self._rows, self.encoder, self._vault.noise.generator(), parameters)
 
     def raw(self, reason: str) -> EncodedRows:
-        """The rows themselves. From here on the proven epsilon is infinite, for this reason."""
+        """Return the rows themselves: non-private access.
+
+        From then on the proven epsilon is infinite, and `reason` is shown with the result.
+        """
         if not reason.strip():
-            raise PrivacyContractError("a raw look needs a reason: it is shown with the result")
-        self._raw(reason)
+            raise PrivacyContractError(
+                "non-private access needs a reason: it is shown with the result"
+            )
+        self._record_access(reason)
         self._vault.started = True
         return self._rows
 
-    def _raw(self, reason: str) -> None:
+    def _record_access(self, reason: str) -> None:
         self._vault.ledger.add(Entry(self._path, non_private(), reason=reason))

@@ -1,10 +1,10 @@
 """The ledger: every DP event that touched the private rows, and what follows from it.
 
 Events carry the path of parts they were charged to, for example `split=train / class=1`. One row
-lies in exactly one part of each partition, so its world is: the events of the whole, plus those
-of one part of every partition, recursively. The epsilon of a ledger is the largest over worlds
-(parallel composition; valid because adjacency is add/remove and a row's part depends on that row
-alone). The file form replays to the same epsilon without the data.
+lies in exactly one part of each partition, so its composition is: the events of the whole, plus
+those of one part of every partition, recursively. The epsilon of a ledger is the largest over all
+such compositions (parallel composition; valid because adjacency is add/remove and a row's part
+depends on that row alone). A ledger's file replays to the same epsilon without the data.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Any, final
 from bench.errors import InputError, PrivacyContractError
 from bench.privacy import accounting as accountant
 from bench.privacy import events
-from bench.privacy.accounting import ADJACENCY, Budget, Proof, World
+from bench.privacy.accounting import ADJACENCY, Budget, ComposedEvents, Proof
 from bench.privacy.events import DpEvent
 
-Path = tuple[tuple[str, str], ...]
+PartPath = tuple[tuple[str, str], ...]
 """Nested parts: ((partition key, part name), ...)."""
 
-_FORM = 1
-_WORLDS_AT_MOST = 20_000
+_FORMAT_VERSION = 1
+_COMPOSITIONS_AT_MOST = 20_000
 
 
 @final
 @dataclass(frozen=True)
 class Entry:
-    """One kind of event at one place; the ledger counts how often it happened."""
+    """One kind of event on one part; the ledger counts how often it happened."""
 
-    path: Path
+    path: PartPath
     event: DpEvent
     adaptive: bool = False
-    """True when it was not reserved before the first output: its parameters may depend on it."""
+    """True for an event not reserved before the first output: its parameters may depend on it."""
     reason: str = ""
     trust: str = ""
 
@@ -45,7 +45,7 @@ class Entry:
 @final
 @dataclass
 class Ledger:
-    """Events with counts. Grows only; nothing is ever taken out."""
+    """Events with counts. Events are added and never removed."""
 
     budget: Budget | None = None
     delta: float = 1e-5
@@ -58,17 +58,17 @@ class Ledger:
 
     @property
     def order(self) -> float:
-        """The one RDP order of adaptive accounting: follows from the budget alone."""
+        """RDP order of adaptive accounting; it follows from the budget alone."""
         return accountant.adaptive_order(self.budget)
 
     def add(self, entry: Entry, count: int = 1) -> None:
-        """Record an event `count` times; composed events are taken apart."""
+        """Record an event `count` times; composed events are split into single ones."""
         for event, times in events.flattened(entry.event, count):
             single = replace(entry, event=event)
             self.entries[single] = self.entries.get(single, 0) + times
 
     def with_entries(self, entries: Iterable[tuple[Entry, int]]) -> Ledger:
-        """A copy with more entries, to ask what they would cost."""
+        """Return a copy with more entries, to compute what they would cost."""
         copy = Ledger(self.budget, self.delta, self.unit)
         copy.entries = dict(self.entries)
         for entry, count in entries:
@@ -76,23 +76,24 @@ class Ledger:
         return copy
 
     def spent(self, tight: bool = True) -> tuple[float, str]:
-        """What the noisy events alone have spent, and by which accountant; raw looks left out.
+        """Return the epsilon of the noisy events alone, and the accountant that bounds it.
 
-        The budget is checked against this, even after a raw look. Without `tight`, RDP alone.
+        Non-private access is left out: the budget is checked against this number even after it.
+        Without `tight`, RDP alone is used.
         """
-        counted = {
+        noisy = {
             entry: count
             for entry, count in self.entries.items()
             if not events.is_non_private(entry.event)
         }
-        worlds = _worlds(counted)
-        if worlds is None:
+        composed = compositions(noisy)
+        if composed is None:
             return math.inf, "none"
-        adaptive = any(entry.adaptive for entry in counted)
-        return accountant.worst_epsilon(worlds, self.delta, self.order if adaptive else None, tight)
+        order = self.order if any(entry.adaptive for entry in noisy) else None
+        return accountant.worst_epsilon(composed, self.delta, order, tight)
 
     def proof(self) -> Proof:
-        """The proven epsilon at the ledger's delta.
+        """Return the proven epsilon at the ledger's delta.
 
         Where parameters could depend on outputs, what an RDP filter proves is its budget, not the
         part of it that happened to be spent: then the target is the proven epsilon.
@@ -120,7 +121,7 @@ class Ledger:
         return tuple(dict.fromkeys(reasons))
 
     def to_json(self) -> str:
-        """The file form: run-length, human-readable, replayable."""
+        """Return the text of `ledger.json`: human-readable, and replayable by `from_json`."""
         rows = [
             {
                 "path": [list(part) for part in entry.path],
@@ -135,7 +136,7 @@ class Ledger:
         ]
         proof = self.proof()
         document = {
-            "form": _FORM,
+            "format_version": _FORMAT_VERSION,
             "adjacency": ADJACENCY,
             "unit": self.unit,
             "target_epsilon": self.budget.epsilon if self.budget else None,
@@ -150,13 +151,15 @@ class Ledger:
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """Read a ledger back; its epsilon is computed anew, never taken from the file."""
+        """Read a ledger; its epsilon is recomputed, never taken from the file."""
         try:
             document = json.loads(text)
-            if document["form"] != _FORM or document["adjacency"] != ADJACENCY:
+            # Ledgers of the first releases call it "form".
+            version = document.get("format_version", document.get("form"))
+            if version != _FORMAT_VERSION or document["adjacency"] != ADJACENCY:
                 raise ValueError(
-                    f"form {document['form']}, adjacency {document['adjacency']}: "
-                    f"this version reads form {_FORM}, {ADJACENCY}"
+                    f"format version {version}, adjacency {document['adjacency']}; expected "
+                    f"format version {_FORMAT_VERSION}, adjacency {ADJACENCY}"
                 )
             target, delta = document["target_epsilon"], document["delta"]
             ledger = cls(
@@ -170,8 +173,14 @@ class Ledger:
                 )
             for row in document["entries"]:
                 ledger.add(_entry(row), row["count"])
-        except (KeyError, TypeError, ValueError, PrivacyContractError) as problem:
-            raise InputError(f"not a ledger this version can read: {problem}") from None
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            PrivacyContractError,
+        ) as problem:
+            raise InputError(f"not a ledger that this version can read: {problem}") from None
         return ledger
 
 
@@ -185,18 +194,18 @@ def _entry(row: Mapping[str, Any]) -> Entry:
     )
 
 
-def _worlds(counted: Mapping[Entry, int]) -> set[World] | None:
-    """All worlds, or None where there are too many combinations of parts to go through."""
-    flat = [(entry.path, entry.event, count) for entry, count in counted.items()]
+def compositions(entries: Mapping[Entry, int]) -> set[ComposedEvents] | None:
+    """Return the compositions of all possible rows; None for too many combinations of parts."""
+    flat = [(entry.path, entry.event, count) for entry, count in entries.items()]
     try:
         return _combine(flat)
     except OverflowError:
         return None
 
 
-def _combine(flat: list[tuple[Path, DpEvent, int]]) -> set[World]:
-    own = tuple((event, count) for path, event, count in flat if not path)
-    parts: dict[str, dict[str, list[tuple[Path, DpEvent, int]]]] = {}
+def _combine(flat: list[tuple[PartPath, DpEvent, int]]) -> set[ComposedEvents]:
+    of_the_whole = tuple((event, count) for path, event, count in flat if not path)
+    parts: dict[str, dict[str, list[tuple[PartPath, DpEvent, int]]]] = {}
     for path, event, count in flat:
         if path:
             key, part = path[0]
@@ -206,9 +215,9 @@ def _combine(flat: list[tuple[Path, DpEvent, int]]) -> set[World]:
         set().union(*(_combine(inside) for inside in by_part.values()))
         for by_part in parts.values()
     ]
-    if math.prod(len(choice) for choice in choices) > _WORLDS_AT_MOST:
+    if math.prod(len(choice) for choice in choices) > _COMPOSITIONS_AT_MOST:
         raise OverflowError("too many combinations of parts")
     return {
-        accountant.canonical((*own, *itertools.chain.from_iterable(combination)))
+        accountant.canonical((*of_the_whole, *itertools.chain.from_iterable(combination)))
         for combination in itertools.product(*choices)
     }

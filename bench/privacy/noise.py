@@ -1,4 +1,4 @@
-"""Where the kernel's randomness comes from. Methods never hold one of these."""
+"""Sources of the kernel's randomness. Methods never hold one of these."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class NoiseSource(ABC):
 
     @abstractmethod
     def normal(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
-        """Standard normal numbers."""
+        """Draw standard normal numbers."""
 
     @abstractmethod
     def laplace(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
-        """Laplace numbers of scale 1."""
+        """Draw Laplace numbers of scale 1."""
 
     @abstractmethod
     def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
-        """Indices of a sample that holds each row independently with probability `rate`."""
+        """Draw the indices of a sample with each row independently with probability `rate`."""
 
     @abstractmethod
     def generator(self) -> np.random.Generator:
-        """A fresh generator for a trusted library that draws its own noise."""
+        """Return a new generator for a trusted library that draws its own noise."""
 
 
 @final
 class SeededNoise(NoiseSource):
-    """Reproducible noise for studies. Whoever knows the seed can subtract the noise."""
+    """Reproducible noise for studies. Anyone who knows the seed can subtract the noise."""
 
     reproducible = True
 
@@ -48,8 +48,8 @@ class SeededNoise(NoiseSource):
         return self._generator.laplace(size=size)
 
     def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
-        # Size, then a uniform subset of that size: the same law as one coin a row, at a cost that
-        # grows with the sample instead of the data.
+        # Size, then a uniform subset of that size: the same distribution as one coin per row, at a
+        # cost that grows with the sample instead of the data.
         size = int(self._generator.binomial(rows, rate))
         return self._generator.choice(rows, size=size, replace=False, shuffle=False)
 
@@ -59,7 +59,7 @@ class SeededNoise(NoiseSource):
 
 @final
 class SystemNoise(NoiseSource):
-    """Noise from the operating system's entropy: nobody can replay or predict it.
+    """Noise from the operating system's entropy: it cannot be repeated or predicted.
 
     Every draw comes from `os.urandom` (not from a generator seeded once), normals by inversion.
     Floating-point attacks on the Gaussian mechanism (Mironov 2012; Jin et al. 2022) are not

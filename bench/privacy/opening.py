@@ -30,11 +30,12 @@ def open_private(
     public_entropy: int = 0,
     unit: str = "",
 ) -> tuple[PrivateData, Ledger]:
-    """Training and validation rows behind one ledger. Control and test rows are left out."""
+    """Put training and validation rows behind one ledger; control and test rows stay outside."""
     ledger = Ledger(budget=budget, delta=delta, unit=unit or dataset.declaration.unit)
     vault = Vault(ledger, noise, check_rows, blind, public_entropy)
     if dataset.schema.inferred:
-        ledger.add(Entry((), non_private(), reason="bounds and categories were read off the rows"))
+        reason = "bounds and categories were inferred from the rows"
+        ledger.add(Entry((), non_private(), reason=reason))
     validation = PrivateData(
         dataset.validation.rows,
         dataset.encoder,
@@ -53,14 +54,14 @@ def open_private(
     if private_counts and budget is not None:
         # Train and validation are disjoint parts: the second histogram costs nothing more.
         for part in (private, validation):
-            part.counts = _bought_counts(part, dataset, COUNTS_SHARE * budget.epsilon)
+            part.counts = _noisy_counts(part, dataset, COUNTS_SHARE * budget.epsilon)
     return private, ledger
 
 
-def _bought_counts(private: PrivateData, dataset: Dataset, epsilon: float) -> Counts:
-    """Noisy counts of every class and site: one Laplace histogram, sensitivity one.
+def _noisy_counts(private: PrivateData, dataset: Dataset, epsilon: float) -> Counts:
+    """Return noisy counts of every class and site: one Laplace histogram, sensitivity one.
 
-    Rates derived from them depend on an output, so everything after is accounted as adaptive.
+    Rates derived from them depend on an output, so all later events are accounted as adaptive.
     """
     classes = len(dataset.schema.classes)
     site = dataset.schema.site

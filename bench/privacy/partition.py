@@ -1,4 +1,4 @@
-"""How rows are assigned to parts, and models that live inside the kernel."""
+"""Assignment of rows to parts, and models on parts that stay inside the kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEANINGFUL = ("class", "site", "split")
 def part_names(
     schema: Schema, key: PartKey, public_keys: Sequence[str] | None, parts: int | None
 ) -> tuple[str, ...]:
-    """Names of all parts, from public knowledge alone."""
+    """Return the names of all parts, from public knowledge alone."""
     if isinstance(key, SkewedClients):
         return key.names
     if parts is not None:
@@ -46,7 +46,7 @@ def part_names(
 
 
 def part_label(key: PartKey, name: str, parts: int | None) -> str:
-    """What the ledger calls a partition."""
+    """Return the name of a partition in the ledger."""
     label = name or (key if isinstance(key, str) else getattr(key, "label", ""))
     if not label:
         raise PrivacyContractError("a partition by a function needs a name for the ledger")
@@ -55,7 +55,7 @@ def part_label(key: PartKey, name: str, parts: int | None) -> str:
     if label in _MEANINGFUL and label != key:
         # An audit reads in the ledger which class and site its canary pays in.
         raise PrivacyContractError(
-            f"a partition called {label!r} must be the one by {label}; give this one another name"
+            f"a partition named {label!r} must be the one by {label}; choose another name"
         )
     return label
 
@@ -68,7 +68,7 @@ def row_parts(
     classes: int,
     where: str,
 ) -> npt.NDArray[np.int64]:
-    """Part number of every row; -1 for a row whose key is not public: it lies in no part."""
+    """Return the part number of every row; -1 for a row in no part, whose key is not public."""
     if isinstance(key, SkewedClients):
         return key.assign(rows.labels, mixed_positions(rows.positions, where), classes)
     if parts is not None:
@@ -93,7 +93,7 @@ def check_part_by_row(
     classes: int,
     where: str,
 ) -> None:
-    """A row's part must depend on that row alone: a few rows are assigned again by themselves."""
+    """Check that a row's part depends on that row alone, by assigning a few rows separately."""
     for index in range(0, len(rows), max(1, len(rows) // 5)):
         alone = rows.take(np.array([index]))
         if row_parts(alone, key, names, parts, classes, where)[0] != codes[index]:
@@ -104,15 +104,15 @@ def check_part_by_row(
 
 
 def same_parts(whole: Mapping[str, object], parts: Mapping[str, object]) -> bool:
-    """True for the whole partition as it was given, every part under its own name."""
+    """Whether `parts` is the whole partition, every part under its own name."""
     return whole.keys() == parts.keys() and all(part is parts[name] for name, part in whole.items())
 
 
 def mixed_positions(positions: npt.NDArray[np.floating], where: str) -> npt.NDArray[np.float64]:
-    """Uniform numbers for one partition, a function of each row's fixed position alone.
+    """Return uniform numbers for one partition, a function of each row's fixed position alone.
 
     The position's bits are mixed with the name of the partition (the finaliser of splitmix64), so
-    that random parts inside random parts are not the same cut again.
+    that random parts nested in random parts are independent of them.
     """
     salt = np.uint64(int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], "big"))
     bits = (np.asarray(positions, dtype=np.float64) * 2.0**53).astype(np.uint64) ^ salt
@@ -124,7 +124,7 @@ def mixed_positions(positions: npt.NDArray[np.floating], where: str) -> npt.NDAr
 
 @final
 class PartModels:
-    """Models fitted on the parts. They stay inside; only noisy sums of their answers come out."""
+    """Models fitted on the parts. They stay in the kernel, which returns noisy answers only."""
 
     def __init__(
         self,
@@ -132,34 +132,34 @@ class PartModels:
         rows: Mapping[str, EncodedRows],
         fit: Callable[[EncodedRows, np.random.Generator], Any],
         entropy: int,
-        centres: bool = False,
+        clients: bool = False,
     ) -> None:
         if not rows:
             raise PrivacyContractError("no parts to fit models on")
         self._owner = owner
-        self.centres = centres
+        self.clients = clients
         """True where the parts are clients or sites."""
         self._rows = dict(rows)
-        # One stream a part: how much randomness a part uses must not reach another one.
+        # One stream per part: how much randomness a part uses must not affect another one.
         seeds = np.random.SeedSequence([entropy, len(rows)]).spawn(len(rows))
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         self._models = [
-            fit(own, generator)
-            for own, generator in zip(self._rows.values(), self._generators, strict=True)
+            fit(part, generator)
+            for part, generator in zip(self._rows.values(), self._generators, strict=True)
         ]
 
     def __len__(self) -> int:
         return len(self._models)
 
     def update(self, step: Callable[[Any, EncodedRows, np.random.Generator], Any]) -> None:
-        """Train each model further on its own part; `step` gives the new model."""
+        """Train each model further on its own part; `step` returns the new model."""
         self._models = [
-            step(model, own, generator)
-            for model, own, generator in zip(
+            step(model, part, generator)
+            for model, part, generator in zip(
                 self._models, self._rows.values(), self._generators, strict=True
             )
         ]
 
     def _ask(self, answer: Callable[[Any], Any]) -> list[Any]:
-        """Answers of all models, for the kernel's noisy sum."""
+        """Return the answers of all models, for the kernel's noisy sum."""
         return [answer(model) for model in self._models]

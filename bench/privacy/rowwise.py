@@ -1,4 +1,4 @@
-"""Per-row functions: evaluated, checked, clipped."""
+"""Per-row functions: evaluate, check and clip their vectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RowFunction = Callable[[EncodedRows], Any]
 
 
 def positive(value: float) -> float:
-    """A positive finite Python float; refuses what would make a mechanism meaningless."""
+    """Return a positive finite Python float, or refuse the value."""
     number = float(value)
     if not (number > 0 and math.isfinite(number)):
         raise PrivacyContractError(
@@ -27,16 +27,16 @@ def positive(value: float) -> float:
 
 
 def evaluate(function: RowFunction, rows: EncodedRows, check_rows: bool) -> npt.NDArray[np.float64]:
-    """One vector a row; with `check_rows` the first and last row are also evaluated alone."""
+    """Return one vector per row; `check_rows` also evaluates the first and last row alone."""
     answer = function(rows)
     if hasattr(answer, "detach"):
         answer = answer.detach().cpu()
     vectors = np.asarray(answer, dtype=np.float64)
     if vectors.ndim != 2 or len(vectors) != len(rows):
-        # The numbers of rows are not said: how many were sampled is private.
+        # The message has no number of rows: how many were sampled is private.
         raise PrivacyContractError(
-            f"the row function gave an array of {vectors.ndim} dimensions, or not one vector a "
-            "row; expected (rows, k), also for no rows at all"
+            f"the row function returned an array of {vectors.ndim} dimensions, or not one vector "
+            "per row; expected (rows, k), also for no rows at all"
         )
     if check_rows and len(rows) > 1:
         _check_row_by_row(function, rows, vectors)
@@ -51,8 +51,8 @@ def _check_row_by_row(
     except (ValueError, IndexError, TypeError, RuntimeError) as problem:
         raise PrivacyContractError(
             f"the row function fails when there are no rows ({problem}). A class, a site or a "
-            "sample can be empty: (0, k) is expected then. An error would tell; write lengths out "
-            "in `reshape` instead of -1"
+            "sample can be empty: (0, k) is expected then. An error would reveal that; write "
+            "lengths out in `reshape` instead of -1"
         ) from problem
     if nothing.shape[1] != vectors.shape[1]:
         raise PrivacyContractError("the length of the row function's vectors depends on the rows")
@@ -66,7 +66,7 @@ def _check_row_by_row(
 
 
 def clipped_sum(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float64]:
-    """Sum of the rows, each cut to norm `clip`; a row with a non-finite entry counts as zero."""
+    """Sum the rows, each clipped to norm `clip`; a row with a non-finite entry counts as zero."""
     squares = np.einsum("ij,ij->i", vectors, vectors)
     if not np.isfinite(squares).all():
         # Non-finite rows become zero; finite ones whose square overflows are scaled down first.
@@ -81,5 +81,5 @@ def clipped_sum(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np
 
 
 def clipped(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float64]:
-    """The rows themselves, each cut to norm `clip` by the same rule."""
+    """Return the rows themselves, each clipped to norm `clip` by the same rule."""
     return np.stack([clipped_sum(vector[None], clip) for vector in vectors])

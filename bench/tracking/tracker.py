@@ -1,9 +1,9 @@
-"""Logs cells to MLflow. The only module that knows MLflow.
+"""Logs cells to MLflow. No other module imports MLflow.
 
-One parent run a run directory, one nested run a cell, found again by its key: logging is
-idempotent, so a resumed run catches up without doubles. A thread of its own does it, fed with keys
-only, so that a slow server does not hold the cells. If tracking fails the run goes on; the run
-directory is the truth, and `bench sync` logs later what is missing.
+A run directory has one parent run and one nested run per cell, identified by the cell's key:
+logging is idempotent, so a resumed run logs only what is missing. A separate thread logs, fed with
+keys only, so that a slow server does not delay the cells. If tracking fails the run continues; the
+run directory is authoritative, and `bench sync` logs later what is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from urllib.parse import unquote, urlparse
 from bench.results.records import CellRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore, write_atomically
 from bench.tracking.cell_page import cell_report, cell_title
-from bench.tracking.tracked import (
+from bench.tracking.fields import (
     VIEW,
     markdown,
     metrics_of,
@@ -48,7 +48,7 @@ _ENDED = {Status.OK.value: "FINISHED", Status.SKIPPED.value: "FINISHED"}
 
 _PARAMETERS_AT_ONCE = 100
 _METRICS_AT_ONCE = 800
-"""MLflow takes 100 parameters and 1000 items of all kinds in one call."""
+"""MLflow accepts 100 parameters and 1000 items of all kinds in one call."""
 
 
 @final
@@ -58,7 +58,7 @@ class Tracker:
     def __init__(self, store: RunStore, uri: str | None, say: Callable[[str], None]) -> None:
         self._store = store
         self._uri = uri or default_uri(store.directory)
-        # Without a server, MLflow would put artifacts below whatever folder we are called from.
+        # Without a server, MLflow would put artifacts into the current folder.
         self._local = self._uri.startswith("sqlite:")
         self._say = say
         self._client: MlflowClient | None = None
@@ -67,25 +67,25 @@ class Tracker:
         self._parent = ""
         self._manifest: Mapping[str, Any] = {}
         self._known: dict[str, tuple[str, str]] = {}
-        # None ends the thread. Only keys wait here: a slow server does not fill the memory.
+        # None ends the thread. The queue holds keys only: a slow server does not fill the memory.
         self._keys: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        # A daemon: a driver that fails must not wait for a server before it can say so.
+        # A daemon: a driver that fails must not wait for a server before it can report that.
         self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
 
     def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
         """Start to log, first what an earlier, killed driver did not log."""
-        # Here and not in the thread: two threads that import at the same time can get in each
-        # other's way, and the run is about to import Ray.
+        # Not in the thread: simultaneous imports in two threads can deadlock, and the run is about
+        # to import Ray.
         self._guarded(_import_quietly)
         self._thread.start()
 
     def finished(self, outcome: Outcome, store: RunStore) -> None:
-        """Log one cell, in a while."""
+        """Queue one cell for logging."""
         if not self._broken:
             self._keys.put(outcome.row.key)
 
     def close(self, failed: int) -> None:
-        """Log what still waits, and end the parent run."""
+        """Log the queued cells, and end the parent run."""
         if not self._thread.is_alive():
             return
         self._keys.put(None)
@@ -104,7 +104,7 @@ class Tracker:
         try:
             action(*arguments)
         except Exception as problem:
-            # Whatever a tracking server does, results are safe in the run directory.
+            # Results are safe in the run directory, whatever a tracking server does.
             self._broken = True
             first = next(iter(str(problem).splitlines()), "") or repr(problem)
             sync = ["bench", "sync", str(self._store.directory)]
@@ -112,13 +112,13 @@ class Tracker:
                 sync += ["--mlflow-uri", _without_password(self._uri)]
             self._say(
                 f"MLflow logging stopped ({_without_password(first)[:300]}); results are kept in "
-                f"the run directory, `{shlex.join(sync)}` logs them later"
+                f"the run directory; to log them later: `{shlex.join(sync)}`"
             )
 
     # The parent run -------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        client = _client(self._uri, own=self._uri == default_uri(self._store.directory))
+        client = _client(self._uri, unsynced=self._uri == default_uri(self._store.directory))
         self._manifest = self._read_manifest()
         name = f"bench {self._manifest.get('grid', '')}".strip()
         experiment = client.get_experiment_by_name(name)
@@ -129,7 +129,7 @@ class Tracker:
             self._experiment = client.create_experiment(
                 name,
                 artifact_location=root if self._local else None,
-                # Otherwise the interface asks what the experiment is about.
+                # Otherwise the interface asks for the kind of experiment.
                 tags={"mlflow.experimentKind": "custom_model_development", **view()},
             )
         self._parent = self._find_parent(client)
@@ -140,14 +140,14 @@ class Tracker:
             if "bench.key" in tags:
                 self._known[tags["bench.key"]] = (run.info.run_id, tags["bench.finished_at"])
             else:
-                # Cut off when an earlier driver was killed: its cell is logged again.
+                # Incomplete, since an earlier driver was killed: its cell is logged again.
                 client.delete_run(run.info.run_id)
         self._client = client
 
     def _read_manifest(self) -> Mapping[str, Any]:
         path = self._store.directory / "run.json"
-        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+        manifest: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return manifest
 
     def _find_parent(self, client: MlflowClient) -> str:
         identity = _identity(self._store.directory)
@@ -162,7 +162,7 @@ class Tracker:
             tags={
                 "bench.run": identity,
                 "bench.directory": str(self._store.directory.resolve()),
-                "mlflow.note.content": self._description("It is running."),
+                "mlflow.note.content": self._description("The run is active."),
                 **_source(),
             },
         )
@@ -172,11 +172,11 @@ class Tracker:
         client = self._client
         if client is None:
             return
-        found = Counter(self._store.journal.statuses.values())
-        counts = ", ".join(f"{found[s.value]} {s.value}" for s in Status if found[s.value])
+        numbers = Counter(self._store.journal.statuses.values())
+        counts = ", ".join(f"{numbers[s.value]} {s.value}" for s in Status if numbers[s.value])
         text = self._description(f"Cells in the run directory: {counts or 'none'}.")
         client.set_tag(self._parent, "mlflow.note.content", text)
-        # As long as the run took, also where it is logged on another day.
+        # The true duration, also where the run is logged on another day.
         facts, end = self._read_manifest(), None
         if "started_at" in facts and "wall_seconds" in facts:
             end = _milliseconds(facts["started_at"]) + int(1000 * facts["wall_seconds"])
@@ -190,13 +190,13 @@ class Tracker:
             if axis in facts
         )
         return (
-            f"Grid **{markdown(facts.get('grid', ''))}** of dp-release-bench: one nested run a "
+            f"Grid **{markdown(facts.get('grid', ''))}** of dp-release-bench: one nested run per "
             f"cell. {state}\n\n| axis | values |\n|---|---|\n{axes}\n\n"
             f"Run directory on {markdown(facts.get('host', 'the driver'))}: `{directory}`. "
-            "`cells.parquet` has one row a cell, `scores.parquet` one a score, `releases/` the "
-            f"synthetic rows. `bench status {directory}` says how it went, `bench leaderboard "
-            f"{directory} -o site` makes a page of it.\n\n"
-            "Columns to compare by: `utility/...`, `fidelity/...`, `privacy/...` (scores), "
+            "`cells.parquet` has one row per cell, `scores.parquet` one per score, `releases/` the "
+            f"synthetic rows. `bench status {directory}` shows the state of the run, `bench "
+            f"leaderboard {directory} -o site` writes its leaderboard.\n\n"
+            "Columns to compare: `utility/...`, `fidelity/...`, `privacy/...` (scores), "
             "`epsilon/proven`, `grid/...`, `cost/...`; tags `verdict` and `status`; parameters "
             "`parameter/...`. An infinite epsilon is a tag, not a metric."
         )
@@ -207,7 +207,7 @@ class Tracker:
         try:
             row, scores = self._store.finished[key]
         except KeyError:
-            return  # recorded anew at this moment: its key comes again
+            return  # it is being recorded again: its key will be queued again
         self._log(row, scores)
 
     def _log(self, row: CellRow, scores: tuple[ScoreRow, ...]) -> None:
@@ -233,10 +233,10 @@ class Tracker:
         while len(metrics) > _METRICS_AT_ONCE or len(params) > _PARAMETERS_AT_ONCE:
             client.log_batch(run_id, metrics[:_METRICS_AT_ONCE], params[:_PARAMETERS_AT_ONCE])
             metrics, params = metrics[_METRICS_AT_ONCE:], params[_PARAMETERS_AT_ONCE:]
-        # MLflow writes the tags of a batch last (SqlAlchemyStore.log_batch): a run that was cut
-        # off has no key and is not taken for whole.
-        whole = [RunTag("bench.finished_at", row.finished_at), RunTag("bench.key", row.key)]
-        client.log_batch(run_id, metrics, params, whole)
+        # MLflow writes the tags of a batch last (SqlAlchemyStore.log_batch): an interrupted run has
+        # no key and is not taken for complete.
+        complete = [RunTag("bench.finished_at", row.finished_at), RunTag("bench.key", row.key)]
+        client.log_batch(run_id, metrics, params, complete)
         client.set_terminated(run_id, _ENDED.get(row.status, "FAILED"), end)
         if earlier is not None:
             client.delete_run(earlier[0])
@@ -245,14 +245,14 @@ class Tracker:
     def _attach(
         self, client: MlflowClient, run_id: str, uri: str, row: CellRow, scores: Sequence[ScoreRow]
     ) -> None:
-        """The page of the cell and its release; its rows only where they stay on this disk.
+        """Attach the page of the cell and its release; the rows only to a store on this disk.
 
         A server has other readers than the run directory, and a release need not be private.
         """
         release, page = self._store.release_directory(row.key), cell_report(row, scores)
         place = urlparse(uri)
         if place.scheme in ("", "file"):
-            # On this disk: the release is linked, not copied, and no call is needed.
+            # On this disk the release is linked, not copied, and no call is needed.
             folder = Path(unquote(place.path))
             folder.mkdir(parents=True, exist_ok=True)
             _fill(folder, page, release, rows=self._local)
@@ -263,12 +263,12 @@ class Tracker:
 
 
 def default_uri(directory: Path) -> str:
-    """The sqlite store inside a run directory."""
+    """Return the URI of the sqlite store inside a run directory."""
     return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
 
 
 def ui_command(directory: Path, port: int) -> tuple[list[str], dict[str, str]]:
-    """Command and environment that show a run directory in the MLflow interface, on loopback."""
+    """Return command and environment that show a run directory in the MLflow interface."""
     command = [sys.executable, "-m", "mlflow", "ui"]
     command += ["--backend-store-uri", default_uri(directory)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
@@ -277,7 +277,7 @@ def ui_command(directory: Path, port: int) -> tuple[list[str], dict[str, str]]:
 
 
 def ui_address(directory: Path, port: int) -> str:
-    """Where the cells of a run directory are, as a table to compare."""
+    """Return the address of the table of all cells of a run directory."""
     # Read without MLflow, whose import takes seconds.
     with contextlib.closing(sqlite3.connect(directory / "mlflow.db")) as database:
         newest = database.execute(
@@ -292,7 +292,7 @@ def ui_address(directory: Path, port: int) -> str:
 
 
 def _import_quietly() -> None:
-    # Telemetry would leave the machine; a server that is down must not hold the end of a run.
+    # Telemetry would leave the machine; a server that is down must not delay the end of a run.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
@@ -304,19 +304,19 @@ def _import_quietly() -> None:
         import mlflow
         import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 (else imported by the thread)
 
-    # After the import, which sets levels of its own: creating the tables is not news to a user.
+    # After the import, which sets levels too: creating the tables is of no interest to a user.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def _client(uri: str, own: bool = False) -> MlflowClient:
+def _client(uri: str, unsynced: bool = False) -> MlflowClient:
     from mlflow import MlflowClient
     from sqlalchemy import Engine, event
 
-    if own and not event.contains(Engine, "connect", _unsynced):
-        # Five syncs a cell would take as long as all the rest. What a power cut may spoil here,
-        # `bench sync` makes again from the journal, which is synced.
-        event.listen(Engine, "connect", _unsynced)
+    if unsynced and not event.contains(Engine, "connect", _turn_sync_off):
+        # Five syncs per cell would take as long as all the rest. After a power failure `bench sync`
+        # restores the database from the journal, which is synced.
+        event.listen(Engine, "connect", _turn_sync_off)
     path = Path(unquote(uri.removeprefix("sqlite:///").split("?")[0]))
     if uri.startswith("sqlite:///") and not path.exists():
         _create_database(path)
@@ -324,7 +324,7 @@ def _client(uri: str, own: bool = False) -> MlflowClient:
 
 
 def _create_database(path: Path) -> None:
-    """A new sqlite database, at once: two processes that create one race, and one crashes."""
+    """Create a sqlite database atomically: of two processes that create one, one would crash."""
     from mlflow import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -333,14 +333,14 @@ def _create_database(path: Path) -> None:
         MlflowClient(tracking_uri=f"sqlite:///{new.resolve()}").search_experiments(max_results=1)
         with new.open("rb") as file:
             os.fsync(file.fileno())
-        # Where another process was first, what it made is whole.
+        # If another process was first, its database is complete.
         with contextlib.suppress(FileExistsError):
             os.link(new, path)
     finally:
         new.unlink(missing_ok=True)
 
 
-def _unsynced(connection: Any, _: Any) -> None:
+def _turn_sync_off(connection: Any, _: Any) -> None:
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")
 
@@ -356,7 +356,7 @@ def _search(client: MlflowClient, experiment: str, query: str) -> Iterator[Any]:
 
 
 def _identity(directory: Path) -> str:
-    """Tells run directories apart on a server that many machines log to."""
+    """Return the identity of a run directory on a server that many machines log to."""
     path = directory / "tracking.id"
     if not path.exists():
         write_atomically(path, uuid.uuid4().hex.encode())
@@ -371,7 +371,7 @@ def _fill(folder: Path, page: str, release: Path, *, rows: bool) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    """A second name for a file of a release, which is never written to again."""
+    """Link a file of a release, which is never written to again."""
     try:
         os.link(source, target)
     except OSError:

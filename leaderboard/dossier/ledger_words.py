@@ -11,7 +11,7 @@ from typing import final
 
 from bench.errors import BenchError, StoreError
 from bench.leaderboard.dossier import words
-from bench.privacy.ledger import Entry, Ledger, Path
+from bench.privacy.ledger import Entry, Ledger, PartPath
 
 _LARGEST_LEDGER = 2 << 20
 """A page is no place for more; the dossier of a release reads larger ones."""
@@ -32,7 +32,7 @@ class Step:
 def steps(ledger: Ledger) -> tuple[Step, ...]:
     """Entries in their order; equal ones in different parts become one line."""
     unit = words.unit_of(ledger.unit)
-    alike: dict[tuple[Entry, int], list[Path]] = {}
+    alike: dict[tuple[Entry, int], list[PartPath]] = {}
     for entry, count in ledger.entries.items():
         anywhere = Entry((), entry.event, entry.adaptive, entry.reason, entry.trust)
         alike.setdefault((anywhere, count), []).append(entry.path)

@@ -13,7 +13,7 @@ from typing import final
 from dp_accounting import dp_event
 
 from bench.privacy.events import DpEvent, in_words
-from bench.privacy.ledger import Path
+from bench.privacy.ledger import PartPath
 
 _FALSE_ALARMS = 0.01
 _SHOWN_PARTS = 8
@@ -173,7 +173,7 @@ def mechanism(event: DpEvent, unit: Unit) -> str:
 _SPLITS: Mapping[str, str] = {"train": "training rows", "validation": "validation rows"}
 
 
-def place(path: Path) -> str:
+def place(path: PartPath) -> str:
     """Which part of the rows a step worked on."""
     words = [
         _SPLITS.get(part, f"{part} rows") if key == "split" else f"{key} {part}"
@@ -182,7 +182,7 @@ def place(path: Path) -> str:
     return ", ".join(words) or "all rows"
 
 
-def places(paths: Sequence[Path]) -> str:
+def places(paths: Sequence[PartPath]) -> str:
     """Several parts; many are counted."""
     shown = [place(path) for path in paths[:_SHOWN_PARTS]]
     more = len(paths) - len(shown)

@@ -64,7 +64,7 @@ from bench import (
     Encoder,
     Floats,
     InputError,
-    Plan,
+    PlannedEvents,
     PrivacyContractError,
     PrivateData,
     Rows,
@@ -395,7 +395,7 @@ class FddDistiller(NoisyDescentSettings, Distiller):
     The learning rate falls linearly.
     """
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         rate = client.rate(self.expected_batch)
         return [client.plan(sampled_gaussian(rate, noise), self.steps)]
 
@@ -446,7 +446,7 @@ class RawDistiller(RawDescentSettings, Distiller):
     The sum of all rows' gradients is the gradient of equation 4, taken in one backward pass.
     """
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return ()
 
     def distil(
@@ -494,7 +494,7 @@ class CfDistiller(SingleQuerySettings, Distiller):
     that, a class of a few rows is nothing but noise of many times that length.
     """
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return [part.plan(gaussian(noise)) for part in client.partition("class").values()]
 
     def distil(

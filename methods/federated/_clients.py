@@ -23,7 +23,7 @@ from bench import (
     InputError,
     Method,
     NotApplicable,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -33,7 +33,7 @@ from bench import (
 
 ClientData = Mapping[str, PrivateData]
 """Private rows of each client, by its name."""
-Plans = Callable[[PrivateData, float], Sequence[Plan]]
+Plans = Callable[[PrivateData, float], Sequence[PlannedEvents]]
 """What will be asked of a client at a noise multiplier."""
 ClientSizes = npt.NDArray[np.int64]
 """(clients, classes): how many rows each client makes of each class."""
@@ -104,7 +104,7 @@ class Distiller(ABC):
     """How the rows of one client become synthetic rows."""
 
     @abstractmethod
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         """Return what distillation will ask of one client at this noise multiplier."""
 
     @abstractmethod

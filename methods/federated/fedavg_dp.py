@@ -33,7 +33,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import Claim, Plan, PrivateData, Release, Spec, Traffic
+from bench import Claim, PlannedEvents, PrivateData, Release, Spec, Traffic
 from bench.methods.federated import _averaging
 from bench.methods.federated._averaging import NoisyTraining, RoundsModel, TrainsNetwork
 
@@ -69,7 +69,7 @@ class FedAvgDp(TrainsNetwork):
             self.steps, self.rate, self.clip, self.learning_rate, self.noise_step
         )
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             # All clients sample alike, so that the same noise is right for each of them.
             of_client = training.plans(self.rounds)
             return [plan for client in clients.values() for plan in of_client(client, noise)]

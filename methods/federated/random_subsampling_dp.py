@@ -33,7 +33,7 @@ from bench import (
     EncodedRows,
     Floats,
     InputError,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -70,7 +70,7 @@ class RandomRowsDistiller(Distiller):
 
     noisy_labels: bool = False
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return [part.plan(gaussian(noise)) for part in self._parts(client)]
 
     def distil(

@@ -76,7 +76,7 @@ from bench import (
     Encoder,
     InputError,
     Method,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -150,7 +150,7 @@ class DpHp(Method):
         )
         parts = list(private.partition("class").values())
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             of_sum, of_product = self.multipliers(noise)
             return [
                 *(part.plan(gaussian(of_sum / group.norm)) for part in parts for group in groups),

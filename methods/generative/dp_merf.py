@@ -53,7 +53,7 @@ from bench import (
     Encoder,
     Floats,
     Method,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -103,7 +103,7 @@ class DpMerf(Method):
         embedding = kernel(private.encoder, self.features, self.length_scale, rng)
         parts = private.partition("class").values()
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             return [part.plan(gaussian(noise)) for part in parts]
 
         noise = self.noise_multiplier or private.calibrate(plans)

@@ -19,7 +19,7 @@ from bench import (
     Encoder,
     Method,
     Numeric,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -45,7 +45,7 @@ class Marginals(Method):
         binning = EqualBins(private.encoder, self.bins)
         parts = private.partition("class")
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             return [part.plan(gaussian(noise)) for part in parts.values()]
 
         noise = private.calibrate(plans)

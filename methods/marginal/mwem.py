@@ -33,7 +33,7 @@ from bench.methods.marginal._graphical_model import (
     conditional_draw,
     totals,
 )
-from bench.privacy.trusted.mwem import Group, choices_and_counts
+from bench.privacy.trusted.mwem import ColumnGroup, choices_and_counts
 
 
 @final
@@ -89,7 +89,7 @@ class Mwem(Method):
         return Release(binning.rows(codes, rng), claim=claim, notes=notes)
 
 
-def groups_within(sizes: Sequence[int], cells: int) -> tuple[Group, ...]:
+def groups_within(sizes: Sequence[int], cells: int) -> tuple[ColumnGroup, ...]:
     """Columns in order, in groups of at most `cells` combinations (one column always fits)."""
     groups: list[list[int]] = []
     filled = 0
@@ -104,7 +104,7 @@ def groups_within(sizes: Sequence[int], cells: int) -> tuple[Group, ...]:
 
 def draw_groups(
     histograms: Sequence[Sequence[CellTable]],
-    groups: Sequence[Group],
+    groups: Sequence[ColumnGroup],
     sizes: Sequence[int],
     rng: np.random.Generator,
 ) -> Codes:

@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench import EncodedRows, Plan, PrivateData, gaussian, sampled_gaussian
+from bench import EncodedRows, PlannedEvents, PrivateData, gaussian, sampled_gaussian
 
 _CELLS = 64
 """Of the histogram, equal in width over the public time range."""
@@ -56,12 +56,12 @@ class TimeStrata:
         """
         return float(noise / (self.rate(part) * np.sqrt(0.1 * self.iterations)))
 
-    def plans(self, part: PrivateData, noise: float) -> list[Plan]:
+    def plans(self, part: PrivateData, noise: float) -> list[PlannedEvents]:
         """The histogram of one event status, and the sums of its bins."""
         histogram = part.plan(gaussian(self.histogram_noise(part, noise)))
         sums = sampled_gaussian(self.rate(part), noise)
         return [histogram] + [
-            Plan((*histogram.path, (_PARTITION, name)), sums, self.iterations)
+            PlannedEvents((*histogram.path, (_PARTITION, name)), sums, self.iterations)
             for name in self._names()
         ]
 

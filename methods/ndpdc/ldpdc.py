@@ -18,7 +18,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bench import Claim, Method, Plan, PrivateData, Release, Rows, Spec, sampled_gaussian
+from bench import Claim, Method, PlannedEvents, PrivateData, Release, Rows, Spec, sampled_gaussian
 
 
 @final
@@ -38,7 +38,7 @@ class Ldpdc(Method):
         parts = private.partition("class").values()
         sizes = spec.rows_per_class(private.counts)
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             return [
                 part.plan(sampled_gaussian(part.rate(self.group_size), noise), size)
                 for part, size in zip(parts, sizes, strict=True)

@@ -37,7 +37,17 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench import Claim, Method, Plan, PrivateData, Release, Rows, Spec, Task, sampled_gaussian
+from bench import (
+    Claim,
+    Method,
+    PlannedEvents,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    Task,
+    sampled_gaussian,
+)
 from bench.methods.ndpdc._time_strata import TimeStrata
 
 
@@ -84,7 +94,7 @@ class Ndpdc(Method):
         strata = TimeStrata(self.time_bins, self.group_size, self.iterations)
         survival = spec.task is Task.SURVIVAL
 
-        def plans(noise: float) -> list[Plan]:
+        def plans(noise: float) -> list[PlannedEvents]:
             if survival:
                 return [plan for part in parts for plan in strata.plans(part, noise)]
             return [

@@ -69,7 +69,7 @@ from bench import (
     Method,
     NotApplicable,
     Numeric,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -205,7 +205,7 @@ class PateCtganSound(Method):
         """Calibrate the noise to the budget and charge everything, before the first answer."""
         parts = private.partition("class").values()
 
-        def plans(whole: float) -> list[Plan]:
+        def plans(whole: float) -> list[PlannedEvents]:
             noise = self.noise_of(whole)
             asked = [part.plan(gaussian(noise.frequencies)) for part in parts]
             return [*asked, private.plan(gaussian(noise.votes), self.rounds)]

@@ -51,7 +51,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench import Counts, EncodedRows, Floats, Plan, PrivateData, gaussian
+from bench import Counts, EncodedRows, Floats, PlannedEvents, PrivateData, gaussian
 from bench.methods.private_teacher._bins import Array, ClassCounts, Codes, Merged
 from bench.methods.private_teacher._kinds import ScoreTeacher, declared_shares, probabilities
 
@@ -110,7 +110,9 @@ def groups_of(features: int, size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(feature) for feature in part) for part in parts)
 
 
-def plans(private: PrivateData, features: int, noise: float, boosting: Boosting) -> Sequence[Plan]:
+def plans(
+    private: PrivateData, features: int, noise: float, boosting: Boosting
+) -> Sequence[PlannedEvents]:
     """All sums of a fit that together cost one Gaussian mechanism of multiplier `noise`."""
     return [
         private.plan(gaussian(_multiplier(noise, features, len(group), boosting)), boosting.rounds)

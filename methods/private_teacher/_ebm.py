@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from bench import Encoder, Floats, NotApplicable, Plan, PrivateData
+from bench import Encoder, Floats, NotApplicable, PlannedEvents, PrivateData
 from bench.methods.private_teacher._kinds import Array, ScoreTeacher
 from bench.privacy.trusted.ebm import FittedEbm, feature_columns, gaussians
 
@@ -63,7 +63,7 @@ def ebm_parameters(
     }
 
 
-def ebm_plan(private: PrivateData, noise: float, setting: EbmSetting) -> Plan:
+def ebm_plan(private: PrivateData, noise: float, setting: EbmSetting) -> PlannedEvents:
     """What `fit_ebm` will be charged."""
     return private.plan(gaussians(ebm_parameters(private, noise, setting)))
 

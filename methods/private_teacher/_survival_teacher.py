@@ -26,7 +26,7 @@ from bench import (
     EncodedRows,
     InputError,
     NotApplicable,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -180,7 +180,7 @@ def fit_teacher(
     share = setting.shares
     score_share = share[3] / setting.rounds
 
-    def plans(noise: float) -> list[Plan]:
+    def plans(noise: float) -> list[PlannedEvents]:
         asked = [private.plan(gaussian(noise / np.sqrt(own))) for own in share[:2]]
         if features > 1:
             asked.append(private.plan(gaussian(noise / np.sqrt(share[2]))))

@@ -49,7 +49,7 @@ from bench import (
     InputError,
     Method,
     NotApplicable,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Rows,
@@ -177,7 +177,7 @@ class PrivateTeacherDc(Method):
         def fitting(noise: float) -> float:
             return noise / math.sqrt(1.0 - self.counts_share)
 
-        def plans(kind: str, noise: float) -> list[Plan]:
+        def plans(kind: str, noise: float) -> list[PlannedEvents]:
             asked = [private.plan(gaussian(counting(kind, noise)))]
             if kind == "additive":
                 asked += _teacher_additive.plans(private, features, fitting(noise), boosting)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 import pytest
 
+from bench import PrivateData
 from bench.audit import evidence
 from bench.audit import laboratory as laboratories
 from bench.audit.audit_store import folder_of, read_audits
@@ -31,7 +32,6 @@ from bench.errors import InputError, NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
-from bench.privacy import PrivateData
 from bench.results.records import AuditRow, Variant
 from bench.results.refutation import refutations
 from tests.support.tables import ToyTable

@@ -16,7 +16,7 @@ from bench.audit.tradeoff import (
 from bench.errors import InputError
 from bench.privacy.accounting import Budget
 from bench.privacy.events import DpEvent, gaussian, laplace, non_private, sampled_gaussian
-from bench.privacy.ledger import Entry, Ledger, Path
+from bench.privacy.ledger import Entry, Ledger, PartPath
 from bench.stats.bounds import gaussian_epsilon, gaussian_frontier, p_value
 from bench.stats.tally import Tally
 
@@ -24,7 +24,7 @@ DELTA = 1e-5
 GRID = np.linspace(0.0, 1.0, 101)
 
 
-def _ledger(*charged: tuple[Path, DpEvent, int], budget: Budget | None = None) -> Ledger:
+def _ledger(*charged: tuple[PartPath, DpEvent, int], budget: Budget | None = None) -> Ledger:
     ledger = Ledger(budget, DELTA)
     for path, event, count in charged:
         ledger.add(Entry(path, event), count)

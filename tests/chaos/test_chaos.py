@@ -1,7 +1,7 @@
 """Workers, a machine and the driver are killed at random until a grid of 300 cells is done.
 
-Nothing may be lost, nothing done twice, and every byte is that of a run that nobody disturbed.
-Blows fall after a random number of finished cells; BENCH_CHAOS_SEED makes it another story.
+No cell may be lost or computed twice, and every byte equals that of an undisturbed run. Failures
+are injected after a random number of finished cells; BENCH_CHAOS_SEED changes their sequence.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILES = ("synthetic.parquet", "encoded.parquet", "ledger.json", "release.json")
 
 
 def grid_file(folder: Path) -> Path:
-    # marginals and ldpdc: 2 x 2 x 2 cells a seed each; subset: 2 x 2 a seed. 15 seeds: 300.
+    # marginals and ldpdc: 2 x 2 x 2 cells per seed each; subset: 2 x 2 per seed. 15 seeds: 300.
     text = GRID.replace("SEEDS", ", ".join(map(str, range(15))))
     path = folder / "chaos.toml"
     path.write_text(text)
@@ -44,43 +44,43 @@ def grid_file(folder: Path) -> Path:
 
 
 def descendants(pid: int) -> list[int]:
-    found = []
+    pids = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, task.read_text().split()):
-                found += [child, *descendants(child)]
-    return found
+                pids += [child, *descendants(child)]
+    return pids
 
 
 def workers(cluster: Any) -> list[int]:
-    """Processes that run cells, or could, on all machines."""
-    found = []
+    """Return the processes that run cells, or could, on all machines."""
+    pids = []
     for node in cluster.list_all_nodes():
         for kind, processes in node.all_processes.items():
             if kind == "raylet":
                 for pid in descendants(processes[0].process.pid):
                     with contextlib.suppress(OSError):
                         if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
-                            found.append(pid)
-    return found
+                            pids.append(pid)
+    return pids
 
 
-def test_three_hundred_cells_survive_everything(tmp_path: Path) -> None:
+def test_three_hundred_cells_survive_all_failures(tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 
     grid = grid_file(tmp_path)
-    calm, out = tmp_path / "calm", tmp_path / "chaos"
+    undisturbed, out = tmp_path / "undisturbed", tmp_path / "chaos"
     subprocess.run(
-        [*BENCH, "run", "--grid", str(grid), "--out", str(calm), "--no-mlflow"],
+        [*BENCH, "run", "--grid", str(grid), "--out", str(undisturbed), "--no-mlflow"],
         check=True, capture_output=True,
     )  # fmt: skip
     rng = np.random.default_rng(int(os.environ.get("BENCH_CHAOS_SEED", "0")))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     second = cluster.add_node(num_cpus=1)
-    blows: collections.Counter[str] = collections.Counter()
+    failures: collections.Counter[str] = collections.Counter()
     command = [*BENCH, "run", "--grid", str(grid), "--out", str(out), "--no-mlflow"]
     command += ["--ray-address", cluster.address]
-    story = ["worker", "driver", "machine"] * 3
+    targets = ["worker", "driver", "machine"] * 3
     try:
         drivers = 0
         while drivers < 60:
@@ -90,16 +90,16 @@ def test_three_hundred_cells_survive_everything(tmp_path: Path) -> None:
                 left = int(rng.integers(5, 30))
                 for line in driver.stdout:
                     left -= line.startswith("ok")
-                    if left > 0 or not story:
+                    if left > 0 or not targets:
                         continue
                     left = int(rng.integers(5, 30))
-                    blow = story.pop(int(rng.integers(len(story))))
-                    blows[blow] += 1
-                    if blow == "worker":
+                    target = targets.pop(int(rng.integers(len(targets))))
+                    failures[target] += 1
+                    if target == "worker":
                         victims = workers(cluster)
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(int(rng.choice(victims)), signal.SIGKILL)
-                    elif blow == "machine":
+                    elif target == "machine":
                         cluster.remove_node(second, allow_graceful=False)
                         second = cluster.add_node(num_cpus=1)
                     else:
@@ -111,19 +111,19 @@ def test_three_hundred_cells_survive_everything(tmp_path: Path) -> None:
         assert driver.returncode == 0, f"not done after {drivers} drivers"
     finally:
         cluster.shutdown()
-    assert not story, f"the run was over before all blows had fallen: {blows}"
-    print(f"\n{dict(blows)} over {drivers} drivers")
+    assert not targets, f"the run ended before all failures were injected: {failures}"
+    print(f"\n{dict(failures)} over {drivers} drivers")
 
     keys = [json.loads(line)["cell"]["key"] for line in (out / "journal.jsonl").open()]
     assert len(keys) == len(set(keys)) == CELLS, "every cell exactly once"
-    ours, theirs = (pd.read_parquet(side / "cells.parquet") for side in (out, calm))
-    assert set(ours["key"]) == set(theirs["key"]) and (ours["status"] == "ok").all()
+    cells, expected = (pd.read_parquet(side / "cells.parquet") for side in (out, undisturbed))
+    assert set(cells["key"]) == set(expected["key"]) and (cells["status"] == "ok").all()
     for key in keys:
         for name in FILES:
-            one, two = (side / "releases" / key / name for side in (out, calm))
+            one, two = (side / "releases" / key / name for side in (out, undisturbed))
             assert one.read_bytes() == two.read_bytes(), f"{key}/{name}"
     scores = [
         pd.read_parquet(side / "scores.parquet").sort_values(["key", "metric"], ignore_index=True)
-        for side in (out, calm)
+        for side in (out, undisturbed)
     ]
     pd.testing.assert_frame_equal(*scores)

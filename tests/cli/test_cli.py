@@ -1,4 +1,4 @@
-"""The command line as a stranger meets it."""
+"""The command line as a new user meets it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_lists(kind: str) -> None:
     assert all(row["name"] in table.output for row in rows)
 
 
-def test_leaderboard_and_ui_of_nothing(tmp_path: Path) -> None:
+def test_leaderboard_and_ui_of_an_empty_folder_are_refused(tmp_path: Path) -> None:
     assert bench("leaderboard", str(tmp_path), "-o", str(tmp_path / "site")).exit_code == 2
     result = bench("ui", str(tmp_path))
     assert result.exit_code == 2 and "mlflow.db" in result.stderr
@@ -132,18 +132,18 @@ def test_help_needs_no_heavy_import() -> None:
     assert time.process_time() - started < 60  # a hang, not a speed claim
 
 
-def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_at_once(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         options = ["--datasets", "gbsg2", "--methods", "real", "--metrics", "ks", "--no-mlflow"]
         where = ["--out", str(tmp_path / "run"), "--ray-address", address]
-        said = CliRunner().invoke(main, ["run", "--grid", "smoke", *options, *where])
-    assert said.exit_code == 2
-    assert f"the Ray cluster cannot be reached (no answer at {address}" in said.output
+        result = CliRunner().invoke(main, ["run", "--grid", "smoke", *options, *where])
+    assert result.exit_code == 2
+    assert f"the Ray cluster cannot be reached (no answer at {address}" in result.output
 
 
-def test_a_ray_that_does_not_start_is_said_in_our_words(
+def test_a_ray_that_does_not_start_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
@@ -153,18 +153,18 @@ def test_a_ray_that_does_not_start_is_said_in_our_words(
 
     monkeypatch.setattr(ray, "init", too_slow)
     options = ["--datasets", "gbsg2", "--methods", "real", "--metrics", "ks", "--no-mlflow"]
-    said = CliRunner().invoke(
+    result = CliRunner().invoke(
         main, ["run", "--grid", "smoke", *options, "--out", str(tmp_path / "run")]
     )
-    assert said.exit_code == 2
-    assert "Ray did not start on this machine: The current node timed out" in said.output
-    assert "try again" in said.output and "Traceback" not in said.output
+    assert result.exit_code == 2
+    assert "Ray did not start on this machine: The current node timed out" in result.output
+    assert "try again" in result.output and "Traceback" not in result.output
 
 
-def test_a_full_disk_is_said_and_the_directory_can_be_gone_on_with(
+def test_a_full_disk_is_reported_and_the_run_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dataset that is not there fails its cells without Ray: what is tested is the writing."""
+    """A missing dataset fails its cells without Ray: only the writing is tested."""
     monkeypatch.setenv("BENCH_DATA", str(tmp_path))
     out = tmp_path / "run"
     grid = tmp_path / "grid.toml"
@@ -182,9 +182,10 @@ def test_a_full_disk_is_said_and_the_directory_can_be_gone_on_with(
         write(store, outcome, None)
 
     monkeypatch.setattr(RunStore, "record", full)
-    said = CliRunner().invoke(main, command)
-    assert said.exit_code == 2
-    assert "No space left on device" in said.output and "what has finished is kept" in said.output
+    failed = CliRunner().invoke(main, command)
+    assert failed.exit_code == 2
+    assert "No space left on device" in failed.output
+    assert "what has finished is kept" in failed.output
     monkeypatch.setattr(RunStore, "record", write)
     again = CliRunner().invoke(main, command)
     assert again.exit_code == 1 and "2 cells: 2 error" in again.output

@@ -53,7 +53,7 @@ class _Server(BaseHTTPRequestHandler):
         self.wfile.write(body[start:])
 
     def log_message(self, *arguments: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_download_resumes_where_it_stopped(
         assert seen[0] > already
 
 
-def test_a_packed_download_is_checked_unpacked(tmp_path: Path, address: str) -> None:
+def test_the_checksum_of_a_packed_download_is_of_its_content(tmp_path: Path, address: str) -> None:
     place = download(data_file(f"{address}/file.gz"), tmp_path, quiet)
     assert place.name == "file.bin.gz" and gzip.decompress(place.read_bytes()) == CONTENT
 
@@ -103,14 +103,16 @@ def test_a_zip_is_kept_and_found_again(tmp_path: Path, address: str) -> None:
     assert fingerprint(place, "file.bin") == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_another_content_is_not_kept(tmp_path: Path, address: str) -> None:
+def test_a_download_with_another_checksum_is_deleted(tmp_path: Path, address: str) -> None:
     (tmp_path / ".part-file.bin").write_bytes(b"x" * 1000)
     with pytest.raises(DataError, match="checksum differs"):
         download(data_file(f"{address}/file"), tmp_path, quiet)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_refusals_and_silence_are_explained(tmp_path: Path, address: str) -> None:
+def test_a_server_that_refuses_or_does_not_answer_is_explained(
+    tmp_path: Path, address: str
+) -> None:
     with pytest.raises(DataError, match="the server answered 404"):
         download(data_file(f"{address}/gone"), tmp_path, quiet)
     with pytest.raises(DataError, match=r"cannot be reached.*by hand"):
@@ -123,7 +125,7 @@ def bench(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
 
-def test_the_list_says_what_is_ready_and_how_to_get_the_rest(
+def test_the_list_shows_what_is_ready_and_how_to_obtain_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path))
@@ -144,6 +146,6 @@ def test_check_of_a_built_in_dataset() -> None:
     assert bench("data", "check", "gbsg3").exit_code == 2
 
 
-def test_nothing_to_get_for_a_packaged_dataset() -> None:
+def test_a_packaged_dataset_needs_no_download() -> None:
     result = bench("data", "get", "digits")
     assert result.exit_code == 2 and "nothing to get" in result.stderr

@@ -1,4 +1,4 @@
-"""`bench env` as a stranger meets it."""
+"""`bench env` as a new user meets it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.main import main
-from bench.environments import environments
+from bench.environments import overlays
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from tests.support.isolated import EMPTY, without_index
@@ -17,7 +17,7 @@ from tests.support.isolated import EMPTY, without_index
 
 @pytest.fixture(autouse=True)
 def only_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two methods: one whose environment can be built without a network, one whose cannot."""
+    """Register two methods: only the environment of one can be built without a network."""
     for name, value in without_index(tmp_path / "environments", tmp_path / "wheels").items():
         monkeypatch.setenv(name, value)
     impossible = Environment("impossible", ("no-such-package==1.0",), ("no_such_package",))
@@ -30,7 +30,7 @@ def bench(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["env", *arguments])
 
 
-def test_from_nothing_to_built_to_broken_to_repaired_to_gone() -> None:
+def test_an_environment_is_built_broken_repaired_and_removed() -> None:
     listed = bench("list")
     assert listed.exit_code == 0
     assert "empty: not built\n" in listed.stdout and "impossible: not built\n" in listed.stdout
@@ -45,26 +45,26 @@ def test_from_nothing_to_built_to_broken_to_repaired_to_gone() -> None:
     assert "empty: built, " in bench("list").stdout
     assert bench("check", "empty").exit_code == 0
 
-    (environments.folder(EMPTY) / "environment.json").unlink()
+    (overlays.folder(EMPTY) / "environment.json").unlink()
     assert "empty: broken: its build did not finish" in bench("list").stdout
     assert bench("check", "empty").exit_code == 1
     repaired = bench("check", "--repair", "empty")
     assert repaired.exit_code == 0 and "building it again" in repaired.stdout
 
-    assert f"removed {environments.folder(EMPTY).name}" in bench("clean", "empty").stdout
+    assert f"removed {overlays.folder(EMPTY).name}" in bench("clean", "empty").stdout
     assert "empty: not built" in bench("list", "empty").stdout
 
 
 def test_the_interpreter_is_the_only_output() -> None:
-    given = bench("python", "empty")
-    assert given.exit_code == 0
-    assert given.stdout == f"{environments.folder(EMPTY)}/bin/python\n"
+    printed = bench("python", "empty")
+    assert printed.exit_code == 0
+    assert printed.stdout == f"{overlays.folder(EMPTY)}/bin/python\n"
     refused = bench("python", "impossible")
     assert refused.exit_code == 1 and refused.stdout == ""
     assert "bench: environment impossible cannot be built: " in refused.stderr
 
 
-def test_one_that_cannot_be_built_does_not_stop_the_others() -> None:
+def test_a_failed_build_does_not_stop_the_others() -> None:
     result = bench("build")
     assert result.exit_code == 1 and "empty: ready" in result.stdout
     assert result.stderr == (
@@ -73,8 +73,8 @@ def test_one_that_cannot_be_built_does_not_stop_the_others() -> None:
     )
 
 
-def test_a_given_path_is_shown_and_a_bad_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    python = environments.ensure(EMPTY)
+def test_a_given_path_is_shown_and_a_wrong_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    python = overlays.ensure(EMPTY)
     monkeypatch.setenv("BENCH_ENVIRONMENT_EMPTY", str(python))
     assert f"empty: given path, {python}\n" in bench("list").stdout
     monkeypatch.setenv("BENCH_ENVIRONMENT_EMPTY", "/nowhere/python")
@@ -84,7 +84,7 @@ def test_a_given_path_is_shown_and_a_bad_one_is_named(monkeypatch: pytest.Monkey
     assert "cannot be used: /nowhere/python (from BENCH_ENVIRONMENT_EMPTY)" in result.stderr
 
 
-def test_the_list_for_machines_and_an_unknown_name() -> None:
+def test_the_json_list_and_an_unknown_name() -> None:
     rows = json.loads(bench("list", "--json").stdout)
     assert [(row["name"], row["state"]) for row in rows] == [
         ("empty", "not built"),

@@ -8,14 +8,15 @@ import math
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.data.dataset import Dataset
-from bench.environments import environments
+from bench.environments import overlays
 from bench.errors import NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy import Budget, Ledger
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge
@@ -39,7 +40,7 @@ def synthesize(
     method: str, data: Dataset, epsilon: float, ipc: int | None = 12, seed: int = 0
 ) -> tuple[Release, Ledger, Budget | None]:
     environment = registry.method_class(method).environment
-    if environment is not None and not environments.inside(environment):
+    if environment is not None and not overlays.inside(environment):
         pytest.skip(f"{method} needs the environment {environment.name}: make isolated")
     built = registry.build_method(method, registry.method_class(method).quick)
     budget = Budget(epsilon, 1e-5) if built.uses_budget else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.engine.grid import parse_grid
 from bench.errors import GridError, InputError
 from bench.plugins import registry
 from bench.plugins.method import Spec
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

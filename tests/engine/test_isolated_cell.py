@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bench import PrivateData
 from bench.data.encoder import Floats
 from bench.engine import keys
 from bench.engine import plan as planning
 from bench.engine.cell import failed_row, finish_cell, run_cell
 from bench.engine.fit import fit_cell, fit_isolated, for_fitting
-from bench.environments import environments, overlay
+from bench.environments import overlays
 from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.environment import Environment
@@ -27,7 +28,6 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.metric import Direction, Evaluation, Family, Refit, RefitMetric, Scores
 from bench.plugins.release import Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
-from bench.privacy import PrivateData
 from bench.results.records import Cell, Status, Variant
 from bench.results.run_directory import RunStore
 from tests.support.isolated import EMPTY, install_secluded, without_index, write_wheel
@@ -221,7 +221,7 @@ def test_isolated_cells_run_in_their_environment_or_are_skipped_until_it_is_ther
 
 
 def test_this_process_is_in_no_environment() -> None:
-    assert not environments.inside(EMPTY)
-    assert overlay.required_versions(Environment("a", ("numpy>=1", "./local"), ())) == {
+    assert not overlays.inside(EMPTY)
+    assert overlays.required_versions(Environment("a", ("numpy>=1", "./local"), ())) == {
         "numpy": np.__version__
     }

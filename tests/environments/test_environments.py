@@ -1,4 +1,4 @@
-"""Overlay environments: built once, checked, repaired, and never at the cost of the main one."""
+"""Overlay environments: built once, checked, repaired; the main environment never changes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bench.engine import keys
-from bench.environments import environments, overlay
-from bench.environments.environments import State, ensure, inspect
+from bench.environments import overlays
+from bench.environments.overlays import EnvironmentState, ensure, inspect
 from bench.errors import EnvironmentUnavailable, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.environment import Environment
@@ -36,24 +36,24 @@ SMARTNOISE = Environment(
 
 BUILDER = """
 import resource, sys, time
-from bench import environments
+from bench.environments import overlays
 from bench.plugins.environment import Environment
 from bench.errors import EnvironmentUnavailable
 
 seconds, largest = float(sys.argv[1]), int(sys.argv[2])
-write_stamp = environments._write_stamp
+write_stamp = overlays._write_stamp
 
 def slowly(*arguments):
     print("last step", flush=True)
     time.sleep(seconds)
     write_stamp(*arguments)
 
-environments._write_stamp = slowly
+overlays._write_stamp = slowly
 if largest:
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 tiny = Environment("tiny", ("tinypackage==1.0",), ("tinypackage",))
 try:
-    environments.ensure(
+    overlays.ensure(
         tiny if largest else Environment("empty", (), ()), lambda text: print(text, flush=True)
     )
 except EnvironmentUnavailable as problem:
@@ -63,7 +63,7 @@ except EnvironmentUnavailable as problem:
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of wheels, the only place that pip looks at."""
+    """A folder of wheels, the only place where pip searches."""
     folder = tmp_path / "wheels"
     for name, value in without_index(tmp_path / "environments", folder).items():
         monkeypatch.setenv(name, value)
@@ -90,7 +90,7 @@ def folders(tmp_path: Path) -> list[str]:
 
 
 def test_an_environment_without_requirements_sees_all_of_ours(wheels: Path) -> None:
-    assert inspect(EMPTY).state is State.ABSENT
+    assert inspect(EMPTY).state is EnvironmentState.ABSENT
     python = ensure(EMPTY)
     # `bench` is an editable install: found through a path file inside the main packages.
     prefix, bench, torch = asked(
@@ -98,13 +98,13 @@ def test_an_environment_without_requirements_sees_all_of_ours(wheels: Path) -> N
         "import sys, bench, importlib.util as u;"
         "print(sys.prefix, bench.__file__, u.find_spec('torch').origin, sep='\\n')",
     ).splitlines()
-    assert Path(prefix) == environments.folder(EMPTY) and prefix != sys.prefix
+    assert Path(prefix) == overlays.folder(EMPTY) and prefix != sys.prefix
     assert bench == __import__("bench").__file__
-    assert torch == overlay.main_environment().torch
-    assert inspect(EMPTY, thorough=True).state is State.BUILT
+    assert torch == overlays.main_environment().torch
+    assert inspect(EMPTY, thorough=True).state is EnvironmentState.BUILT
 
 
-def test_its_packages_win_and_ours_stay(wheels: Path) -> None:
+def test_packages_of_the_overlay_take_precedence_and_the_main_ones_stay(wheels: Path) -> None:
     write_wheel(wheels, requires=("iniconfig==0.0.1",))
     write_wheel(wheels, "iniconfig", "0.0.1", "OLD = True\n")
     before = metadata.version("iniconfig")
@@ -114,7 +114,7 @@ def test_its_packages_win_and_ours_stay(wheels: Path) -> None:
     assert asked(python, code) == "True 42"
     ours = asked(Path(sys.executable), "import iniconfig; print(hasattr(iniconfig, 'OLD'))")
     assert ours == "False" and metadata.version("iniconfig") == before != "0.0.1"
-    stamp = json.loads((environments.folder(TINY) / "environment.json").read_text())
+    stamp = json.loads((overlays.folder(TINY) / "environment.json").read_text())
     assert stamp["versions"] == {"iniconfig": "0.0.1", "tinypackage": "1.0"}
     assert stamp["requirements"] == ["tinypackage==1.0"] and stamp["built_at"]
     assert any("tinypackage-1.0" in line for line in said) and "built in" in said[-1]
@@ -122,7 +122,7 @@ def test_its_packages_win_and_ours_stay(wheels: Path) -> None:
     assert ensure(TINY, again.append) == python and again == []
 
 
-def test_torch_never_moves(wheels: Path, tmp_path: Path) -> None:
+def test_torch_is_never_installed_in_an_overlay(wheels: Path, tmp_path: Path) -> None:
     write_wheel(wheels, "torch", "99.0", "")
     write_wheel(wheels, requires=("torch",))
     python = ensure(TINY)
@@ -134,46 +134,46 @@ def test_torch_never_moves(wheels: Path, tmp_path: Path) -> None:
         ensure(demanding)
     assert "\n" not in str(problem.value)
     assert len(folders(tmp_path)) == 1
-    # Put there by hand, it is noticed.
-    (overlay._packages(python.parent.parent) / "torch.py").write_text("")
+    # A copy placed there by hand is detected.
+    (overlays._packages(python.parent.parent) / "torch.py").write_text("")
     assert "torch is loaded from" in inspect(TINY).why
 
 
 @pytest.mark.parametrize("damage", ["stamp", "torn stamp", "interpreter"])
-def test_what_is_broken_is_named_and_built_again(wheels: Path, damage: str) -> None:
+def test_a_broken_environment_is_reported_and_rebuilt(wheels: Path, damage: str) -> None:
     python = ensure(EMPTY)
-    place = environments.folder(EMPTY)
+    place = overlays.folder(EMPTY)
     expected = "its build did not finish"
     match damage:
         case "stamp":
             (place / "environment.json").unlink()
         case "torn stamp":
-            (place / "environment.json").write_text('{"form": 1, "dig')
+            (place / "environment.json").write_text('{"format_version": 1, "dig')
         case _:
             python.unlink()
             python.write_text("#!/bin/sh\nexit 3\n")
             python.chmod(0o755)
             expected = "interpreter does not run"
     report = inspect(EMPTY)
-    assert report.state is State.BROKEN and expected in report.why
+    assert report.state is EnvironmentState.BROKEN and expected in report.why
     said: list[str] = []
     ensure(EMPTY, said.append)
     assert said[0].startswith("broken (")
-    assert inspect(EMPTY, thorough=True).state is State.BUILT
+    assert inspect(EMPTY, thorough=True).state is EnvironmentState.BUILT
 
 
 def test_a_damaged_package_is_found_by_importing_it(wheels: Path) -> None:
     write_wheel(wheels)
     ensure(TINY)
-    module = overlay._packages(environments.folder(TINY)) / "tinypackage.py"
+    module = overlays._packages(overlays.folder(TINY)) / "tinypackage.py"
     module.write_text("raise RuntimeError('no such device')")
-    assert inspect(TINY).state is State.BUILT
+    assert inspect(TINY).state is EnvironmentState.BUILT
     report = inspect(TINY, thorough=True)
     assert report.why == "import tinypackage fails: RuntimeError: no such device"
     module.unlink()
     assert "import tinypackage fails: ModuleNotFoundError" in inspect(TINY).why
     ensure(TINY)
-    assert inspect(TINY, thorough=True).state is State.BUILT
+    assert inspect(TINY, thorough=True).state is EnvironmentState.BUILT
 
 
 def test_two_builders_at_once_make_one_build(wheels: Path) -> None:
@@ -186,10 +186,10 @@ def test_two_builders_at_once_make_one_build(wheels: Path) -> None:
     one, two = (process.communicate(timeout=60)[0] for process in (first, second))
     assert one.startswith("built in")
     assert two == "another process is building it; waiting\n"
-    assert inspect(EMPTY).state is State.BUILT
+    assert inspect(EMPTY).state is EnvironmentState.BUILT
 
 
-def test_a_killed_builder_leaves_nothing_that_is_used_and_no_lock(wheels: Path) -> None:
+def test_after_a_killed_builder_the_environment_is_rebuilt_without_waiting(wheels: Path) -> None:
     process = builder(seconds=60)
     assert process.stdout is not None
     for line in process.stdout:
@@ -198,20 +198,20 @@ def test_a_killed_builder_leaves_nothing_that_is_used_and_no_lock(wheels: Path) 
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     report = inspect(EMPTY)
-    assert report.state is State.BROKEN and "did not finish" in report.why
+    assert report.state is EnvironmentState.BROKEN and "did not finish" in report.why
     said: list[str] = []
     ensure(EMPTY, said.append)
     assert "waiting" not in " ".join(said)
-    assert inspect(EMPTY).state is State.BUILT
+    assert inspect(EMPTY).state is EnvironmentState.BUILT
 
 
-def test_what_a_killed_builder_started_keeps_the_lock_until_it_has_ended(tmp_path: Path) -> None:
-    """Or an orphaned pip would write into the folder of the next builder."""
+def test_the_child_of_a_killed_builder_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
+    """Otherwise an orphaned pip would write into the folder of the next builder."""
     code = (
-        "import sys; from pathlib import Path; from bench import environments as e, overlay as o\n"
+        "import sys; from pathlib import Path; from bench.environments import overlays as e\n"
         "with e._locked(Path(sys.argv[1]), lambda: None) as lock:\n"
         "    print('locked', flush=True)\n"
-        "    o._run(None, ['sleep', '1.5'], Path('/'), lock)\n"
+        "    e._run(None, ['sleep', '1.5'], Path('/'), lock)\n"
     )
     place = tmp_path / "place"
     with subprocess.Popen(
@@ -223,7 +223,7 @@ def test_what_a_killed_builder_started_keeps_the_lock_until_it_has_ended(tmp_pat
         process.wait()
         waited: list[bool] = []
         started = time.perf_counter()
-        with environments._locked(place, lambda: waited.append(True)):
+        with overlays._locked(place, lambda: waited.append(True)):
             assert waited == [True]
             assert 0.3 < time.perf_counter() - started < 5
 
@@ -243,8 +243,8 @@ def test_a_module_that_cannot_be_imported_fails_the_build(wheels: Path, tmp_path
     assert folders(tmp_path) == []
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(wheels: Path, tmp_path: Path) -> None:
-    """Files may not grow above 400 kB: what pip installs does."""
+def test_a_full_disk_is_reported_and_leaves_nothing(wheels: Path, tmp_path: Path) -> None:
+    """Files may not grow above 400 kB, as an installed package would."""
     write_wheel(wheels, padding=1_000_000)
     process = builder(largest=400_000)
     said = process.communicate(timeout=60)[0].splitlines()[-1]
@@ -264,7 +264,9 @@ def test_a_full_disk_at_the_stamp_leaves_nothing(
     assert folders(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BENCH_ENVIRONMENTS", str(tmp_path / "file" / "inside"))
     with pytest.raises(EnvironmentUnavailable, match="cannot be built: Not a directory"):
@@ -277,7 +279,7 @@ def test_a_given_interpreter_is_used_and_nothing_built(
     given = ensure(EMPTY)
     other = replace(EMPTY, name="of-the-cluster")
     monkeypatch.setenv("BENCH_ENVIRONMENT_OF_THE_CLUSTER", str(given))
-    assert inspect(other).state is State.GIVEN
+    assert inspect(other).state is EnvironmentState.GIVEN
     assert ensure(other) == given and len(folders(tmp_path)) == 1
     monkeypatch.setenv("BENCH_ENVIRONMENT_OF_THE_CLUSTER", "/nowhere/python")
     with pytest.raises(EnvironmentUnavailable, match=r"cannot be used: /nowhere/python .*no such"):
@@ -310,11 +312,11 @@ def test_a_given_interpreter_is_used_and_nothing_built(
     ],
 )
 def test_the_meaningful_line_of_pip_is_found(lines: list[str], meaning: str) -> None:
-    assert overlay._meaning(lines) == meaning
+    assert overlays._meaning(lines) == meaning
 
 
 def test_another_main_environment_has_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = overlay.main_environment()
+    main = overlays.main_environment()
     places = set()
     for changed in (
         main,
@@ -322,19 +324,19 @@ def test_another_main_environment_has_another_folder(monkeypatch: pytest.MonkeyP
         replace(main, packages=(Path("/elsewhere"),)),
         replace(main, versions={**main.versions, "torch": "0.1"}),
     ):
-        monkeypatch.setattr(environments, "main_environment", lambda changed=changed: changed)
-        places.add(environments.folder(EMPTY))
-    places.add(environments.folder(replace(EMPTY, requirements=("a",))))
+        monkeypatch.setattr(overlays, "main_environment", lambda changed=changed: changed)
+        places.add(overlays.folder(EMPTY))
+    places.add(overlays.folder(replace(EMPTY, requirements=("a",))))
     assert len(places) == 5
 
 
-def test_clean_removes_what_is_named_and_what_is_old(wheels: Path, tmp_path: Path) -> None:
+def test_clean_removes_named_and_outdated_environments(wheels: Path, tmp_path: Path) -> None:
     root = tmp_path / "environments"
     for name in ("tiny-0123456789abcdef", "tiny-side-0123456789abcdef", "not ours"):
         (root / name).mkdir(parents=True)
         (root / name / "file").write_text("12345")
-    assert list(environments.clean(["tiny"])) == [("tiny-0123456789abcdef", 5)]
-    assert [name for name, _ in environments.clean()] == ["tiny-side-0123456789abcdef"]
+    assert list(overlays.clean(["tiny"])) == [("tiny-0123456789abcdef", 5)]
+    assert [name for name, _ in overlays.clean()] == ["tiny-side-0123456789abcdef"]
     assert folders(tmp_path) == ["not ours"]
 
 
@@ -343,11 +345,11 @@ def test_a_cell_depends_on_its_environment(monkeypatch: pytest.MonkeyPatch) -> N
         Variant("ldpdc", "ldpdc"), Variant("gbsg2", "gbsg2"), 5, False, 1.0, 1e-5, 0, "default", 0
     )
     kind = registry.method_class("ldpdc")
-    found = [keys.cell_key(cell, "a")]
+    cell_keys = {keys.cell_key(cell, "a")}
     for environment in (EMPTY, TINY):
         monkeypatch.setattr(kind, "environment", environment)
-        found.append(keys.cell_key(cell, "a"))
-    assert len(set(found)) == 3
+        cell_keys.add(keys.cell_key(cell, "a"))
+    assert len(cell_keys) == 3
 
 
 def test_one_name_is_one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,15 +357,15 @@ def test_one_name_is_one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, environment in (("ldpdc", EMPTY), ("marginals", replace(EMPTY, modules=("json",)))):
         monkeypatch.setattr(registry.method_class(name), "environment", environment)
     with pytest.raises(InputError, match="not the same in the methods ldpdc and marginals"):
-        environments.known()
+        overlays.known()
     monkeypatch.setattr(registry.method_class("marginals"), "environment", EMPTY)
-    assert environments.select([]) == environments.select(["empty"]) == (EMPTY,)
+    assert overlays.select([]) == overlays.select(["empty"]) == (EMPTY,)
     with pytest.raises(UnknownNameError, match="unknown environment 'emty'; did you mean empty"):
-        environments.select(["emty"])
+        overlays.select(["emty"])
 
 
 @pytest.mark.isolated
-def test_smartnoise_has_its_opacus_and_we_have_ours() -> None:
+def test_smartnoise_has_another_opacus_than_the_main_environment() -> None:
     python = ensure(SMARTNOISE)
     assert inspect(SMARTNOISE, thorough=True).why == ""
     code = "import importlib.metadata as m; print(m.version('opacus'))"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from bench import Budget
 from bench.data.encoder import EncodedRows
 from bench.data.schema import Task
 from bench.methods import dp_sgd
@@ -13,7 +14,6 @@ from bench.methods.dp_sgd import DpSgd
 from bench.methods.subset import Subset
 from bench.plugins.method import Spec
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToySurvival, ToyTable

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.data.schema import Task
 from bench.methods.dpmix import DpMix, deal, to_simplex
 from bench.plugins.method import Spec
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

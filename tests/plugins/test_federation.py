@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.errors import InputError, NotComputable
 from bench.methods.federated._clients import (
     allotted,
@@ -16,7 +17,6 @@ from bench.methods.federated.fdd_cf import FddCf
 from bench.plugins.metric import Evaluation
 from bench.plugins.release import Clients, Detector, Federation, Release, Traffic
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

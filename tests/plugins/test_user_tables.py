@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from bench import Budget
 from bench.cli.main import main
 from bench.data.schema import Categorical, Numeric
 from bench.errors import DataError
 from bench.plugins.registry import build_source, dataset_names
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 

@@ -30,18 +30,18 @@ TIGHTER = {"MNIST": (0.536, 5.63), "FMNIST": (0.483, 5.01), "CIFAR10": (0.583, 6
 @pytest.mark.parametrize("method", [0, 1], ids=["LDPDC", "NDPDC"])
 def test_table_one_of_the_ndpdc_paper(dataset: str, method: int) -> None:
     smallest, *claimed = TABLE_I[dataset]
-    world = canonical([(sampled_gaussian(50 / smallest, 1.0), (50, 10_000)[method])])
-    assert rdp_epsilon(world, DELTA) == pytest.approx(claimed[method], abs=0.02)
-    tight = pld_epsilon(world, DELTA)
+    composition = canonical([(sampled_gaussian(50 / smallest, 1.0), (50, 10_000)[method])])
+    assert rdp_epsilon(composition, DELTA) == pytest.approx(claimed[method], abs=0.02)
+    tight = pld_epsilon(composition, DELTA)
     assert tight == pytest.approx(TIGHTER[dataset][method], rel=0.002)
-    assert tight < rdp_epsilon(world, DELTA)
+    assert tight < rdp_epsilon(composition, DELTA)
 
 
 def test_adult_sigma_of_the_ndpdc_paper_spends_more_than_claimed() -> None:
-    """Section V-D claims epsilon 1 for sigma 2.09 on Adult; the ledger does not agree."""
-    world = canonical([(sampled_gaussian(50 / 7841, 2.09), 10_000)])
-    assert rdp_epsilon(world, DELTA) == pytest.approx(1.36, abs=0.02)
-    assert pld_epsilon(world, DELTA) == pytest.approx(1.24, abs=0.02)
+    """Section V-D claims epsilon 1 for sigma 2.09 on Adult; the ledger proves more."""
+    composition = canonical([(sampled_gaussian(50 / 7841, 2.09), 10_000)])
+    assert rdp_epsilon(composition, DELTA) == pytest.approx(1.36, abs=0.02)
+    assert pld_epsilon(composition, DELTA) == pytest.approx(1.24, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_gaussian_against_the_closed_form(multiplier: float) -> None:
         return float(first - math.exp(epsilon) * second)
 
     exact = brentq(lambda epsilon: delta(epsilon) - DELTA, 1e-6, 100)
-    world = canonical([(gaussian(multiplier), 1)])
-    assert exact <= pld_epsilon(world, DELTA) <= exact * 1.001
-    assert rdp_epsilon(world, DELTA) >= exact
+    composition = canonical([(gaussian(multiplier), 1)])
+    assert exact <= pld_epsilon(composition, DELTA) <= exact * 1.001
+    assert rdp_epsilon(composition, DELTA) >= exact
 
 
 def test_coarse_pld_is_an_upper_bound_of_the_fine_one() -> None:
@@ -115,9 +115,9 @@ def test_two_partitions_cross_and_nested_parts_add_up() -> None:
     )
 
 
-def test_dominated_worlds_never_change_the_answer() -> None:
+def test_dominated_compositions_never_change_the_answer() -> None:
     rng = np.random.default_rng(0)
-    worlds = {
+    compositions = {
         canonical(
             [
                 (sampled_gaussian(float(rng.choice([0.05, 0.2])), float(rng.choice([1.5, 3.0]))), 5)
@@ -126,20 +126,20 @@ def test_dominated_worlds_never_change_the_answer() -> None:
         )
         for _ in range(12)
     }
-    brute = max(min(rdp_epsilon(world, DELTA), pld_epsilon(world, DELTA)) for world in worlds)
-    assert accountant.worst_epsilon(worlds, DELTA)[0] == pytest.approx(brute, rel=1e-12)
-    assert len(accountant._undominated(worlds)) < len(worlds)
+    brute = max(min(rdp_epsilon(one, DELTA), pld_epsilon(one, DELTA)) for one in compositions)
+    assert accountant.worst_epsilon(compositions, DELTA)[0] == pytest.approx(brute, rel=1e-12)
+    assert len(accountant.undominated(compositions)) < len(compositions)
 
 
-def test_unsupported_and_raw_events_prove_nothing() -> None:
+def test_unsupported_and_non_private_events_prove_nothing() -> None:
     ledger = Ledger(delta=DELTA)
     ledger.add(Entry((), dp_event.UnsupportedDpEvent()))
     proof = ledger.proof()
     assert math.isinf(proof.epsilon) and "no accountant supports" in proof.reasons[0]
-    raw = Ledger(delta=DELTA)
-    raw.add(Entry((), dp_event.NonPrivateDpEvent(), reason="because"))
-    assert raw.proof().reasons == ("because",)
-    assert raw.spent()[0] == 0.0
+    accessed = Ledger(delta=DELTA)
+    accessed.add(Entry((), dp_event.NonPrivateDpEvent(), reason="because"))
+    assert accessed.proof().reasons == ("because",)
+    assert accessed.spent()[0] == 0.0
 
 
 def test_adaptive_entries_are_accounted_by_rdp_at_one_fixed_order() -> None:
@@ -176,15 +176,15 @@ def test_order_of_the_filter_is_near_the_best_one_for_a_gaussian() -> None:
 @pytest.mark.parametrize(
     "epsilon, delta", [(0, 1e-5), (-1, 1e-5), (math.inf, 1e-5), (1, 0), (1, 1)]
 )
-def test_budget_refuses_nonsense(epsilon: float, delta: float) -> None:
+def test_an_invalid_budget_is_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(InputError):
         Budget(epsilon, delta)
 
 
 def test_absl_warnings_do_not_reach_the_user(caplog: pytest.LogCaptureFixture) -> None:
-    world = canonical([(gaussian(1000.0), 1)])
+    composition = canonical([(gaussian(1000.0), 1)])
     rdp_epsilon.cache_clear()
-    rdp_epsilon(world, DELTA)
+    rdp_epsilon(composition, DELTA)
     assert not [record for record in caplog.records if record.name == "absl"]
 
 
@@ -213,7 +213,7 @@ def test_unusable_parameters_never_become_an_epsilon_of_zero(event: dp_event.DpE
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
 def test_a_ledger_only_grows_by_whole_events(count: object) -> None:
-    with pytest.raises(PrivacyContractError, match="whole number of times"):
+    with pytest.raises(PrivacyContractError, match="positive whole number"):
         Ledger(delta=DELTA).add(Entry((), gaussian(1.0)), count)  # type: ignore[arg-type]
 
 
@@ -223,7 +223,7 @@ def test_almost_no_noise_is_refused_without_gigabytes() -> None:
     assert ledger.spent()[0] > 1e5
 
 
-def test_composed_events_are_taken_apart() -> None:
+def test_composed_events_are_split_into_single_ones() -> None:
     ledger, plain = Ledger(delta=DELTA), Ledger(delta=DELTA)
     inner = dp_event.ComposedDpEvent([gaussian(3.0), dp_event.SelfComposedDpEvent(laplace(9.0), 2)])
     ledger.add(Entry((), inner), 2)
@@ -234,7 +234,7 @@ def test_composed_events_are_taken_apart() -> None:
 
 
 def test_too_many_combinations_of_parts_prove_nothing() -> None:
-    """Cutting the list of worlds short would drop the worst one."""
+    """A truncated list of compositions could miss the worst one."""
     ledger = Ledger(delta=DELTA)
     for number in range(150):
         for key in ("a", "b"):

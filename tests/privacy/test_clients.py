@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from bench import gaussian
 from bench.errors import InputError
 from bench.plugins.source import build_dataset
-from bench.privacy import gaussian
 from bench.privacy.clients import SkewedClients
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

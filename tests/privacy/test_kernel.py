@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bench import Budget, gaussian, laplace, sampled_gaussian
 from bench.data.encoder import EncodedRows
 from bench.errors import BudgetExceededError, PrivacyContractError
 from bench.plugins.source import build_dataset
-from bench.privacy import (
-    Budget,
-    Ledger,
-    gaussian,
-    laplace,
-    sampled_gaussian,
-)
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import judge
@@ -93,12 +88,12 @@ class TestSampling:
 
 
 class TestClipping:
-    def test_each_vector_is_cut_to_the_norm(self) -> None:
+    def test_each_vector_is_clipped_to_the_norm(self) -> None:
         private, _ = opened()
         answer = private.gaussian_sum(lambda rows: np.full((len(rows), 4), 1e6), 2.0, 1e-9)
         assert answer == pytest.approx(np.full(4, len(DATASET.train) * 1.0), rel=1e-6)
 
-    def test_short_vectors_stay(self) -> None:
+    def test_short_vectors_are_unchanged(self) -> None:
         private, _ = opened()
         answer = private.gaussian_sum(lambda rows: np.full((len(rows), 1), 0.25), 1.0, 1e-9)
         assert answer[0] == pytest.approx(0.25 * len(DATASET.train), rel=1e-6)
@@ -119,7 +114,7 @@ class TestClipping:
 
 
 class TestRecord:
-    def test_every_call_is_recorded_with_its_event_and_place(self) -> None:
+    def test_every_call_is_recorded_with_its_event_and_path(self) -> None:
         private, ledger = opened()
         private.gaussian_sum(ones, 1.0, 2.0)
         private.poisson_sum(ones, 1.0, 3.0, 0.1)
@@ -131,7 +126,7 @@ class TestRecord:
             ((train, ("class", "0")), gaussian(4.0)): 1,
         }
 
-    def test_what_is_not_reserved_after_an_output_is_adaptive(self) -> None:
+    def test_an_event_not_reserved_before_an_output_is_adaptive(self) -> None:
         private, ledger = opened(BUDGET)
         private.reserve(gaussian(20.0), 2)
         for _ in range(3):
@@ -139,7 +134,7 @@ class TestRecord:
         flags = sorted((entry.adaptive, count) for entry, count in ledger.entries.items())
         assert flags == [(False, 2), (True, 1)]
 
-    def test_validation_rows_pay_on_their_own(self) -> None:
+    def test_validation_rows_are_charged_separately(self) -> None:
         private, ledger = opened()
         assert private.validation is not None
         private.reserve(gaussian(5.0))
@@ -149,15 +144,15 @@ class TestRecord:
         assert {entry.path[0][1] for entry in ledger.entries} == {"train", "validation"}
         assert ledger.proof().epsilon == alone
 
-    def test_raw_gives_rows_and_an_infinite_epsilon_with_its_reason(self) -> None:
+    def test_raw_returns_the_rows_and_makes_epsilon_infinite_for_its_reason(self) -> None:
         private, ledger = opened()
-        assert len(private.raw("to look")) == len(DATASET.train)
+        assert len(private.raw("a test")) == len(DATASET.train)
         proof = ledger.proof()
-        assert math.isinf(proof.epsilon) and proof.reasons == ("to look",)
+        assert math.isinf(proof.epsilon) and proof.reasons == ("a test",)
         with pytest.raises(PrivacyContractError, match="reason"):
             private.raw("  ")
 
-    def test_a_raw_look_with_a_claim_is_unproven(self) -> None:
+    def test_non_private_access_with_a_claim_is_unproven(self) -> None:
         from bench.plugins.release import Claim
 
         private, ledger = opened(BUDGET)
@@ -233,7 +228,7 @@ class TestContractOfRowFunctions:
         with pytest.raises(PrivacyContractError, match="fails when there are no rows"):
             private.gaussian_sum(lambda rows: np.eye(rows.labels.max() + 1)[rows.labels], 1.0, 1.0)
 
-    def test_a_function_that_fails_for_no_rows_is_told_what_to_write(self) -> None:
+    def test_a_function_that_fails_for_no_rows_gets_advice(self) -> None:
         private, _ = opened(check_rows=True)
         with pytest.raises(PrivacyContractError, match="write lengths out"):
             private.gaussian_sum(lambda rows: rows.values.reshape(len(rows), -1), 1.0, 1.0)
@@ -262,8 +257,8 @@ class TestContractOfRowFunctions:
         private.gaussian_sum(lambda rows: rows.values, 1.0, 1.0)
 
     @pytest.mark.parametrize("wrong", [lambda rows: rows.labels, lambda rows: rows.values[:-1]])
-    def test_shape_is_one_vector_a_row(self, wrong: Callable[[EncodedRows], np.ndarray]) -> None:
-        with pytest.raises(PrivacyContractError, match="one vector a"):
+    def test_shape_is_one_vector_per_row(self, wrong: Callable[[EncodedRows], np.ndarray]) -> None:
+        with pytest.raises(PrivacyContractError, match="one vector per row"):
             opened()[0].gaussian_sum(wrong, 1.0, 1.0)
 
     @pytest.mark.parametrize("clip, noise", [(0, 1), (1, 0), (-1, 1), (math.nan, 1), (1, math.inf)])
@@ -273,7 +268,7 @@ class TestContractOfRowFunctions:
             private.gaussian_sum(ones, clip, noise)
         assert not ledger.entries
 
-    def test_torch_answers_are_welcome(self) -> None:
+    def test_torch_answers_are_accepted(self) -> None:
         import torch
 
         private, _ = opened()
@@ -284,7 +279,7 @@ class TestContractOfRowFunctions:
 
 
 class TestPrivateCounts:
-    def test_counts_are_bought_and_everything_after_is_adaptive(self) -> None:
+    def test_counts_are_charged_and_all_later_events_are_adaptive(self) -> None:
         private, ledger = opened(BUDGET, private_counts=True)
         assert private.counts.paid and private.counts != DATASET.counts
         assert private.validation is not None and private.validation.counts.paid
@@ -321,8 +316,15 @@ def test_the_ledger_replays_from_its_file() -> None:
     replayed = Ledger.from_json(ledger.to_json())
     assert replayed.proof() == ledger.proof()
     assert replayed.to_json() == ledger.to_json()
-    private.raw("why not")
-    assert Ledger.from_json(ledger.to_json()).proof().reasons == ("why not",)
+    private.raw("a test")
+    assert Ledger.from_json(ledger.to_json()).proof().reasons == ("a test",)
+
+
+def test_a_ledger_of_the_first_releases_is_read() -> None:
+    private, ledger = opened(BUDGET)
+    private.reserve(gaussian(9.0))
+    text = ledger.to_json().replace('"format_version"', '"form"')
+    assert Ledger.from_json(text).proof() == ledger.proof()
 
 
 @pytest.mark.parametrize(
@@ -330,27 +332,28 @@ def test_the_ledger_replays_from_its_file() -> None:
     [
         "",
         "{}",
-        '{"form": 99}',
-        '{"form": 1, "adjacency": "replace-one"}',
-        '{"form": 1, "adjacency": "add-remove", "unit": "row", "target_epsilon": 1, "delta": 1e-5,'
-        '"order": 5, "entries": [{"path": [], "event": {"kind": "os.system"}, "count": 1,'
-        '"adaptive": false, "reason": "", "trust": ""}]}',
+        "[]",
+        '{"format_version": 99}',
+        '{"format_version": 1, "adjacency": "replace-one"}',
+        '{"format_version": 1, "adjacency": "add-remove", "unit": "row", "target_epsilon": 1,'
+        '"delta": 1e-5, "order": 5, "entries": [{"path": [], "event": {"kind": "os.system"},'
+        '"count": 1, "adaptive": false, "reason": "", "trust": ""}]}',
     ],
 )
-def test_a_strange_ledger_file_is_refused(text: str) -> None:
+def test_an_unreadable_ledger_file_is_refused(text: str) -> None:
     from bench.errors import InputError
 
     with pytest.raises(InputError, match="not a ledger"):
         Ledger.from_json(text)
 
 
-def test_inferred_bounds_are_a_raw_look() -> None:
+def test_inferred_bounds_are_non_private_access() -> None:
     from dataclasses import replace
 
     declaration = replace(DATASET.declaration, schema=replace(DATASET.schema, inferred=True))
     dataset = replace(DATASET, declaration=declaration)
     _, ledger = open_private(dataset, BUDGET, SeededNoise(np.random.default_rng(0)))
-    assert "read off the rows" in ledger.proof().reasons[0]
+    assert "inferred from the rows" in ledger.proof().reasons[0]
 
 
 def test_survival_classes_are_event_statuses() -> None:

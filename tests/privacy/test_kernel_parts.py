@@ -10,16 +10,13 @@ from importlib.metadata import version as installed
 import numpy as np
 import pytest
 
+from bench import PrivateData, gaussian
 from bench.data.encoder import EncodedRows
 from bench.errors import BudgetExceededError, PrivacyContractError, UnknownNameError
-from bench.privacy import (
-    PrivateData,
-    TrustedMechanism,
-    gaussian,
-)
 from bench.privacy.clients import SkewedClients
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
+from bench.privacy.trusted.table import TrustedMechanism
 from bench.results.verdicts import judge
 from tests.support.kernel import BUDGET, DATASET, ones, opened
 
@@ -39,7 +36,7 @@ class TestParts:
             together = np.concatenate([part._rows.positions for part in parts.values()])
             assert sorted(together) == sorted(DATASET.train.rows.positions)
 
-    def test_an_absent_class_is_an_empty_part_that_answers_noise(self) -> None:
+    def test_an_absent_class_is_an_empty_part_that_returns_noise(self) -> None:
         from dataclasses import replace
 
         from bench.data.dataset import Split
@@ -58,7 +55,7 @@ class TestParts:
         models = private.fit_parts(private.partition("slot", parts=400), lambda rows, _: len(rows))
         vectors = private.part_vectors(models, lambda count: np.full(25, 1e6), 2.0, 4.0)
         assert vectors.shape == (400, 25)
-        # Each vector is cut to norm 2, hence 0.4 a coordinate; the noise is 2 * 2 * 4 wide.
+        # Each vector is clipped to norm 2: 0.4 per coordinate; the noise has deviation 2 * 2 * 4.
         assert vectors.mean() == pytest.approx(0.4, abs=5 * 16 / 100)
         assert vectors.std() == pytest.approx(16.0, rel=0.05)
         (entry,) = ledger.entries
@@ -89,7 +86,7 @@ class TestParts:
             private.partition(other, ["x", "y"], name="half")
 
     @pytest.mark.parametrize("name", ["class", "site", "split"])
-    def test_a_name_with_a_meaning_cannot_be_taken(self, name: str) -> None:
+    def test_a_reserved_name_cannot_be_used(self, name: str) -> None:
         """An audit would look for its canary's class among parts that are no classes."""
         private, _ = opened()
         with pytest.raises(PrivacyContractError, match="must be the one by"):
@@ -109,7 +106,7 @@ class TestParts:
             whole, row_parts(DATASET.train.rows, "teacher", names, 4, 2, "elsewhere")
         )
 
-    def test_random_parts_inside_random_parts_are_cut_anew(self) -> None:
+    def test_nested_random_parts_are_independent(self) -> None:
         private, _ = opened()
         inner = private.partition("client", parts=3)["0"].partition("teacher", parts=3)
         sizes = [len(part._rows) for part in inner.values()]
@@ -145,8 +142,8 @@ class TestParts:
                 private.fit_parts(parts, lambda rows, _: len(rows))
         assert not ledger.entries and not hasattr(models, "ask")
 
-    def test_the_randomness_of_a_part_does_not_reach_another(self) -> None:
-        """Part 0 draws as many numbers as it has rows; part 1 must not notice."""
+    def test_the_randomness_of_a_part_does_not_affect_another(self) -> None:
+        """Part 0 draws as many numbers as it has rows; part 1 must not change."""
         from dataclasses import replace
 
         from bench.data.dataset import Split
@@ -157,12 +154,12 @@ class TestParts:
             private, _ = open_private(dataset, None, SeededNoise(np.random.default_rng(0)))
             models = private.fit_parts(
                 private.partition("teacher", parts=5),
-                lambda own, rng: float(rng.normal(size=len(own))[-1]) + rng.random(),
+                lambda part, rng: float(rng.normal(size=len(part))[-1]) + rng.random(),
             )
             answers.append(np.array(models._ask(float)))
         assert (answers[0] != answers[1]).sum() <= 1
 
-    def test_foreign_parts_are_refused(self) -> None:
+    def test_parts_of_other_data_are_refused(self) -> None:
         private, _ = opened()
         inner = private.partition("class")["0"].partition("teacher", parts=2)
         with pytest.raises(PrivacyContractError, match="one whole partition"):
@@ -215,7 +212,7 @@ class TestDelegate:
         proof = ledger.proof()
         assert math.isinf(proof.epsilon) and "not among the versions" in proof.reasons[0]
 
-    def test_what_the_library_draws_with_is_checked_too(
+    def test_the_packages_that_a_library_uses_for_noise_are_checked_too(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from bench.privacy.trusted import table as trusted
@@ -237,7 +234,7 @@ class TestDelegate:
         with pytest.raises(PrivacyContractError, match="must name the plugin"):
             private.delegate(self.mechanism(()), noise=6.0)
 
-    def test_over_budget_the_library_is_not_even_called(self) -> None:
+    def test_over_budget_the_library_is_not_called(self) -> None:
         private, ledger = opened(BUDGET)
         with pytest.raises(BudgetExceededError):
             private.delegate(self.mechanism((), "p"), noise=0.5)

@@ -1,4 +1,4 @@
-"""interpret-core's private machine: charged is what was used, and what is read is public."""
+"""interpret-core's private boosting machine: the noise used is the noise charged."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.data.encoder import EncodedRows
 from bench.errors import PrivacyContractError
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.accounting import canonical
 from bench.privacy.trusted.ebm import (
     FittedEbm,
@@ -45,7 +45,7 @@ def fitted(rows: EncodedRows = DATASET.train.rows, seed: int = 0, **changes: flo
     return run_ebm(rows, DATASET.encoder, np.random.default_rng(seed), parameters(**changes))
 
 
-def test_the_event_is_one_gaussian_a_feature_and_one_a_round_and_feature() -> None:
+def test_the_event_is_one_gaussian_per_feature_and_one_per_round_and_feature() -> None:
     world = {
         event.noise_multiplier: count for event, count in canonical([(gaussians(parameters()), 1)])
     }
@@ -62,7 +62,7 @@ def test_the_fitted_noise_scales_are_those_charged(binning: float, boosting: flo
 
 
 def test_the_library_agrees_that_these_scales_are_within_its_epsilon() -> None:
-    """Its own function, from (epsilon, delta / 2) to the multiplier, is the inverse of ours."""
+    """The library's function from (epsilon, delta / 2) to the multiplier is the inverse of ours."""
     from interpret.utils._privacy import calc_gdp_noise_multi
 
     for mu in (0.05, 0.3, 2.0):
@@ -80,8 +80,8 @@ def test_other_noise_than_charged_is_refused() -> None:
 def test_one_step_moves_by_the_learning_rate_times_the_mean_residual() -> None:
     """One round, 8,000 rows, little noise: mean residuals of a binary column known by hand.
 
-    The update of a region is learning_rate x sum of (y - 1/2) / rows: the scale that one row's
-    share of at most learning_rate, and so the multiplier, stands on.
+    The update of a region is learning_rate x sum of (y - 1/2) / rows: the scale of one row's
+    share of at most learning_rate, on which the multiplier is based.
     """
     labels = np.repeat([0, 0, 0, 1, 0, 1, 1, 1], 1000)
     smoker = np.repeat([-1.0, -1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 1.0], 1000)
@@ -142,7 +142,7 @@ def test_a_delegated_call_is_charged_and_trusts_the_library() -> None:
 
 
 def epsilon_at(mu: float) -> float:
-    """Of one Gaussian mechanism at delta 1e-5, by the analytic formula."""
+    """Epsilon of one Gaussian mechanism at delta 1e-5, by the analytic formula."""
     from scipy.optimize import brentq
     from scipy.stats import norm
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench import PrivateData
 from bench.data.counts import Counts
 from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows, Encoder
@@ -16,8 +17,8 @@ from bench.methods.gats.gats import Gats
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, Rows, check_release
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy import Ledger, PrivateData
 from bench.privacy.kernel import Vault
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

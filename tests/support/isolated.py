@@ -25,7 +25,7 @@ import numpy as np
 from bench.plugins.environment import Environment
 from bench.errors import NotApplicable
 from bench.plugins.method import Method
-from bench.privacy import gaussian
+from bench import gaussian
 from bench.plugins.release import Claim, Release, Rows
 
 

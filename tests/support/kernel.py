@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from bench import Budget, PrivateData
 from bench.data.encoder import EncodedRows
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger, PrivateData
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
+from bench import PlannedEvents, PrivateData, gaussian
 from bench.data.encoder import EncodedRows
 from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import Plan, PrivateData, gaussian
 from bench.privacy.rowwise import RowFunction
 
 
@@ -26,7 +26,7 @@ def class_means(
     """A sound release: rows around noisy class means."""
     parts = private.partition("class")
 
-    def plans(level: float) -> list[Plan]:
+    def plans(level: float) -> list[PlannedEvents]:
         return [part.plan(gaussian(level)) for part in parts.values()]
 
     level = noise or private.calibrate(plans)

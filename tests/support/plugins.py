@@ -7,10 +7,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from bench import PrivateData
 from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
-from bench.privacy import PrivateData
 
 
 @final

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bench import PrivateData
 from bench.data.dataset import Dataset
 from bench.methods.private_teacher._bins import ClassCounts
 from bench.methods.private_teacher._kinds import NaiveBayes
 from bench.plugins.source import build_dataset
-from bench.privacy import PrivateData
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

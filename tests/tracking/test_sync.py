@@ -40,7 +40,7 @@ def logged(uri: str) -> list[str]:
     return sorted(run.data.tags.get("bench.key", "") for run in runs)
 
 
-def test_twice_is_once(tmp_path: Path) -> None:
+def test_a_second_sync_logs_only_new_cells(tmp_path: Path) -> None:
     run = stored(tmp_path / "run", "a", "b")
     uri = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     result = sync(run, "--mlflow-uri", uri)
@@ -59,7 +59,7 @@ def test_a_store_that_cannot_be_reached_is_an_error(tmp_path: Path) -> None:
     assert result.exit_code == 1 and "MLflow logging stopped" in result.stderr
 
 
-def test_a_run_that_is_going_on_is_left_alone(tmp_path: Path) -> None:
+def test_an_active_run_is_refused(tmp_path: Path) -> None:
     run = stored(tmp_path / "run", "a")
     with RunStore(run), pytest.raises(StoreError, match="wait for its end"):
         sync(run, catch=False)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench.results.records import CellRow, ScoreRow
-from bench.tracking.tracked import parameters_of, tags_of, valid_name
+from bench.tracking.fields import parameters_of, tags_of, valid_name
 from bench.tracking.tracker import Tracker, default_uri, ui_address, ui_command
 from tests.support.tracked_runs import (
     cells,
@@ -37,7 +37,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(tmp_path: Path, template: Path) -> Path:
-    """A run directory whose database is there already."""
+    """A run directory whose database exists."""
     path = tmp_path / "run's"
     with opened(path):
         shutil.copy(template, path / "mlflow.db")
@@ -70,7 +70,7 @@ def test_a_cell_can_be_compared_sorted_and_read(directory: Path) -> None:
     assert linked.stat().st_ino == (release / "synthetic.parquet").stat().st_ino, "no copy"
 
 
-def test_the_parent_run_says_what_it_is_and_how_it_ended(directory: Path) -> None:
+def test_the_parent_run_describes_the_grid_and_the_counts(directory: Path) -> None:
     with tracked(directory) as (store, tracker, _):
         facts = {"started_at": "2026-01-02T03:00:00+00:00", "wall_seconds": 90.0}
         store.write_manifest(facts)
@@ -89,7 +89,7 @@ def test_the_parent_run_says_what_it_is_and_how_it_ended(directory: Path) -> Non
     )
 
 
-def test_a_second_time_logs_nothing_twice_and_what_changed_anew(directory: Path) -> None:
+def test_logging_again_adds_only_new_and_changed_cells(directory: Path) -> None:
     with tracked(directory) as (store, tracker, _):
         keep(store, tracker, outcome("a"), outcome("b"))
     before = cells(default_uri(directory))
@@ -108,7 +108,7 @@ def test_a_second_time_logs_nothing_twice_and_what_changed_anew(directory: Path)
     assert len([run for run in runs(default_uri(directory)) if "bench.run" in run.data.tags]) == 1
 
 
-def test_a_run_that_was_cut_off_is_not_taken_for_whole(
+def test_an_interrupted_log_is_not_taken_for_complete(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
@@ -122,14 +122,14 @@ def test_a_run_that_was_cut_off_is_not_taken_for_whole(
             keep(store, tracker, outcome("a"), outcome("b"))
     (message,) = said
     assert "the cable was pulled" in message and "bench sync" in message
-    half = [run for run in runs(default_uri(directory)) if "mlflow.parentRunId" in run.data.tags]
-    assert len(half) == 1 and "bench.key" not in half[0].data.tags
+    nested = [run for run in runs(default_uri(directory)) if "mlflow.parentRunId" in run.data.tags]
+    assert len(nested) == 1 and "bench.key" not in nested[0].data.tags
     with tracked(directory) as (_, _, said):
         pass
     assert said == [] and set(cells(default_uri(directory))) == {"a", "b"}
 
 
-def test_the_run_is_not_held_by_a_slow_server(
+def test_a_slow_server_does_not_delay_the_run(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
@@ -144,7 +144,7 @@ def test_the_run_is_not_held_by_a_slow_server(
     with tracked(directory) as (store, tracker, said):
         for number in range(20):
             keep(store, tracker, outcome(f"k{number}"))
-        # All cells are kept though nothing could be logged; what waits are keys.
+        # All cells are kept though nothing could be logged; the queue holds keys.
         assert len(store.finished) == 20
         assert all(isinstance(tracker._keys.get(), str) for _ in range(20))
         for number in range(20):
@@ -171,8 +171,8 @@ def test_more_numbers_than_fit_into_one_call(directory: Path) -> None:
 def test_two_processes_that_need_a_new_database_do_not_race(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/new/mlflow.db"
     code = (
-        "import sys; from bench import tracking; tracking._import_quietly(); "
-        "sys.stdin.readline(); print(len(tracking._client(sys.argv[1]).search_experiments()))"
+        "import sys; from bench.tracking import tracker; tracker._import_quietly(); "
+        "sys.stdin.readline(); print(len(tracker._client(sys.argv[1]).search_experiments()))"
     )
     both = [
         subprocess.Popen(
@@ -199,7 +199,7 @@ def test_names_that_mlflow_refuses_are_changed() -> None:
     assert valid_name("a//b/../c") == "a/b/c"
 
 
-def test_an_infinite_epsilon_is_a_tag_and_long_texts_are_cut() -> None:
+def test_an_infinite_epsilon_is_a_tag_and_long_texts_are_truncated() -> None:
     row: CellRow = outcome("a", eps_proven=math.inf, reason="x" * 9000).row
     tags = tags_of(row)
     assert tags["eps_proven"] == "inf" and len(tags["reason"]) == 5000

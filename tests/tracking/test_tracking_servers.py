@@ -59,7 +59,7 @@ def server(store: str, artifacts: Path, port: int) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_is_caught_up_with(
+def test_after_a_server_failure_the_missing_cells_are_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -76,9 +76,9 @@ def test_a_server_that_dies_is_caught_up_with(
         assert said == [] and set(cells(uri)) == {"a", "b", "c"}
         with tracked(directory, uri):
             pass
-        found = cells(uri)
-        assert len(found) == 3
-        run = found["a"]
+        logged = cells(uri)
+        assert len(logged) == 3
+        run = logged["a"]
         assert run.info.artifact_uri.startswith("mlflow-artifacts:")
         names = [file.path for file in client(uri).list_artifacts(run.info.run_id)]
         assert sorted(names) == ["release", "report.html"]
@@ -98,12 +98,12 @@ def test_a_server_that_dies_is_caught_up_with(
 
 @pytest.fixture
 def postgresql() -> Iterator[str]:
-    """A PostgreSQL of its own on loopback; gives its address."""
+    """Start a PostgreSQL server on loopback; yields its address."""
     if importlib.util.find_spec("psycopg2") is None:
         pytest.skip("psycopg2 is not installed")
     if not (shutil.which("initdb") and shutil.which("pg_ctl")):
         pytest.skip("PostgreSQL (initdb, pg_ctl) is not on the path")
-    # It refuses to run as root: then as the user that its package has made.
+    # It refuses to run as root: then it runs as the user that its package created.
     root = os.geteuid() == 0
     if root and not (shutil.which("runuser") and _has_user("postgres")):
         pytest.skip("PostgreSQL refuses to run as root, and there is no user postgres")

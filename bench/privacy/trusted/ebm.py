@@ -1,7 +1,7 @@
-"""The private explainable boosting machine of interpret-core 0.7.8, so called that it is private.
+"""The private explainable boosting machine of interpret-core 0.7.8, called so that it is private.
 
 Nori et al. 2021 (Accuracy, Interpretability, and Differential Privacy via Explainable Boosting):
-two classes, one step function a feature, fitted by cyclic boosting on noisy sums. Add/remove of a
+two classes, one step function per feature, fitted by cyclic boosting on noisy sums. Add/remove of a
 row, k features, weights 1:
 
 * binning: the counts of each feature's bins are disjoint, so that one row moves one of them by 1:
@@ -14,25 +14,26 @@ row, k features, weights 1:
   with several bags, as many times more.)
 
 The library sets both scales by Gaussian differential privacy, mu = sqrt(queries) / multiplier, from
-(epsilon f, delta / 2) and (epsilon (1 - f), delta / 2), and adds the two up: more than is needed.
-Here the multipliers are given, the ledger composes them, and the library's parameters are solved
-for: epsilon, f. Afterwards the scales that it used must be those charged.
+(epsilon f, delta / 2) and (epsilon (1 - f), delta / 2), and adds the two: more than is needed. Here
+the multipliers are given, the ledger composes them, and the library's parameters epsilon and f are
+solved for. Afterwards the scales that the library used are compared with those charged.
 
-What was read in the library (Python and the C++ of random splits), and what is done about it:
+Findings from reading the library (Python and the C++ of random splits), and what is done about
+them:
 
 * `np.unique` takes the categories of a nominal feature, and types that are not given, from the
   rows: every feature is passed as continuous with public bounds, categories as their codes.
 * `np.unique(y)` takes the classes from the rows and refuses a single one: one public row of each
   class, at the lower bounds, is always added. A mechanism on D and public rows is as private on D.
-* `private_numeric_binning` joins bins up to n / max_bins, the exact n: it is told the declared
+* `private_numeric_binning` joins bins up to n / max_bins, the exact n: it receives the declared
   number of rows instead, the same for both neighbours.
-* Splits are drawn evenly from all edges between bins, without looking at the rows. No intercept is
-  fitted, nothing is held out, and nothing stops early; the training metric that the booster
-  computes is not read, and the last model is taken.
+* Splits are drawn uniformly from all edges between bins, without reading the rows. No intercept is
+  fitted, no rows are held out, and there is no early stopping; the training metric that the booster
+  computes is not read, and the last model is used.
 * The fitted object keeps the exact number of rows (`bag_weights_`): only cuts, scores, noise scales
-  and intercept are handed back.
-* Noise comes from a generator with a 32-bit seed, which is drawn from the kernel's. Who can try out
-  2^32 fits can find it: for a release that is to withstand that, use a teacher of the kernel.
+  and intercept are returned.
+* Noise comes from a generator with a 32-bit seed, which is drawn from the kernel's. An attacker who
+  can try 2^32 fits can find it: for a release that must withstand that, use a kernel teacher.
 """
 
 from __future__ import annotations
@@ -51,31 +52,31 @@ from bench.data.encoder import EncodedRows, Encoder, Floats
 from bench.data.schema import Categorical
 from bench.errors import PrivacyContractError
 from bench.privacy.events import DpEvent
-from bench.privacy.foreign import quiet
 from bench.privacy.rowwise import positive
+from bench.privacy.third_party import quiet
 
 Array = npt.NDArray[np.float64]
 
 _DELTA = 1e-5
-"""Only a coordinate of the library's parameters: the scales are what counts."""
+"""Delta passed to the library, which sets its noise scales from it; the scales are charged."""
 _MORE = 1e-6
-"""Share of noise that is asked for beyond what was charged, for rounding on the way."""
+"""Share of noise requested beyond what was charged, to allow for rounding."""
 
 
 @final
 @dataclass(frozen=True)
 class FittedEbm:
-    """What is released of the model: s(x) = intercept + sum of one step function a feature."""
+    """Released part of the model: s(x) = intercept + the sum of one step function per feature."""
 
     cuts: tuple[Array, ...]
     effects: tuple[Array, ...]
-    """Of each feature, one number more than it has cuts."""
+    """Steps of each feature: one number more than it has cuts."""
     intercept: float
     noise_scale_binning: float
     noise_scale_boosting: float
 
     def log_odds(self, columns: Floats) -> Array:
-        """Of the second class, from `feature_columns`."""
+        """Return the log odds of the second class, from `feature_columns`."""
         total = np.full(len(columns), self.intercept)
         for number, (cuts, effects) in enumerate(zip(self.cuts, self.effects, strict=True)):
             total += effects[np.searchsorted(cuts, columns[:, number], side="right")]
@@ -83,18 +84,18 @@ class FittedEbm:
 
 
 def feature_columns(encoder: Encoder, values: Floats) -> Array:
-    """(rows, features): one number a feature; categories by their codes."""
+    """Return (rows, features): one number per feature; categories by their codes."""
     blocks = encoder.blocks[: len(encoder.schema.features)]
     columns = np.empty((len(values), len(blocks)))
     for number, block in enumerate(blocks):
-        own = values[:, block.slice]
-        wide = own.shape[1] > 1
-        columns[:, number] = np.argmax(own, axis=1) if wide else own[:, 0]
+        encoded = values[:, block.slice]
+        wide = encoded.shape[1] > 1
+        columns[:, number] = np.argmax(encoded, axis=1) if wide else encoded[:, 0]
     return columns
 
 
 def feature_bounds(encoder: Encoder) -> Array:
-    """(features, 2): the public range of each; codes are the middles of cells of width 1."""
+    """Return (features, 2): each public range; codes are the middles of cells of width 1."""
     blocks = encoder.blocks[: len(encoder.schema.features)]
     wide = [isinstance(block.column, Categorical) and not block.column.binary for block in blocks]
     return np.array(
@@ -106,7 +107,7 @@ def feature_bounds(encoder: Encoder) -> Array:
 
 
 def gaussians(parameters: Mapping[str, Any]) -> DpEvent:
-    """The events of a call: `features`, `rounds`, multipliers `binning` and `boosting`."""
+    """Return the events of a call: `features`, `rounds`, multipliers `binning`, `boosting`."""
     features, rounds = int(parameters["features"]), int(parameters["rounds"])
     binning, boosting = positive(parameters["binning"]), positive(parameters["boosting"])
     return dp_event.ComposedDpEvent(
@@ -123,8 +124,8 @@ def run_ebm(
     generator: np.random.Generator,
     parameters: Mapping[str, Any],
 ) -> FittedEbm:
-    """Fit. Parameters beside those of `gaussians`: `learning_rate`, `bins`, `leaves`, `declared`
-    (the number of rows that everybody knows)."""
+    """Fit the model. Parameters beside those of `gaussians`: `learning_rate`, `bins`, `leaves`,
+    `declared` (the public number of rows)."""
     features, rounds = int(parameters["features"]), int(parameters["rounds"])
     rate = positive(parameters["learning_rate"])
     binning, boosting = positive(parameters["binning"]), positive(parameters["boosting"])
@@ -160,9 +161,10 @@ def run_ebm(
         ).fit(table, labels)
     check_scale("binning", float(model.noise_scale_binning_), binning)
     check_scale("boosting", float(model.noise_scale_boosting_) / rate, boosting)
-    # One term a feature; the first and the last score are for missing and unknown values.
+    # One term per feature; the first and the last score are for missing and unknown values.
     terms = {
-        own[0]: scores for own, scores in zip(model.term_features_, model.term_scores_, strict=True)
+        features_of_term[0]: scores
+        for features_of_term, scores in zip(model.term_features_, model.term_scores_, strict=True)
     }
     return FittedEbm(
         tuple(np.asarray(levels[0], dtype=np.float64) for levels in model.bins_),
@@ -178,7 +180,7 @@ def check_scale(what: str, used: float, charged: float) -> None:
     if not charged <= used <= charged * (1.0 + 100.0 * _MORE):
         raise PrivacyContractError(
             f"interpret-dp-ebm: the noise of {what} has multiplier {used!r}, and {charged!r} was "
-            "charged; the library does not set its noise as the version that was read does"
+            "charged; the library does not set its noise as the version that was checked does"
         )
 
 
@@ -198,19 +200,19 @@ def epsilon_of(mu: float) -> float:
     high = mu * (mu / 2.0 + 10.0)
     if excess(0.0) <= 0.0 or high > 500.0:
         raise PrivacyContractError(
-            f"interpret-dp-ebm cannot be asked for a mechanism of mu {mu:.3g}: its noise is set "
-            "through epsilon, which has no such value; use a budget between 0.001 and 30"
+            f"interpret-dp-ebm cannot run a mechanism of mu {mu:.3g}: its noise is set through "
+            "epsilon, which has no such value; use a budget between 0.001 and 30"
         )
     return float(brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-14))
 
 
 @contextlib.contextmanager
 def _declared_length(declared: int) -> Iterator[None]:
-    """Binning is told this number of rows, whatever there are."""
+    """Make binning use the declared number of rows instead of the true one."""
     from interpret.utils import _preprocessor
 
     class Declared(np.ndarray):
-        """Numbers that say there were as many as declared."""
+        """Array whose length is the declared number of rows."""
 
         def __len__(self) -> int:
             return declared

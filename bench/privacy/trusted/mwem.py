@@ -5,26 +5,26 @@ iteration chooses the marginal that it misses most by the exponential mechanism,
 marginal with Laplace noise, and moves the histogram towards all noisy counts so far. Add/remove of
 a row:
 
-* the score of a marginal is its mean absolute error a cell, of sensitivity 1 at most, so that the
+* the score of a marginal is its mean absolute error per cell, of sensitivity 1 at most, so that the
   choice at e is e-DP and e^2/8-zCDP (Cesar and Rogers 2021);
 * the cells of a marginal are disjoint: Laplace noise of scale 1/e on each is e-DP.
 
-The ledger has one of each an iteration, for all histograms of one table.
+The ledger has one of each per iteration, for all histograms of one table.
 
-What was read in the library, and what is done about it:
+Findings from reading the library, and what is done about them:
 
-* `_histogram_from_data_attributes` takes the codes' range from the rows: the histograms are made
-  here, over public numbers of codes.
+* `_histogram_from_data_attributes` takes the codes' range from the rows: here the histograms are
+  built over public numbers of codes.
 * `fit` takes iterations and the width of marginals from the exact number of rows: parameters here.
 * `_initialize_a` starts with the exact number of rows: the declared one is used.
 * `_exponential_mechanism` draws again when a marginal was measured before, and after eleven draws
-  takes any: the chance to get that far is a power of one that depends on the rows, so that a rare
-  choice can be more than exp(e) times as likely for a neighbour. Here it is given the marginals
-  that are left, and draws once.
-* `mwem` returns the exact histograms beside the noisy ones: they are left behind.
+  takes any: the probability of that is a power of one that depends on the rows, so that a rare
+  choice can be more than exp(e) times as likely for a neighbour. Here it receives the remaining
+  marginals only, and draws once.
+* `mwem` returns the exact histograms beside the noisy ones: they are discarded.
 
-Noise is OpenDP's Laplace, which takes no seed, on the grid of `trusted_smartnoise.on_grid`. Choices
-are drawn from Python's global generator, seeded for the call.
+Noise is OpenDP's Laplace, which takes no seed, on the grid of `smartnoise.on_grid`. Choices are
+drawn from Python's global generator, seeded for the call.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from dp_accounting import dp_event
 
 from bench.data.encoder import EncodedRows, Encoder
 from bench.privacy.events import DpEvent
-from bench.privacy.foreign import global_seeds, quiet
 from bench.privacy.rowwise import evaluate, positive
+from bench.privacy.third_party import global_seeds, quiet
 from bench.privacy.trusted.smartnoise import on_grid
 
-Table = npt.NDArray[np.float64]
-Group = tuple[int, ...]
+Array = npt.NDArray[np.float64]
+ColumnGroup = tuple[int, ...]
 
 
-def iterations_of(group: Group, width: int, iterations: int) -> int:
-    """At most as many as a group of columns has marginals: none is measured twice."""
+def iterations_of(group: ColumnGroup, width: int, iterations: int) -> int:
+    """Number of iterations: at most the number of marginals, since none is measured twice."""
     columns = len(group)
     return min(iterations, columns + (columns * (columns - 1) // 2 if width > 1 else 0))
 
 
 def choices_and_counts(parameters: Mapping[str, Any]) -> DpEvent:
-    """The events of a call: `groups`, `iterations`, `width`, `epsilon` of each step."""
+    """Return the events of a call: `groups`, `iterations`, `width`, `epsilon` of each step."""
     epsilon = positive(parameters["epsilon"])
     times = sum(
         iterations_of(group, parameters["width"], parameters["iterations"])
@@ -72,13 +72,13 @@ def run_mwem(
     encoder: Encoder,
     generator: np.random.Generator,
     parameters: Mapping[str, Any],
-) -> tuple[tuple[Table, ...], ...]:
-    """For each class, one histogram of every group of columns. Parameters:
+) -> tuple[tuple[Array, ...], ...]:
+    """Return, for each class, one histogram of every group of columns. Parameters:
 
     * `codes` (rows to codes, row by row, the label last), `sizes` (numbers of codes), `totals`
       (declared rows of each class: classes are disjoint, each is measured with the whole budget);
     * `groups` of columns, `width` of marginals (1 or 2), `iterations` for each group at most,
-      `epsilon` of each choice and of each count, `updates` of the weights an iteration.
+      `epsilon` of each choice and of each count, `updates` of the weights per iteration.
     """
     sizes: Sequence[int] = parameters["sizes"]
     with quiet(), global_seeds(generator):
@@ -94,14 +94,14 @@ def run_mwem(
 
 
 def _histogram(
-    codes: npt.NDArray[np.int64], group: Group, total: float, parameters: Mapping[str, Any]
-) -> Table:
+    codes: npt.NDArray[np.int64], group: ColumnGroup, total: float, parameters: Mapping[str, Any]
+) -> Array:
     from snsynth.mwem import Histogram, MWEMSynthesizer
 
     class Declared(MWEMSynthesizer):
-        """MWEM with a public start, choosing among the marginals that are left."""
+        """MWEM with a public start, choosing among the marginals not yet measured."""
 
-        def _initialize_a(self, histogram: Table, dimensions: Sequence[int]) -> Table:
+        def _initialize_a(self, histogram: Array, dimensions: Sequence[int]) -> Array:
             return np.full(histogram.shape, total / histogram.size)
 
         def _laplace(self, scale: float) -> float:
@@ -109,17 +109,17 @@ def _histogram(
 
         def _exponential_mechanism(
             self,
-            hist: Table,
-            synth_hist: Table,
+            hist: Array,
+            synth_hist: Array,
             queries: Sequence[Any],
             eps: float,
             measurements: Mapping[int, Any],
             iteration: int,
         ) -> int:
-            left = [number for number in range(len(queries)) if number not in measurements]
-            rest = [queries[number] for number in left]
+            remaining = [number for number in range(len(queries)) if number not in measurements]
+            rest = [queries[number] for number in remaining]
             chosen = super()._exponential_mechanism(hist, synth_hist, rest, eps, {}, iteration)
-            return left[int(chosen)]
+            return remaining[int(chosen)]
 
     shape = [int(parameters["sizes"][column]) for column in group]
     counts = Histogram.histogramdd_indexes(codes[:, list(group)], shape).astype(np.float64)

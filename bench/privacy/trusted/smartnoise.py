@@ -6,31 +6,31 @@ row:
 
 * a marginal moves by one in one cell: L2 sensitivity 1, so noise of deviation s is 1/(2 s^2)-zCDP;
 * the exponential mechanism at epsilon e with scores of sensitivity 1 is e^2/8-zCDP (Cesar and
-  Rogers 2021); the scores are L1 distances of a marginal from one that earlier answers gave (AIM:
-  weighted, and divided by the largest weight among the candidates);
+  Rogers 2021); the scores are L1 distances of a marginal from one computed from earlier answers
+  (AIM: weighted, and divided by the largest weight among the candidates);
 * zCDP adds up under adaptive composition, and everything else is post-processing.
 
-What was read in the library (smartnoise-synth 1.0.8), and what is done about it:
+Findings from reading the library (smartnoise-synth 1.0.8), and what is done about them:
 
 * `fit` takes the domain from the rows where it makes its own transformer: here the codes and their
   number come from the schema, and its mechanisms are called directly.
-* `MSTSynthesizer.MST` hands the exact number of rows to the estimation: the declared one is used.
-* `MST` and `AIM` turn (epsilon, delta) into rho by OpenDP's conversion: here rho is a parameter, as
-  the harness's accountant allows it.
+* `MSTSynthesizer.MST` passes the exact number of rows to the estimation: the declared one is used.
+* `MST` and `AIM` convert (epsilon, delta) to rho by OpenDP's conversion: here rho is a parameter,
+  as the harness's accountant allows it.
 * `compress_domain` scales the count of merged codes by 1/sqrt(k) but not what it is compared with,
-  which makes merged codes too rare: here the sum is compared as it is, at its own deviation.
-* `select` fits a graphical model to single columns to compare pairs with: the product of the single
-  marginals, which is the same.
+  which makes merged codes too rare: here the sum is compared unscaled, at its own deviation.
+* `select` fits a graphical model to single columns to compare pairs with: here the product of the
+  single marginals is used, which is the same.
 * AIM's limit on the size of its model adds up the measured marginals, but the junction tree can be
-  far larger: here candidates are held to the size of the tree.
-* AIM's estimation is given by the caller (it sees noisy answers only).
+  far larger: here candidates are limited by the size of the tree.
+* AIM's estimation is a parameter of the caller (it receives noisy answers only).
 
 Private steps are the library's own code: `MSTSynthesizer.measure` and `exponential_mechanism`,
 `AIMSynthesizer._worst_approximated` and `snsynth.utils.gaussian_noise`. Noise is OpenDP's Gaussian,
-which takes no seed. The library adds it in double precision, where the last bits of a sum can tell
-which count it was added to (Mironov 2012): here noisy counts are rounded to multiples of 1/1024
-(`on_grid`), which makes the sum of a whole count and its noise exact. The choices are drawn from
-numpy's global generator, seeded for the call. What is returned holds noisy answers only.
+which takes no seed. The library adds it in double precision, where the last bits of a sum can
+reveal the count (Mironov 2012): here noisy counts are rounded to multiples of 1/1024 (`on_grid`),
+which makes the sum of a whole count and its noise exact. The choices are drawn from numpy's global
+generator, seeded for the call. The returned records contain noisy answers only.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from dp_accounting import dp_event
 from bench.data.encoder import EncodedRows, Encoder
 from bench.errors import PrivacyContractError
 from bench.privacy.events import DpEvent
-from bench.privacy.foreign import global_seeds, quiet
 from bench.privacy.rowwise import evaluate, positive
+from bench.privacy.third_party import global_seeds, quiet
 
 Codes = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
@@ -62,20 +62,20 @@ class NoisyMarginal:
     """Counts of the codes of some columns, with Gaussian noise."""
 
     columns: Columns
-    """In rising order; one axis of `counts` each."""
+    """Columns in ascending order, one axis of `counts` each."""
     counts: Table
     deviations: Table
-    """Of the noise on each count."""
+    """Standard deviation of the noise on each count."""
 
 
 @final
 @dataclass(frozen=True)
 class NoisyMarginals:
-    """All that left the mechanism."""
+    """Complete output of the mechanism."""
 
     marginals: tuple[NoisyMarginal, ...]
     kept: tuple[npt.NDArray[np.bool_], ...]
-    """For each column the codes that are counted on their own; the others share one last count."""
+    """For each column the codes that are counted separately; the others share one last count."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -84,24 +84,24 @@ class NoisyMarginals:
 
 
 class Model(Protocol):
-    """What AIM needs of a model fitted to noisy marginals."""
+    """Interface that AIM needs of a model fitted to noisy marginals."""
 
     def counts(self, columns: Columns) -> Table:
-        """The model's marginal."""
+        """Return the model's marginal of these columns."""
 
 
 class Estimator(Protocol):
-    """Makes AIM's models. It sees noisy answers only: all it does is post-processing."""
+    """Fits AIM's models. It receives noisy answers only: its work is post-processing."""
 
     def fit(self, measured: Sequence[NoisyMarginal]) -> Model:
-        """A model of these answers."""
+        """Fit a model to these answers."""
 
     def affordable(self, sets: Sequence[Columns]) -> bool:
         """Whether a model of marginals of these columns is small enough."""
 
 
 def zero_concentrated(parameters: Mapping[str, Any]) -> DpEvent:
-    """The event of a mechanism that is told its rho."""
+    """Return the event of a mechanism with the parameter `rho`."""
     return dp_event.ZCDpEvent(positive(parameters["rho"]))
 
 
@@ -111,11 +111,11 @@ def run_mst(
     generator: np.random.Generator,
     parameters: Mapping[str, Any],
 ) -> tuple[NoisyMarginals, ...]:
-    """MST on the whole table, or on each class by itself. Parameters:
+    """Run MST on the whole table, or on each class separately. Parameters:
 
     * `rho`, `codes` (rows to codes, row by row, the label last), `sizes` (numbers of codes);
     * `totals`: the declared number of rows, or those of each class. With those, every class is a
-      table of its own without the label, and has the whole rho: a row lies in one of them.
+      separate table without the label, and has the whole rho: a row lies in one of them.
     """
     with quiet(), global_seeds(generator):
         return tuple(
@@ -130,10 +130,10 @@ def run_aim(
     generator: np.random.Generator,
     parameters: Mapping[str, Any],
 ) -> tuple[NoisyMarginals, ...]:
-    """AIM on the whole table, or on each class by itself. Parameters as of `run_mst`, and:
+    """Run AIM on the whole table, or on each class separately. Parameters as of `run_mst`, and:
 
     * `rounds` (of the first noise level, for each column), `cells` (of a marginal, at most);
-    * `estimator`: makes a `Estimator` for a table with these sizes and this total.
+    * `estimator`: returns an `Estimator` for a table with these sizes and this total.
     """
     with quiet(), global_seeds(generator):
         return tuple(
@@ -149,9 +149,9 @@ def run_aim(
 
 
 def _mst(data: Any, rho: float, total: float) -> NoisyMarginals:
-    """Marginals of single columns, a tree of pairs chosen privately, and their marginals.
+    """Measure the single columns, choose a tree of pairs privately, and measure these pairs.
 
-    A third of rho each (McKenna, Miklau and Sheldon 2021, Algorithm 1 and Theorem 1).
+    Each step has a third of rho (McKenna, Miklau and Sheldon 2021, Algorithm 1 and Theorem 1).
     """
     from snsynth.mst.mst import MSTSynthesizer
 
@@ -170,10 +170,11 @@ def _mst(data: Any, rho: float, total: float) -> NoisyMarginals:
 
 
 def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int) -> NoisyMarginals:
-    """Rounds of choosing the pair that the model knows worst and measuring it, until rho is spent.
+    """Choose and measure the pair that the model approximates worst, until rho is spent.
 
-    McKenna, Mullins, Sheldon and Miklau 2022, Algorithm 2: the noise is halved, and the choices
-    sharpened, when a round taught less than its noise; the last round takes what is left.
+    McKenna, Mullins, Sheldon and Miklau 2022, Algorithm 2: the noise is halved, and the epsilon of
+    the choices doubled, when a round moved the model by less than its noise; the last round spends
+    the remaining rho.
     """
     from snsynth.aim.aim import AIMSynthesizer, compile_workload
     from snsynth.utils import gaussian_noise
@@ -202,24 +203,24 @@ def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int)
     planned = rounds * len(domain.attrs)
     deviation = math.sqrt(planned / (2.0 * 0.9 * rho))
     epsilon = math.sqrt(8.0 * 0.1 * rho / planned)
-    left = rho
+    remaining = rho
     for names in candidates:
         if len(names) == 1:
             measure(names, deviation)
-            left -= 0.5 / deviation**2
+            remaining -= 0.5 / deviation**2
     model = estimator.fit(measured)
     last = False
     while not last:
         cost = 0.5 / deviation**2 + epsilon**2 / 8.0
-        if left < 2.0 * cost:
-            deviation, epsilon = math.sqrt(1.0 / (1.8 * left)), math.sqrt(0.8 * left)
-            last, cost = True, left
-        left -= cost
-        known = [one.columns for one in measured]
+        if remaining < 2.0 * cost:
+            deviation, epsilon = math.sqrt(1.0 / (1.8 * remaining)), math.sqrt(0.8 * remaining)
+            last, cost = True, remaining
+        remaining -= cost
+        sets = [one.columns for one in measured]
         small = {
             names: weight
             for names, weight in candidates.items()
-            if columns(names) in known or estimator.affordable([*known, columns(names)])
+            if columns(names) in sets or estimator.affordable([*sets, columns(names)])
         }
         chosen = mechanism._worst_approximated(
             small, answers, _Projections(domain, model, columns), epsilon, deviation
@@ -238,14 +239,14 @@ def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int)
 @final
 @dataclass(frozen=True)
 class _Projections:
-    """A model as AIM's own code asks it."""
+    """A model with the interface that AIM's own code expects."""
 
     domain: Any
     model: Model
     columns: Callable[[tuple[str, ...]], Columns]
 
     def project(self, names: tuple[str, ...]) -> Any:
-        """Something that gives the marginal as a vector."""
+        """Return the marginal with the method `datavector`."""
         return _Vector(self.model.counts(self.columns(names)).ravel())
 
 
@@ -259,10 +260,10 @@ class _Vector:
 
 
 def _tables(rows: EncodedRows, parameters: Mapping[str, Any]) -> list[Any]:
-    """The table of codes, or one a class without the label, as mbi's datasets."""
+    """Return the table of codes, or one per class without the label, as mbi's datasets."""
     sizes: Sequence[int] = parameters["sizes"]
     codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
-    # mbi refuses codes out of range, which would say that there is one.
+    # mbi refuses codes out of range, which would reveal that there is one.
     codes = np.clip(codes, 0, np.asarray(sizes) - 1)
     if len(parameters["totals"]) == 1:
         return [_dataset(codes, sizes)]
@@ -284,7 +285,7 @@ def _numbers(domain: Any) -> Callable[[tuple[str, ...]], Columns]:
 
 
 def _read(data: Any, measured: Sequence[Any]) -> list[NoisyMarginal]:
-    """The library's measurements; pairs are asked for in the order of columns."""
+    """Return the library's measurements; the columns of a pair are in order."""
     columns = _numbers(data.domain)
     return [
         NoisyMarginal(
@@ -298,18 +299,18 @@ def _read(data: Any, measured: Sequence[Any]) -> list[NoisyMarginal]:
 
 
 def _often(marginal: NoisyMarginal) -> npt.NDArray[np.bool_]:
-    """Codes counted more than three deviations often, or all where fewer than two are."""
+    """Codes with a count of at least three deviations, or all where fewer than two have one."""
     often = marginal.counts >= 3.0 * marginal.deviations
     return often if often.sum() >= 2 else np.ones(len(often), dtype=bool)
 
 
 def _merging(kept: npt.NDArray[np.bool_]) -> Codes:
-    """New codes: those that are kept in order, and one last code for all others."""
+    """New codes: the kept ones in order, and one last code for all others."""
     return np.where(kept, np.cumsum(kept) - 1, kept.sum()).astype(np.int64)
 
 
 def _merged(marginal: NoisyMarginal, kept: npt.NDArray[np.bool_]) -> NoisyMarginal:
-    """The same answer with one count for all codes that are not kept."""
+    """Return the same answer with one count for all codes that are not kept."""
     if kept.all():
         return marginal
     counts, deviations = marginal.counts, marginal.deviations
@@ -321,7 +322,7 @@ def _merged(marginal: NoisyMarginal, kept: npt.NDArray[np.bool_]) -> NoisyMargin
 
 
 def _tree(mechanism: Any, data: Any, single: Sequence[Table], rho: float) -> list[Any]:
-    """A spanning tree of pairs that depend most on each other, one at a time, chosen privately.
+    """Choose a spanning tree of the most dependent pairs, one pair at a time, privately.
 
     The score of a pair is the L1 distance of its marginal from that of independent columns with
     the estimated single marginals: one row moves it by at most one.
@@ -357,7 +358,7 @@ def _tree(mechanism: Any, data: Any, single: Sequence[Table], rho: float) -> lis
 
 
 def on_grid(values: npt.ArrayLike) -> Table:
-    """Rounded to multiples of 1/1024: of a whole number plus noise no bit tells the number."""
+    """Round to multiples of 1/1024: no bit of a whole number plus noise reveals the number."""
     return np.asarray(np.rint(np.asarray(values, dtype=np.float64) * 1024.0) / 1024.0)
 
 

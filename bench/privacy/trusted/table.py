@@ -1,9 +1,9 @@
-"""Mechanisms of other libraries that the harness itself calls and vouches for.
+"""Table of trusted mechanisms: those of other libraries that the harness calls and vouches for.
 
 An entry names the library and the versions whose code was read; the DP event is built from the
-parameters actually used. An unlisted version is charged as a raw look. A plugin may bring its own
-entry: its releases then read `sound, trusting <plugin>`. A library with a known privacy bug is
-not in the table.
+parameters actually used. An unlisted version is charged as non-private access. A plugin may bring
+its own entry: its releases then read `sound, trusting <plugin>`. A library with a known privacy bug
+is not in the table.
 """
 
 from __future__ import annotations
@@ -18,34 +18,32 @@ import numpy as np
 from bench.data.encoder import EncodedRows, Encoder
 from bench.errors import PrivacyContractError, UnknownNameError
 from bench.privacy.events import DpEvent
-from bench.privacy.trusted import ebm as trusted_ebm
-from bench.privacy.trusted import mwem as trusted_mwem
-from bench.privacy.trusted import smartnoise as trusted_smartnoise
+from bench.privacy.trusted import ebm, mwem, smartnoise
 
 
 @final
 @dataclass(frozen=True)
 class TrustedMechanism:
-    """One mechanism of a library, with how to call it and what it costs."""
+    """One mechanism of a library: how to call it, and its DP event."""
 
     name: str
     library: str
     versions: tuple[str, ...]
     event: Callable[[Mapping[str, Any]], DpEvent]
-    """The event of a call with these parameters: charged before the call."""
+    """Returns the event of a call with these parameters; it is charged before the call."""
     run: Callable[[EncodedRows, Encoder, np.random.Generator, Mapping[str, Any]], object]
-    """Calls the library on the rows; what it returns is the released result."""
+    """Calls the library on the rows and returns the released result."""
     plugin: str = ""
     """Name of the plugin that brings the entry; empty for the harness's own table."""
     below: tuple[tuple[str, str], ...] = ()
-    """Packages that the library draws noise or counts with, each with the version checked."""
+    """Packages that the library uses for noise or counts, each with the version checked."""
 
     def installed_version(self) -> str:
-        """The version that would run."""
+        """Return the installed version of the library."""
         return self._version(self.library, self.versions)
 
     def unchecked(self) -> str:
-        """Which installed version nobody has checked, in words; empty where all are as listed."""
+        """Say which installed version was not checked; empty where all are listed."""
         listed = [(self.library, self.versions), *((name, (only,)) for name, only in self.below)]
         for library, versions in listed:
             version = self._version(library, versions)
@@ -67,7 +65,7 @@ class TrustedMechanism:
 
     @property
     def trust(self) -> str:
-        """Whom a reader has to trust."""
+        """Plugin, or library with its version, that the proof trusts."""
         return self.plugin or f"{self.library} {self.installed_version()}"
 
 
@@ -81,40 +79,40 @@ TABLE: Mapping[str, TrustedMechanism] = {
             "smartnoise-mst",
             "smartnoise-synth",
             ("1.0.8",),
-            trusted_smartnoise.zero_concentrated,
-            trusted_smartnoise.run_mst,
+            smartnoise.zero_concentrated,
+            smartnoise.run_mst,
             below=(_NOISE, _COUNTS),
         ),
         TrustedMechanism(
             "smartnoise-aim",
             "smartnoise-synth",
             ("1.0.8",),
-            trusted_smartnoise.zero_concentrated,
-            trusted_smartnoise.run_aim,
+            smartnoise.zero_concentrated,
+            smartnoise.run_aim,
             below=(_NOISE, _COUNTS),
         ),
         TrustedMechanism(
             "smartnoise-mwem",
             "smartnoise-synth",
             ("1.0.8",),
-            trusted_mwem.choices_and_counts,
-            trusted_mwem.run_mwem,
+            mwem.choices_and_counts,
+            mwem.run_mwem,
             below=(_NOISE,),
         ),
         TrustedMechanism(
             "interpret-dp-ebm",
             "interpret-core",
             ("0.7.8",),
-            trusted_ebm.gaussians,
-            trusted_ebm.run_ebm,
+            ebm.gaussians,
+            ebm.run_ebm,
         ),
     )
 }
-"""The harness's own table. Entries come with the methods that need them."""
+"""The harness's own entries; each is added with the method that needs it."""
 
 
 def find(mechanism: str | TrustedMechanism) -> TrustedMechanism:
-    """Look up a table entry, or pass a plugin's own through."""
+    """Look up an entry of the table, or return a plugin's own."""
     if isinstance(mechanism, TrustedMechanism):
         if not mechanism.plugin:
             raise PrivacyContractError(

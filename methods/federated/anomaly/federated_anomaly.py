@@ -48,7 +48,7 @@ from bench import (
     EncodedRows,
     InputError,
     NotApplicable,
-    Plan,
+    PlannedEvents,
     PrivateData,
     Release,
     Spec,
@@ -275,7 +275,7 @@ class _ClientNoise:
     training: float | None
     statistics: float | None
 
-    def plans(self, training: DetectorTraining, client: PrivateData) -> list[Plan]:
+    def plans(self, training: DetectorTraining, client: PrivateData) -> list[PlannedEvents]:
         """Return what will be asked of the client."""
         plans = [] if self.training is None else list(training.plans(client, self.training))
         if self.statistics is not None:
@@ -301,7 +301,7 @@ class DetectorTraining(ABC):
     """Code of the class that is learned."""
 
     @abstractmethod
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         """Return what training asks of a client at this noise multiplier."""
 
     @abstractmethod
@@ -337,7 +337,7 @@ class TrainedOnReleasedRows(DetectorTraining):
     batch: int
     learning_rate: float
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return self.distiller.plans(client, noise)
 
     def weights(
@@ -403,7 +403,7 @@ class TrainedOnRawRows(InRounds):
 
     batch: int
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return []
 
     def local(
@@ -427,7 +427,7 @@ class TrainedByDpSgd(InRounds):
     expected_batch: float
     clip: float
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         part = self.normal_part(client)
         event = sampled_gaussian(part.rate(self.expected_batch), noise)
         return [part.plan(event, self.rounds * self.local_steps)]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bench.cli.dossier import dossier
+from bench.cli.pages import dossier
 from bench.engine import keys
 from bench.engine.cell import run_cell
 from bench.engine.dossier_source import find_cell

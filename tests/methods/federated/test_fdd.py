@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from bench import Budget, sampled_gaussian
 from bench.data.dataset import Dataset
 from bench.errors import InputError, NotApplicable, PrivacyContractError
 from bench.methods.federated._characteristic import CfDistiller, FddDistiller, RawDistiller
@@ -17,8 +18,8 @@ from bench.methods.federated.fdd_nodp import FddNodp
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger, sampled_gaussian
 from bench.privacy.clients import SkewedClients
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench import PlannedEvents, PrivateData
 from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
@@ -29,7 +30,9 @@ from bench.methods.federated.fedavg_dp import FedAvgDp
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release, Rows, Traffic, TrainedInRounds, Transfer
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger, Plan, PrivateData, gaussian
+from bench.privacy.accounting import Budget
+from bench.privacy.events import gaussian
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge
@@ -307,7 +310,7 @@ def test_client_updates_are_clipped_as_a_whole_and_averaged_evenly() -> None:
 class FakeDistiller(Distiller):
     """The public middle of each class, whatever the rows: one Gaussian mechanism for show."""
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return [client.plan(gaussian(noise))]
 
     def distil(

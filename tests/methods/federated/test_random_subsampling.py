@@ -12,7 +12,7 @@ from bench.errors import InputError
 from bench.methods.federated.random_subsampling_dp import RandomRowsDistiller, RandomSubsamplingDp
 from bench.plugins.method import Spec
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
+from bench.privacy.accounting import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

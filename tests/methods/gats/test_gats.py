@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from bench import PrivateData
 from bench.data.schema import Task
 from bench.errors import InputError
 from bench.methods.gats.gats import Gats
 from bench.plugins.registry import build_method, build_source
 from bench.plugins.release import Rows
 from bench.plugins.source import DatasetSource
-from bench.privacy import PrivateData
 from bench.results.verdicts import Verdict, judge
 from tests.support.gats import behind_kernel, built, made, make, opened, private_rows
 from tests.support.tables import ToyImages, ToySurvival, ToyTable

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench import Budget, PrivateData, gaussian
 from bench.data.dataset import Dataset
 from bench.errors import InputError
 from bench.methods.generative import dp_hp
@@ -13,7 +14,7 @@ from bench.methods.generative.dp_hp import DpHp, NoisyMeans, TrainingTargets
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger, PrivateData, gaussian
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyImages, ToyTable

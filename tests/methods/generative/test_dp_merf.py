@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from bench import Budget
 from bench.data.dataset import Dataset
 from bench.methods._shared.generator import Generator, Training
 from bench.methods.generative.dp_merf import DpMerf, discrepancy, sum_kernel
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

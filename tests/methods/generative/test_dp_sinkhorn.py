@@ -7,15 +7,16 @@ import math
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.data.dataset import Dataset
 from bench.errors import InputError
 from bench.methods.generative.dp_sinkhorn import REASON, DpSinkhorn
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger
 from bench.privacy.accounting import canonical, worst_epsilon
 from bench.privacy.events import sampled_gaussian
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.errors import NotApplicable
 from bench.methods._shared.smartnoise import vote_noise
 from bench.methods.marginal._graphical_model import (
@@ -24,7 +25,6 @@ from bench.methods.marginal._graphical_model import (
 )
 from bench.methods.marginal.mwem import draw_groups, groups_within
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
 from bench.privacy.accounting import rdp_epsilon
 from bench.privacy.events import flattened
 from bench.privacy.trusted.mwem import choices_and_counts, iterations_of

@@ -19,7 +19,7 @@ from bench.methods.ndpdc.dm import Dm, time_edges
 from bench.plugins.method import Spec
 from bench.plugins.release import Rows
 from bench.plugins.source import build_dataset
-from bench.privacy import Ledger
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench import Budget, PrivateData, sampled_gaussian
 from bench.data.augmentation import Augmentation
 from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
@@ -16,7 +17,7 @@ from bench.methods.ndpdc.ndpdc import Ndpdc
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger, PrivateData, sampled_gaussian
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyImages, ToySurvival, ToyTable

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 
+from bench import Budget, PrivateData
 from bench.data.counts import Counts
 from bench.data.dataset import Dataset
 from bench.errors import NotApplicable
@@ -21,8 +22,8 @@ from bench.plugins import registry
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy import Budget, Ledger, PrivateData
 from bench.privacy.kernel import Vault
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge

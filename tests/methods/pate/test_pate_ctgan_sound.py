@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from bench import Budget, PrivateData, gaussian
 from bench.data.dataset import Dataset, Declaration, Split
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import InputError
@@ -30,7 +31,7 @@ from bench.methods.pate.pate_ctgan_sound import (
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy import Budget, Ledger, PrivateData, gaussian
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable

@@ -15,7 +15,7 @@ from bench.methods.pate._smartnoise import (
     uniform_rows,
 )
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget
+from bench.privacy.accounting import Budget
 from tests.support.tables import ToyTable
 
 TABLE = build_dataset(ToyTable())

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import Budget, PrivateData
 from bench.data.dataset import Dataset, Split
 from bench.data.encoder import EncodedRows
 from bench.methods.private_teacher.private_teacher_dc import PrivateTeacherDc
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy import Budget, PrivateData
 from bench.privacy.accounting import canonical
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

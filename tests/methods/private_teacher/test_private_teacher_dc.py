@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.data.dataset import Dataset
 from bench.errors import InputError, NotApplicable
 from bench.methods.private_teacher.private_teacher_dc import PrivateTeacherDc
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge

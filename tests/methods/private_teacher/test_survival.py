@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import Budget, PrivateData
 from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
@@ -44,7 +45,6 @@ from bench.methods.private_teacher.private_teacher_dc import PrivateTeacherDc
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, PrivateData
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.tables import ToySurvival

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench import Budget, sampled_gaussian
 from bench.methods.zero_order._privacy import LEVELS, Account, base_noise, clipped, noise_level
-from bench.privacy import Budget, sampled_gaussian
 from bench.privacy.accounting import canonical, rdp_epsilon
 
 

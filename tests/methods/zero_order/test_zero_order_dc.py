@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import Budget
 from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
@@ -24,7 +25,7 @@ from bench.methods.zero_order.zero_order_dc import (
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
-from bench.privacy import Budget, Ledger
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench import PlannedEvents, PrivateData
 from bench.data.schema import Task
 from bench.errors import InputError, NotApplicable
 from bench.methods.federated._clients import Distiller
@@ -24,7 +25,9 @@ from bench.methods.federated.anomaly.federated_anomaly import (
 )
 from bench.plugins.method import Spec
 from bench.plugins.release import Detector, Release, Rows, Traffic
-from bench.privacy import Budget, Ledger, Plan, PrivateData, gaussian
+from bench.privacy.accounting import Budget
+from bench.privacy.events import gaussian
+from bench.privacy.ledger import Ledger
 from tests.support.kernel import BUDGET, DATASET, opened
 
 ENCODER = DATASET.encoder
@@ -37,7 +40,7 @@ SMALL = FederatedAnomaly(clients=3, hidden=8, steps=80, rounds=3, local_steps=5,
 class NoisyMeans(Distiller):
     """Stands for distillation: rows around one noisy mean."""
 
-    def plans(self, client: PrivateData, noise: float) -> Sequence[Plan]:
+    def plans(self, client: PrivateData, noise: float) -> Sequence[PlannedEvents]:
         return [client.plan(gaussian(noise))]
 
     def distil(

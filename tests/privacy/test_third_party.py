@@ -1,4 +1,4 @@
-"""Other people's code is kept quiet and leaves no trace in global generators."""
+"""Third-party libraries are silenced and leave global generators unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.privacy.foreign import global_seeds, quiet
+from bench.privacy.third_party import global_seeds, quiet
 
 
 def drawn() -> tuple[float, float, float]:
@@ -19,7 +19,7 @@ def drawn() -> tuple[float, float, float]:
     return random.random(), float(np.random.rand()), float(torch.rand(1))  # noqa: NPY002
 
 
-def test_global_generators_are_seeded_and_put_back() -> None:
+def test_global_generators_are_seeded_and_restored() -> None:
     before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]  # noqa: NPY002
     seed = torch.manual_seed
     answers = []

@@ -1,4 +1,4 @@
-"""Other people's code that prints, warns and draws from global generators, kept to itself."""
+"""Calls of third-party libraries that print, warn and draw from global generators."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import numpy as np
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing that the library prints, warns of or logs reaches the user.
+    """Hide what a library prints, warns about or logs.
 
-    QUAIL logs through the root logger, which gives it a handler for good: taken off again.
+    QUAIL logs through the root logger, which adds a handler to it permanently: it is removed.
     """
     root = logging.getLogger()
     handlers, level = list(root.handlers), logging.root.manager.disable
@@ -38,7 +38,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def global_seeds(rng: np.random.Generator) -> Iterator[None]:
-    """Seed the global generators that a library draws from, and put them back afterwards.
+    """Seed the global generators that a library draws from, and restore them afterwards.
 
     Some libraries seed torch themselves, with a constant (smartnoise-synth 1.0.8) or from the
     operating system (opacus 0.14): meanwhile their calls of `torch.manual_seed` do nothing.

@@ -1,0 +1,138 @@
+"""Options that several commands share, and the grammar of `--parameters`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+PATH = click.Path(path_type=Path)
+DATA_DIR_HELP = "Folder with data files you obtained [default: $BENCH_DATA]."
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+cpus = click.option(
+    "--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all]."
+)
+ray_address = click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")
+mlflow_uri = click.option(
+    "--mlflow-uri", help="MLflow tracking URI [default: sqlite in the run directory]."
+)
+no_mlflow = click.option("--no-mlflow", is_flag=True, help="Do not log to MLflow.")
+
+
+def _use_data_folder(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    from bench.engine.options import use_data_folder
+
+    use_data_folder(value)
+
+
+data_dir = click.option(
+    "--data-dir", callback=_use_data_folder, expose_value=False, help=DATA_DIR_HELP
+)
+
+
+def comma_separated(text: str | None) -> tuple[str, ...]:
+    """Split a comma-separated list; empty items are dropped."""
+    return tuple(item.strip() for item in (text or "").split(",") if item.strip())
+
+
+def comma(parser: str = "") -> Callable[..., tuple[Any, ...]]:
+    """Callback for a comma-separated list; a function of `bench.engine.grid` reads each item."""
+
+    def parse(_: click.Context, __: click.Parameter, value: str | None) -> tuple[Any, ...]:
+        items = comma_separated(value)
+        if not parser or not items:
+            return items
+        from bench.engine import grid
+
+        return tuple(getattr(grid, parser)(item) for item in items)
+
+    return parse
+
+
+def echo_error(text: str) -> None:
+    """Print a line to standard error."""
+    click.echo(text, err=True)
+
+
+def fail(message: str) -> NoReturn:
+    """End with one line on standard error and exit code 2: the input was wrong."""
+    echo_error(f"bench: {message}")
+    sys.exit(2)
+
+
+# Parameters of a plugin ---------------------------------------------------------------------------
+
+
+def _parse_callback(
+    _: click.Context, __: click.Parameter, values: Sequence[str]
+) -> dict[str, object]:
+    return parse_parameters(values)
+
+
+parameters = click.option(
+    "--parameters",
+    multiple=True,
+    metavar="NAME=VALUE,...",
+    callback=_parse_callback,
+    help="Hyperparameters of the method: comma-separated or repeated, values in TOML syntax; plain "
+    "text needs no quotes.",
+)
+
+
+def parse_parameters(texts: Sequence[str]) -> dict[str, object]:
+    """Read `a=1,b=[2, 3]` or several of them: values in TOML syntax, plain text without quotes.
+
+    JSON values that TOML does not know (`null`, objects) are read as JSON.
+    """
+    chosen: dict[str, object] = {}
+    for item in (item for text in texts for item in _items(text)):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name:
+            raise click.BadParameter(
+                f"{item!r} is not name=value; separate several by commas, and put a text with a "
+                "comma in quotes",
+                param_hint="--parameters",
+            )
+        if name in chosen:
+            raise click.BadParameter(f"{name} is set twice", param_hint="--parameters")
+        chosen[name] = _value(value)
+    return chosen
+
+
+def _items(text: str) -> Iterator[str]:
+    """Split at the commas that stand neither in brackets nor in quotes; drop empty items."""
+    depth, quote, start = 0, "", 0
+    for place, character in enumerate(f"{text},"):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            if text[start:place].strip():
+                yield text[start:place].strip()
+            start = place + 1
+    if text[start:].strip():  # a bracket or a quote is open
+        yield text[start:].strip()
+
+
+def _value(text: str) -> object:
+    import tomllib
+
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    # TOML also knows dates, which no hyperparameter is.
+    return value if isinstance(value, bool | int | float | str | list | dict) else text

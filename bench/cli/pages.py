@@ -1,0 +1,106 @@
+"""`bench leaderboard` and `bench dossier`: static pages about run directories and one release."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from bench.cli import options as shared
+
+
+def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
+    """Read a number, `all` or `none`; `all` is more than any run has."""
+    if value in ("all", "none"):
+        return sys.maxsize if value == "all" else 0
+    if not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is not a number, `all` or `none`")
+    return min(int(value), sys.maxsize)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=shared.PATH)
+@click.option("-o", "--output", type=shared.PATH, help="Folder of the site.")
+@click.option(
+    "--check",
+    type=shared.PATH,
+    metavar="OLD",
+    help="Compare with this older run: exit code 1 if anything got worse.",
+)
+@click.option(
+    "--alpha",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Level of all tests.",
+)
+@click.option(
+    "--public",
+    is_flag=True,
+    help="Leave out what was computed from private rows, and list what was left out.",
+)
+@click.option(
+    "--cells",
+    default="200",
+    show_default=True,
+    metavar="N|all|none",
+    callback=_count_or_all,
+    help="How many cells get their own page.",
+)
+def leaderboard(
+    runs: tuple[Path, ...],
+    output: Path | None,
+    check: Path | None,
+    alpha: float,
+    public: bool,
+    cells: int,
+) -> None:
+    """Compile run directories into a static site and tables, or compare them with an older run.
+
+    A check fails if a headline score got significantly worse, a verdict changed, or a cell no
+    longer finishes.
+    """
+    if output is None and check is None:
+        raise click.UsageError("name -o SITE, --check OLD or both")
+    if output is None and public:
+        raise click.UsageError("--public concerns the site: name -o SITE too")
+    if output is not None:
+        from bench.leaderboard.pages.site import write_site
+
+        write_site(list(runs), output, alpha, public=public, cells=cells)
+        click.echo(f"wrote {output / 'index.html'}")
+    if check is not None:
+        from bench.leaderboard.export.changes_text import to_text
+        from bench.leaderboard.ranking.changes import find_changes
+        from bench.leaderboard.tables.load import load_results
+
+        changes = find_changes(load_results([check]), load_results(list(runs)), alpha)
+        click.echo(to_text(changes))
+        sys.exit(1 if changes.worse else 0)
+
+
+@click.command()
+@click.argument("directory", type=shared.PATH)
+@click.argument("cell")
+@click.option(
+    "-o", "--output", type=shared.PATH, help="HTML file [default: named after the release]."
+)
+@click.option(
+    "--public", is_flag=True, help="Leave out everything that was computed from private rows."
+)
+def dossier(directory: Path, cell: str, output: Path | None, public: bool) -> None:
+    """Write the dossier of one release: what it is, what is proven, what attacks found.
+
+    CELL is a key, the beginning of one, or method/dataset/epsilon/ipc/seed, where parts may be left
+    out at the end and `*` matches anything: `ldpdc/gbsg2`, `mst/adult/1/full/0`.
+    """
+    from bench.engine.dossier_source import gather
+    from bench.leaderboard.dossier.page import file_name, write_dossier
+
+    material = gather(directory, cell)
+    place = output or Path(file_name(material.row, public))
+    write_dossier(material, place, public)
+    click.echo(f"wrote {place}")
+    if material.row.study_only:
+        shared.echo_error("study only: seeded noise, so the page draws no conclusion")

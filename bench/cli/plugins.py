@@ -1,0 +1,68 @@
+"""`bench list`, `bench new` and `bench check`: plugins and their conformance."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from bench.cli import options as shared
+
+
+@click.command(name="list")
+@click.argument("kind", type=click.Choice(["methods", "datasets", "metrics"]))
+@shared.as_json
+def list_plugins(kind: str, as_json: bool) -> None:
+    """List plugins with a description of each."""
+    from bench.plugins.catalogue import listing
+
+    click.echo(listing(kind, as_json))
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["method", "dataset", "metric"]))
+@click.argument("name")
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path("."),
+    help="The checkout to write into; the current folder by default.",
+)
+def new(kind: str, name: str, root: Path) -> None:
+    """Write a working plugin, its test and its documentation entry.
+
+    The plugin runs as it is: change it step by step, and check after each step.
+    """
+    from bench.plugins.scaffold import write_plugin
+
+    written = write_plugin(kind, name, root)
+    for path in written.created:
+        click.echo(f"wrote {path}")
+    for path in written.extended:
+        click.echo(f"added an entry to {path}")
+    click.echo("\nNext:")
+    for command in written.next_steps:
+        click.echo(f"  {command}")
+
+
+@click.command()
+@click.argument("method")
+@shared.parameters
+@click.option("--no-audit", is_flag=True, help="Leave out the quick audit.")
+def check(method: str, parameters: dict[str, object], no_audit: bool) -> None:
+    """Check a method: contract, determinism, budget, noise, difficult tables, a quick audit.
+
+    It runs with its quick hyperparameters, which --parameters overrides. Exit code 1 if anything
+    must be fixed.
+    """
+    from bench.conformance.findings import to_text
+    from bench.conformance.kit import check_method
+    from bench.conformance.quick_audit import quick_audit
+
+    further = () if no_audit else (quick_audit,)
+    report = check_method(
+        method, parameters, further=further, say=lambda text: shared.echo_error(f"... {text}")
+    )
+    click.echo(to_text(report))
+    sys.exit(1 if report.failed else 0)

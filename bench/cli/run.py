@@ -1,0 +1,144 @@
+"""`bench run` and `bench score`: compute the cells of a grid, or score stored releases."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bench.cli import options as shared
+
+if TYPE_CHECKING:
+    from bench.cluster.driver import RunSummary
+
+
+@click.command()
+@click.option(
+    "--grid", default="quick", show_default=True, help="smoke, quick, full or a .toml file."
+)
+@click.option("--out", type=shared.PATH, help="Run directory [default: runs/<grid>].")
+@click.option(
+    "--methods", callback=shared.comma(), help="Comma-separated methods instead of the grid's."
+)
+@click.option("--datasets", callback=shared.comma(), help="Comma-separated datasets.")
+@click.option(
+    "--ipc", callback=shared.comma("parse_ipc"), help="Rows per class, or `full`; comma-separated."
+)
+@click.option(
+    "--eps", callback=shared.comma("parse_float"), help="Target epsilons, comma-separated."
+)
+@click.option("--seeds", callback=shared.comma("parse_integer"), help="Seeds, comma-separated.")
+@click.option(
+    "--metrics",
+    callback=shared.comma(),
+    help="Metrics, families, `default` or `all`; comma-separated [default: the grid's].",
+)
+@click.option("--dry-run", is_flag=True, help="Print the cells and their number; run nothing.")
+@shared.cpus
+@shared.ray_address
+@shared.mlflow_uri
+@shared.no_mlflow
+@shared.data_dir
+@click.option(
+    "--secure-noise",
+    is_flag=True,
+    help="Noise from the operating system's entropy: not reproducible, not `study only`.",
+)
+@click.option(
+    "--private-counts", is_flag=True, help="Pay for class counts instead of declaring them."
+)
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), help="Minutes a cell may take."
+)
+@click.option(
+    "--memory-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Megabytes of memory a cell may use [default: by the dataset and the method].",
+)
+@click.option(
+    "--disk-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Megabytes of temporary files a cell may write [default: 4096].",
+)
+@click.option(
+    "--ship-code",
+    is_flag=True,
+    help="Send this code and third-party plugins to the cluster's workers.",
+)
+def run(**options: Any) -> None:
+    """Run a grid of cells on Ray; the same command again runs only what is missing."""
+    from bench.engine.grid import load_grid
+    from bench.engine.limits import Asked
+    from bench.engine.options import RunOptions
+
+    grid = load_grid(options["grid"]).narrowed(
+        methods=options["methods"],
+        datasets=options["datasets"],
+        ipc=options["ipc"],
+        epsilon=options["eps"],
+        seeds=options["seeds"],
+        metrics=options["metrics"],
+    )
+    grid.check_plugins()
+    if options["dry_run"]:
+        cells = grid.cells()
+        for cell in cells:
+            click.echo(cell.describe())
+        click.echo(f"{len(cells)} cells")
+        return
+    settings = RunOptions(
+        out=options["out"] or Path(f"runs/{grid.name}"),
+        cpus=options["cpus"],
+        ray_address=options["ray_address"],
+        mlflow_uri=options["mlflow_uri"],
+        tracking=not options["no_mlflow"],
+        secure_noise=options["secure_noise"],
+        private_counts=options["private_counts"],
+        limits=Asked(options["time_limit"], options["memory_limit"], options["disk_limit"]),
+        ship_code=options["ship_code"],
+    )
+    from bench.cli.session import run_with_progress
+
+    sys.exit(_exit_code(run_with_progress(grid, settings)))
+
+
+@click.command()
+@click.argument("directory", type=shared.PATH)
+@click.option(
+    "--metrics",
+    callback=shared.comma(),
+    help="Metrics, families, `default` or `all`; comma-separated [default: default].",
+)
+@shared.cpus
+@shared.ray_address
+@shared.mlflow_uri
+@shared.no_mlflow
+@shared.data_dir
+def score(**options: Any) -> None:
+    """Score the stored releases of a run directory; nothing is fitted again.
+
+    Only scores that are missing or were computed by another version of a metric are computed; the
+    others stay. Metrics that need refits fit copies of the method and leave the release unchanged.
+    """
+    from bench.engine.options import RunOptions
+    from bench.plugins import registry
+
+    metrics = registry.select_metrics(options["metrics"])
+    settings = RunOptions(
+        out=options["directory"],
+        cpus=options["cpus"],
+        ray_address=options["ray_address"],
+        mlflow_uri=options["mlflow_uri"],
+        tracking=not options["no_mlflow"],
+    )
+    from bench.cli.session import score_with_progress
+
+    sys.exit(_exit_code(score_with_progress(metrics, settings)))
+
+
+def _exit_code(summary: RunSummary) -> int:
+    if summary.interrupted:
+        return 130
+    return 1 if summary.failed else 0
