@@ -18,17 +18,16 @@ import importlib.metadata
 import importlib.util
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import bench
+from bench.engine.code import PLUGIN_GROUPS, distribution_modules
 from bench.errors import InputError
 
 FOLDERS = ("methods", "datasets", "metrics", "leaderboard")
 """Packages below `bench` that lie beside it in the source."""
 
-_GROUPS = ("bench.methods", "bench.datasets", "bench.metrics")
 _LIMIT_MB = 200
 """Ray takes 500 MiB a piece; code of that size is a mistake: data, or an environment."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.pyo", ".*", "*.egg-info")
@@ -60,7 +59,7 @@ def plugin_distributions() -> list[importlib.metadata.Distribution]:
     found: dict[str, importlib.metadata.Distribution] = {}
     for distribution in importlib.metadata.distributions():
         groups = {point.group for point in distribution.entry_points}
-        if groups & set(_GROUPS):
+        if groups & set(PLUGIN_GROUPS):
             # What stands first on the path is what is imported.
             found.setdefault(distribution.name, distribution)
     return list(found.values())
@@ -79,9 +78,9 @@ def _stage_distribution(distribution: importlib.metadata.Distribution, folder: P
     announced = {
         point.value.split(":")[0].split(".")[0]
         for point in distribution.entry_points
-        if point.group in _GROUPS
+        if point.group in PLUGIN_GROUPS
     }
-    for module in sorted({*announced, *_listed(distribution)} - {"bench"}):
+    for module in sorted({*announced, *distribution_modules(distribution)} - {"bench"}):
         places = _places(module)
         if not places and module in announced:
             raise InputError(
@@ -101,15 +100,6 @@ def _stage_distribution(distribution: importlib.metadata.Distribution, folder: P
     )
     points = distribution.read_text("entry_points.txt") or ""
     (information / "entry_points.txt").write_text(points, encoding="utf-8")
-
-
-def _listed(distribution: importlib.metadata.Distribution) -> Iterator[str]:
-    """Top-level modules that a distribution says it has."""
-    yield from (distribution.read_text("top_level.txt") or "").split()
-    for file in distribution.files or ():
-        first = file.parts[0]
-        if file.suffix == ".py" and not first.startswith(("..", "__editable__")):
-            yield first.removesuffix(".py")
 
 
 def _places(module: str) -> list[Path]:

@@ -32,9 +32,9 @@ def run_step(
     return _watched(ticket, lambda: run_cell(cell, key, dataset, metrics, stored, ticket.threads))
 
 
-def fit_step(ticket: Ticket, cell: Cell, key: str, dataset: Dataset) -> Fitted:
+def fit_step(ticket: Ticket, cell: Cell, dataset: Dataset) -> Fitted:
     """The fit of a cell, in the method's own environment."""
-    return _watched(ticket, lambda: fit_isolated(cell, key, dataset))
+    return _watched(ticket, lambda: fit_isolated(cell, dataset))
 
 
 def finish_step(

@@ -161,7 +161,7 @@ class Tasks:
                 scheduling_strategy=only_on(place.node),
                 **self._asked(needs),
             )
-            .remote(ticket, job.cell, job.key, self._fitting_data(entry))
+            .remote(ticket, job.cell, self._fitting_data(entry))
         )
         # Ray starts it when the fit has ended; nobody waits here.
         scoring = self._ticket(job, f"{step}.finish", Resources())

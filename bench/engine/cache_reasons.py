@@ -137,7 +137,7 @@ def _changes(cell: Cell, key: str, then: Circumstances) -> Iterator[str]:
         count += 1
         yield text
     if not count:
-        yield "harness changed (kernel, form of the key, or the method's environment)"
+        yield "harness changed (format of the key, or the method's environment)"
 
 
 def _known_changes(cell: Cell, key: str, then: Circumstances) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _known_changes(cell: Cell, key: str, then: Circumstances) -> Iterator[str]:
     if then.method != name:
         yield f"method changed: {then.method} -> {name}"
     elif then.source != keys.method_source_hash(name):
-        yield f"method source changed ({name})"
+        yield f"code changed ({name}, or a module that it imports)"
     if names := _different(dict(cell.method.parameters), then.parameters):
         yield f"parameters changed ({cell.method.label}: {', '.join(names)})"
     settings = [

@@ -47,7 +47,7 @@ def run_cell(
     Scores of a stored release that other metrics gave are kept.
     """
     if stored is None or stored.release is None:
-        fitted = fit_cell(cell, key, dataset)
+        fitted = fit_cell(cell, dataset)
         return finish_cell(cell, key, dataset, metrics, fitted, threads)
     reset_peak_memory()
     return _scored_outcome(
@@ -156,7 +156,7 @@ def _score(
     metrics: Sequence[str],
     threads: int,
 ) -> _Scored:
-    # The evaluator's randomness is the cell's seed, not its key: two methods with the same seed
+    # The evaluator's randomness is the cell's seed alone: two methods with the same seed
     # are compared on the same bootstrap resamples.
     evaluation = Evaluation(dataset, release, cell.seed, threads)
     scores: list[ScoreRow] = []
@@ -174,11 +174,11 @@ def _score(
             )
 
         def refit(train: pd.DataFrame, repetition: int) -> Release:
-            changed, digest = _changed(dataset, train, key)
-            # Noise of its own for every metric, repetition and table: two neighbours refitted with
-            # the same noise would differ by exactly one row.
+            changed, digest = _changed(dataset, train, keys.seed_of(cell))
+            # Other noise for every metric, repetition and table: two neighbours refitted with the
+            # same noise would differ by exactly one row.
             purpose = f"/{metric}/{repetition}/{digest}"
-            return synthesize(cell, key, changed, purpose)
+            return synthesize(cell, changed, purpose)
 
         return refit
 
@@ -204,10 +204,10 @@ def _score(
     return _Scored(tuple(scores), details, problems, log)
 
 
-def _changed(dataset: Dataset, train: pd.DataFrame, key: str) -> tuple[Dataset, str]:
+def _changed(dataset: Dataset, train: pd.DataFrame, seed: str) -> tuple[Dataset, str]:
     """The dataset with another training table. Rows keep their fixed position by their index.
 
-    A metric that adds rows gives them index values of their own.
+    A metric that adds rows gives them new index values.
     """
     index = train.index.to_numpy()
     if len(set(index)) != len(index):
@@ -215,7 +215,7 @@ def _changed(dataset: Dataset, train: pd.DataFrame, key: str) -> tuple[Dataset, 
     known = dataset.train.rows.positions
     positions = np.array(
         [
-            known[label] if 0 <= label < len(known) else _position(key, label)
+            known[label] if 0 <= label < len(known) else _position(seed, label)
             for label in index.tolist()
         ]
     )
@@ -224,8 +224,8 @@ def _changed(dataset: Dataset, train: pd.DataFrame, key: str) -> tuple[Dataset, 
     return replace(dataset, train=Split(train, rows)), digest
 
 
-def _position(key: str, label: object) -> float:
-    return float(keys.generator(key, f"position/{label}").random())
+def _position(seed: str, label: object) -> float:
+    return float(keys.generator(seed, f"position/{label}").random())
 
 
 def _score_row(key: str, score: Score) -> ScoreRow:

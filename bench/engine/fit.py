@@ -44,12 +44,12 @@ class Fitted:
     """Of what the method's own environment brings."""
 
 
-def fit_cell(cell: Cell, key: str, dataset: Dataset) -> Fitted:
+def fit_cell(cell: Cell, dataset: Dataset) -> Fitted:
     """Fit one cell in this process. Never raises."""
     reset_peak_memory()
     started = time.perf_counter()
     try:
-        release = synthesize(cell, key, dataset)
+        release = synthesize(cell, dataset)
     except NotApplicable as reason:
         return Fitted(Status.SKIPPED, reason=str(reason))
     except MemoryError as problem:
@@ -64,9 +64,9 @@ def fit_cell(cell: Cell, key: str, dataset: Dataset) -> Fitted:
     return Fitted(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
 
 
-def fit_isolated(cell: Cell, key: str, dataset: Dataset) -> Fitted:
+def fit_isolated(cell: Cell, dataset: Dataset) -> Fitted:
     """`fit_cell` for a process of the method's own environment: what it gives crosses to ours."""
-    fitted = fit_cell(cell, key, dataset)
+    fitted = fit_cell(cell, dataset)
     environment = registry.method_class(cell.method.name).environment
     if fitted.release is None or environment is None:
         return fitted
@@ -103,8 +103,11 @@ def for_fitting(dataset: Dataset) -> Dataset:
     )
 
 
-def synthesize(cell: Cell, key: str, dataset: Dataset, purpose: str = "") -> Release:
-    """Run the method behind the privacy kernel; the release carries its ledger."""
+def synthesize(cell: Cell, dataset: Dataset, purpose: str = "") -> Release:
+    """Run the method behind the privacy kernel; the release carries its ledger.
+
+    `purpose` names another fit of the same cell, which draws other numbers.
+    """
     method = registry.build_method(cell.method.name, dict(cell.method.parameters))
     if method.unit and cell.private_counts:
         raise NotApplicable(
@@ -112,21 +115,20 @@ def synthesize(cell: Cell, key: str, dataset: Dataset, purpose: str = "") -> Rel
             "row (leave out --private-counts)"
         )
     budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
+    seed = keys.seed_of(cell)
     noise: NoiseSource = (
-        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(key, f"noise{purpose}"))
+        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(seed, f"noise{purpose}"))
     )
 
     def public(what: str) -> np.random.Generator:
-        """Randomness that needs no protection, which must not speak of the rows either.
+        """Randomness that needs no protection, and that depends on no row either.
 
-        A cell's key is a hash of the private table among others. Numbers drawn from it would tell
-        two tables apart wherever they reach the release, whatever the noise: a start of weights, a
-        random projection. With secure noise they come from the operating system as well; seeded
-        noise protects nobody, which `study only` says.
+        With secure noise it comes from the operating system as well: two secure releases of one
+        cell are independent. Seeded noise protects nobody, which `study only` says.
         """
         if cell.secure_noise:
             return np.random.default_rng()
-        return keys.generator(key, f"{what}{purpose}")
+        return keys.generator(seed, f"{what}{purpose}")
 
     private, ledger = open_private(
         dataset,

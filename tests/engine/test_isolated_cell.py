@@ -94,8 +94,7 @@ def test_fitting_sees_no_row_that_a_method_may_not_see() -> None:
     assert len(bare.control) == len(bare.test) == 0
     assert bare.train.frame.empty and bare.validation.frame.empty
     asked = cell("ldpdc")
-    key = keys.cell_key(asked, DATASET.fingerprint)
-    here, there = (fit_cell(asked, key, data).release for data in (DATASET, bare))
+    here, there = (fit_cell(asked, data).release for data in (DATASET, bare))
     assert here is not None and there is not None and here.rows is not None
     assert there.rows is not None and np.array_equal(here.rows.values, there.rows.values)
 
@@ -104,9 +103,7 @@ def test_two_halves_give_what_one_run_gives() -> None:
     asked = cell("ldpdc")
     key = keys.cell_key(asked, DATASET.fingerprint)
     whole = run_cell(asked, key, DATASET, ("ks",))
-    halves = finish_cell(
-        asked, key, DATASET, ("ks",), fit_isolated(asked, key, for_fitting(DATASET))
-    )
+    halves = finish_cell(asked, key, DATASET, ("ks",), fit_isolated(asked, for_fitting(DATASET)))
     assert halves.scores == whole.scores
     varying = {"fit_seconds", "score_seconds", "peak_memory_mb", "finished_at"}
     for name in {*whole.row.__dataclass_fields__} - varying:
@@ -115,7 +112,7 @@ def test_two_halves_give_what_one_run_gives() -> None:
 
 def test_a_model_cannot_leave_its_environment() -> None:
     asked = cell(model=True)
-    fitted = fit_isolated(asked, "key", DATASET)
+    fitted = fit_isolated(asked, DATASET)
     row = finish_cell(asked, "key", DATASET, (), fitted).row
     assert row.status == "error" and "must release rows" in row.reason
 

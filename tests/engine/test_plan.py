@@ -111,11 +111,3 @@ def test_a_journal_of_an_earlier_version_is_read(tmp_path: Path, outcome: Outcom
     ((row, read),) = read_journal(path).values()
     assert row.metrics == "{}" and row.dataset == "cohort"
     assert read[0].limit is None
-
-
-def test_a_metric_depends_on_its_file_and_on_what_that_imports() -> None:
-    fidelity = Path(registry.metric("ks").compute.__code__.co_filename)
-    names = {path.name for path in keys._with_shared(fidelity)}
-    assert {"fidelity.py", "_bootstrap.py"} <= names
-    assert "_convnet.py" not in names
-    assert keys.metric_hash("ks") != keys.metric_hash("dcr")
