@@ -27,7 +27,14 @@ from bench.engine.cell import failed_row
 from bench.engine.grid import Grid
 from bench.engine.manifest import manifest
 from bench.engine.options import RunOptions
-from bench.engine.plan import Datasets, Plan, load_dataset, plan_cells, plan_stored
+from bench.engine.plan import (
+    Datasets,
+    Plan,
+    load_dataset,
+    load_stored,
+    plan_cells,
+    plan_stored,
+)
 from bench.environments.environments import Say
 from bench.errors import BenchError, StoreError
 from bench.plugins import registry
@@ -107,7 +114,8 @@ def score_run(
     """Score what is stored in a run directory, where these metrics are missing or outdated."""
     started = time.perf_counter()
     with RunStore.existing(options.out) as store:
-        plan, datasets = plan_stored(store, metrics)
+        datasets = load_stored(store)
+        plan = plan_stored(store, datasets, metrics)
         return _carried_out(plan, datasets, store, options, observers, started, say)
 
 
@@ -143,11 +151,11 @@ def _carried_out(
             watcher.finished(outcome, store)
 
     try:
-        for cell, key in plan.wanted:
-            problem = datasets.get(cell.dataset)
-            if isinstance(problem, BenchError) and key not in store.finished:
-                lost = failed_row(cell, key, None, Status.ERROR, str(problem))
-                keep(Outcome(lost), problem)
+        for refused in plan.refused:
+            dataset = datasets[refused.cell.dataset]
+            known = dataset if isinstance(dataset, Dataset) else None
+            row = failed_row(refused.cell, refused.key, known, Status.ERROR, refused.reason)
+            keep(Outcome(row), dataset)
         if plan.jobs:
             with joined(options, _shipped(options)), stop.listening():
                 work = execute(plan.jobs, datasets, store, options, stop, say, progress.running)

@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 
 from bench.engine import keys
 from bench.engine.about import dataset_identity, join_cards
-from bench.engine.plan import stored_cell
 from bench.errors import StoreError
 from bench.leaderboard.tables.about import Identity
 from bench.results.agreement import close, score_differences
@@ -155,7 +154,7 @@ def _chosen(key: str, holders: Sequence[Source]) -> tuple[Choice, list[Conflict]
             continue
         differences = tuple(_differences(best, row_and_scores, other, theirs))
         if differences:
-            name = stored_cell(row_and_scores[0]).describe()
+            name = row_and_scores[0].cell.describe()
             conflicts.append(Conflict(key, name, best.directory, other.directory, differences))
         elif {s.metric for s in theirs[1]} - {s.metric for s in row_and_scores[1]}:
             more.append(other)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
-from bench.engine.plan import load_dataset, stored_cell
+from bench.engine.plan import load_dataset
 from bench.environments import environments
 from bench.errors import BenchError, InputError, UnknownNameError
 from bench.plugins import registry
@@ -125,7 +125,7 @@ def _check_releases(journal: Journal, store: RunStore) -> tuple[int, list[str]]:
         if row.verdict == "":
             continue
         releases += 1
-        name = f"{stored_cell(row).describe()} ({row.key})"
+        name = f"{row.cell.describe()} ({row.key})"
         if not store.release_intact(row.key):
             problems.append(f"{name}: its release is missing or damaged")
             continue
@@ -206,7 +206,7 @@ class _Recompute:
 
     def __call__(self, key: str) -> Recomputed | NotVerifiable:
         row, scores = finished_of(self._journal, key)
-        cell = stored_cell(row)
+        cell = row.cell
         if reason := _reason_against(row):
             return NotVerifiable(key, cell.describe(), reason)
         dataset = self._dataset(cell)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -150,7 +150,7 @@ def test_a_skip_for_lack_of_an_environment_is_tried_again(tmp_path: Path) -> Non
             store.finished[key] = (row, ())
             plan = planning.plan_cells([asked], datasets, store, ())
             assert (len(plan.jobs), plan.cached) == (jobs, 1 - jobs)
-        assert replace(plan, jobs=[planning.Job(asked, key, None, ())]).jobs[0].environment == EMPTY
+        assert planning.Job(asked, key, False, ()).environment == EMPTY
 
 
 # Through Ray ------------------------------------------------------------------------------------

@@ -49,9 +49,8 @@ def test_what_was_charged_stays_charged_when_the_code_changes(
         monkeypatch.setattr(keys, "method_source_hash", lambda name: "other code")
         assert keys.cell_key(own, DATASET.fingerprint) != key
         plan = plan_cells([own], {TABLE: DATASET}, store, ("ks",))
-        assert plan.jobs == []
-        (row,) = (row for row, _ in store.all())
-        assert row.status == "error" and "by another version of the method" in row.reason
+        (refused,) = plan.refused
+        assert plan.jobs == () and "by another version of the method" in refused.reason
         other = replace(own, seed=1)
         assert len(plan_cells([other], {TABLE: DATASET}, store, ("ks",)).jobs) == 1
 
@@ -65,7 +64,7 @@ def test_the_epsilon_of_a_released_model_is_not_forgotten(tmp_path: Path) -> Non
         store.charge(key, keys.charge_identity(own, DATASET.fingerprint))
         store.record(failed, DATASET.encoder)
         plan = plan_cells([own], {TABLE: DATASET}, store, ("auroc",))
-        assert plan.jobs == [] and "its budget is spent" in plan.notices[0]
+        assert plan.jobs == () and "its budget is spent" in plan.notices[0]
         row, _ = store.finished[key]
         assert row.eps_proven == done.row.eps_proven and row.verdict == "sound"
 
@@ -73,4 +72,4 @@ def test_the_epsilon_of_a_released_model_is_not_forgotten(tmp_path: Path) -> Non
 def test_counts_are_not_bought_row_by_row_for_clients() -> None:
     own = cell("fedavg-client-dp", secure=False, counts=True, clients=3)
     with pytest.raises(NotApplicable, match="unit of privacy is the client"):
-        synthesize(own, keys.cell_key(own, DATASET.fingerprint), DATASET)
+        synthesize(own, DATASET)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bench.engine import keys
-from bench.engine.cache_reasons import Index, explain, summary, why_not_cached
 from bench.engine.cell import failed_row, run_cell
+from bench.engine.plan import Index, explain, summary, why_not_cached
 from bench.plugins.source import build_dataset
 from bench.results.records import Cell, CellRow, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
