@@ -39,9 +39,8 @@ from bench.environments.environments import Say
 from bench.errors import BenchError, StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal
-from bench.results.progress import Progress
 from bench.results.records import Outcome, Status
-from bench.results.run_directory import RunStore
+from bench.results.run_directory import Progress, RunStore
 
 __all__ = ["Observer", "RunSummary", "run_grid", "score_run"]
 

@@ -12,6 +12,7 @@ together under another name and renamed, so that a merge that was cut short leav
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import stat
@@ -29,18 +30,23 @@ from bench.engine import keys
 from bench.engine.about import dataset_identity, join_cards
 from bench.errors import StoreError
 from bench.leaderboard.tables.about import Identity
-from bench.results.agreement import close, score_differences
 from bench.results.journal import Finished, Journal
 from bench.results.reading import (
-    charged_keys,
+    Charge,
     check_run,
     finished_of,
     held,
     is_plain_name,
     open_journal,
+    read_charges,
 )
-from bench.results.records import Outcome, Status
+from bench.results.records import Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore
+
+TOLERANCE = 1e-9
+"""Scores closer than this (relative, or absolute near zero) are the same."""
+
+_NAMED = 5
 
 _LISTS = ("datasets", "methods", "ipc", "epsilon", "seeds", "metrics")
 
@@ -53,18 +59,18 @@ class Source:
     directory: Path
     manifest: Mapping[str, Any]
     journal: Journal
-    charged: frozenset[str]
+    charges: tuple[Charge, ...]
 
     @classmethod
     def of(cls, directory: Path) -> Source:
-        """Check and open one."""
+        """Check and open a run directory."""
         for folder in (directory / "releases", directory / "details"):
             _check_no_link(folder)
-        charged = frozenset(charged_keys(directory))
-        return cls(directory, check_run(directory), open_journal(directory), charged)
+        charges = read_charges(directory)
+        return cls(directory, check_run(directory), open_journal(directory), charges)
 
     def place(self, kind: str, key: str) -> Path:
-        """`releases/<key>` or `details/<key>`."""
+        """Return `releases/<key>` or `details/<key>`."""
         return self.directory / kind / key
 
 
@@ -90,7 +96,7 @@ class Conflict:
     differences: tuple[str, ...]
 
     def describe(self) -> str:
-        """One line."""
+        """Return one line."""
         return (
             f"{self.cell} ({self.key}): {self.kept} (kept) and {self.other} differ: "
             + "; ".join(self.differences)
@@ -110,7 +116,7 @@ class Merge:
 
 
 def merge_runs(directories: Sequence[Path], target: Path, strict: bool = False) -> Merge:
-    """Compare and write; with `strict`, conflicts are found and nothing is written."""
+    """Compare and write; with `strict`, nothing is written where there are conflicts."""
     check_target(target)
     with ExitStack() as stack:
         for directory in directories:
@@ -132,9 +138,9 @@ def plan_merge(directories: Sequence[Path]) -> Merge:
     choices, conflicts, doubles = [], [], 0
     for key in dict.fromkeys(key for source in sources for key in source.journal):
         holders = [source for source in sources if key in source.journal]
-        choice, found = _chosen(key, holders)
+        choice, contradictions = _chosen(key, holders)
         choices.append(choice)
-        conflicts += found
+        conflicts += contradictions
         doubles += len(holders) - 1
     return Merge(sources, tuple(choices), tuple(conflicts), doubles)
 
@@ -201,11 +207,46 @@ def _release_difference(one: Path, two: Path) -> str:
     return "" if same else "the released rows"
 
 
+# When two results are the same --------------------------------------------------------------------
+
+
+def score_differences(one: Sequence[ScoreRow], two: Sequence[ScoreRow]) -> Iterator[str]:
+    """Return numbers that both have and that are not the same; the worst first, a few by name."""
+    theirs = {score.metric: score for score in two}
+    differences = []
+    for score in one:
+        other = theirs.get(score.metric)
+        if other is None:
+            continue
+        for name in ("value", "low", "high"):
+            a, b = getattr(score, name), getattr(other, name)
+            if not close(a, b):
+                known = a is not None and b is not None
+                label = score.metric if name == "value" else f"{score.metric} ({name})"
+                gap = abs(a - b) if known else math.inf
+                differences.append((gap, f"{label} {_short(a)} and {_short(b)}"))
+    differences.sort(key=lambda item: -item[0])
+    yield from (text for _, text in differences[:_NAMED])
+    if len(differences) > _NAMED:
+        yield f"{len(differences) - _NAMED} more numbers"
+
+
+def close(one: float | None, two: float | None) -> bool:
+    """Return True for the same number up to rounding; an absent one equals an absent one."""
+    if one is None or two is None:
+        return one is two
+    return math.isclose(one, two, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def _short(value: float | None) -> str:
+    return "absent" if value is None else f"{value:.10g}"
+
+
 # Writing ------------------------------------------------------------------------------------------
 
 
 def write_merge(merge: Merge, target: Path) -> None:
-    """The new run directory, all of it or nothing."""
+    """Write the new run directory, all of it or nothing."""
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
@@ -236,8 +277,9 @@ def _fill(merge: Merge, directory: Path) -> None:
     about: dict[Path, set[Identity]] = {source.directory: set() for source in merge.sources}
     with RunStore(directory) as store:
         store.write_manifest(_joined_manifest(merge))
-        for key in sorted(set[str]().union(*(source.charged for source in merge.sources))):
-            store.charge(key)
+        charges = dict.fromkeys(charge for source in merge.sources for charge in source.charges)
+        for charge in charges:
+            store.charge(charge.key, charge.identity)
         for choice in merge.choices:
             for kind in ("releases", "details"):
                 _copy(choice.source.place(kind, choice.key), directory / kind / choice.key)

@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
+from bench.engine.merge import close, score_differences
 from bench.engine.plan import load_dataset
 from bench.environments import environments
 from bench.errors import BenchError, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.release import Rows
 from bench.privacy.ledger import Ledger
-from bench.results.agreement import close, score_differences
 from bench.results.journal import Journal
 from bench.results.reading import check_run, finished_of, in_use, open_journal
 from bench.results.records import Cell, CellRow, Status, Variant, to_table

@@ -6,7 +6,7 @@ import enum
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -252,12 +252,22 @@ class Outcome:
     details: Mapping[str, pd.DataFrame] | None = None
 
 
+Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
+AnyRecord = TypeVar("AnyRecord", CellRow, ScoreRow, AuditRow)
+
+
 def required(item: Field[Any]) -> bool:
-    """True for a column that every version has written."""
+    """Return True for a column that every version has written."""
     return item.default is MISSING
 
 
-Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
+def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
+    """Return a record from what was stored, also by an earlier version.
+
+    Later additions to the records have defaults. Raises `KeyError` for a column that is missing.
+    """
+    names = [item.name for item in fields(kind) if item.name in values or required(item)]
+    return kind(**{name: values[name] for name in names})
 
 
 def arrow_schema(record: Record) -> pa.Schema:

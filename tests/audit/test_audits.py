@@ -13,7 +13,7 @@ import pytest
 
 from bench.audit import evidence
 from bench.audit import laboratory as laboratories
-from bench.audit.audit_store import folder_of, read_audits
+from bench.audit.audit_store import folder_of
 from bench.audit.conclusion import conclude
 from bench.audit.engine import audit
 from bench.audit.known_answers import ExactGaussian, RowCopier
@@ -32,6 +32,7 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import PrivateData
+from bench.results.reading import read_audits
 from bench.results.records import AuditRow, Variant
 from bench.results.refutation import refutations
 from tests.support.tables import ToyTable

@@ -82,7 +82,7 @@ def test_two_halves_make_a_whole(tmp_path: Path) -> None:
     assert os.path.samefile(file, a / "releases" / KEY / "encoded.parquet")
     facts = json.loads((c / "run.json").read_text())
     assert (facts["grid"], facts["seeds"], facts["delta"]) == ("x + y", [0, 1], 1e-5)
-    assert facts["started_at"] == "2026-01-01" and facts["form"] == 1
+    assert facts["started_at"] == "2026-01-01" and facts["format_version"] == 1
     assert [part["directory"] for part in facts["merged_from"]] == [str(a), str(b)]
     assert [part["kept"] for part in facts["merged_from"]] == [1, 1]
     assert verify(c, sample=0).good
@@ -189,12 +189,12 @@ def test_charges_are_joined(tmp_path: Path) -> None:
     for directory, charges in ((a, ("x", "y")), (b, ("y", "z"))):
         with RunStore(directory) as store:
             for key in charges:
-                store.charge(key)
-    # A torn last line was never acted upon; the source is not mended either.
+                store.charge(key, f"identity-of-{key}" if key == "x" else "")
+    # A torn last line was never acted upon; the source is not repaired either.
     torn = (b / "charges.jsonl").read_bytes() + b'{"key": "w'
     (b / "charges.jsonl").write_bytes(torn)
     merging.merge_runs([a, b], tmp_path / "c")
-    assert RunStore(tmp_path / "c").charged() == {"x", "y", "z"}
+    assert RunStore(tmp_path / "c").charged() == {"x", "identity-of-x", "y", "z"}
     assert (b / "charges.jsonl").read_bytes() == torn
     (a / "charges.jsonl").write_text('nonsense\n{"key": "x"}\n')
     with pytest.raises(StoreError, match="charges may be lost"):
@@ -224,8 +224,8 @@ def test_unfit_sources_are_refused(tmp_path: Path) -> None:
         merging.merge_runs([a, tmp_path / "b"], tmp_path / "c")
     with RunStore(a), pytest.raises(StoreError, match="in use"):
         merging.merge_runs([a], tmp_path / "c")
-    (a / "run.json").write_text('{"form": 2}')
-    with pytest.raises(StoreError, match="form 2"):
+    (a / "run.json").write_text('{"format_version": 2}')
+    with pytest.raises(StoreError, match="format version 2"):
         merging.merge_runs([a], tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
