@@ -15,8 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
-from bench.cluster.ray_cluster import joined
-from bench.cluster.tasks import first_line
+from bench.cluster.ray_cluster import first_line, joined
 from bench.engine.fit import in_words
 from bench.engine.options import RunOptions
 from bench.environments.environments import Say, given_path, prepare

@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from types import FrameType
 from typing import Any, final
 
-from bench.cluster.ray_cluster import Watchers
-from bench.cluster.tasks import Started, Tasks, first_line
-from bench.cluster.watcher import Death
+from bench.cluster.ray_cluster import first_line
+from bench.cluster.tasks import Started, Tasks
+from bench.cluster.watcher import Death, Watchers
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import failed_row

@@ -17,7 +17,7 @@ import pandas as pd
 
 from bench.data.dataset import Dataset, Split
 from bench.engine import keys
-from bench.engine.memory import peak_memory_mb, reset_peak_memory
+from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.environments.overlay import required_versions
 from bench.errors import BenchError, InvalidReleaseError, NotApplicable
 from bench.plugins import registry
