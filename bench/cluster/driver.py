@@ -30,7 +30,7 @@ from bench.engine.limits import Asked
 from bench.engine.options import RunOptions, manifest
 from bench.engine.plan import (
     Datasets,
-    Plan,
+    RunPlan,
     load_dataset,
     load_stored,
     plan_cells,
@@ -152,7 +152,7 @@ def score_run(
 
 
 def _carried_out(
-    plan: Plan,
+    plan: RunPlan,
     datasets: Datasets,
     store: RunStore,
     options: RunOptions,

@@ -18,7 +18,7 @@ _ANSWER_SECONDS = 10.0
 
 @contextmanager
 def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Ray for the time of a run: a local one of its own, or the cluster that was named."""
+    """Provide Ray for the time of a run: a local one, or the cluster that was named."""
     # Usage statistics would leave the machine; the other switch silences a warning about GPUs.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -61,7 +61,7 @@ def _start_local(cpus: int, shared: Mapping[str, Any]) -> None:
             _system_config={"num_workers_soft_limit": 2 * cpus},
             **shared,
         )
-    except Exception as problem:  # Ray has no type of its own for a start that took too long
+    except Exception as problem:  # Ray has no type for a start that took too long
         ray.shutdown()
         first = next(iter(str(problem).splitlines()), type(problem).__name__)
         raise ClusterLostError(
@@ -82,7 +82,7 @@ def _check_answers(address: str) -> None:
 
 
 def nodes() -> list[str]:
-    """Machines that can run cells."""
+    """Return the machines that can run cells."""
     import ray
 
     return [
@@ -100,7 +100,7 @@ def only_on(node: str) -> Any:
 
 
 def first_line(problem: BaseException) -> str:
-    """A Ray error in one line."""
+    """Return a Ray error in one line."""
     # The loss of a fit reaches us through the task that waited for it.
     problem = getattr(problem, "cause", None) or problem
     return next((line.strip() for line in str(problem).splitlines() if line.strip()), repr(problem))

@@ -29,7 +29,7 @@ FOLDERS = ("methods", "datasets", "metrics", "leaderboard")
 """Packages below `bench` that lie beside it in the source."""
 
 _LIMIT_MB = 200
-"""Ray takes 500 MiB a piece; code of that size is a mistake: data, or an environment."""
+"""Ray takes up to 500 MiB; code of that size is a mistake: data, or an environment."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.pyo", ".*", "*.egg-info")
 
 
@@ -56,13 +56,13 @@ def runtime_env(folder: Path | None = None) -> dict[str, Any]:
 
 def plugin_distributions() -> list[importlib.metadata.Distribution]:
     """Installed distributions that announce plugins, each once, as the driver would load them."""
-    found: dict[str, importlib.metadata.Distribution] = {}
+    distributions: dict[str, importlib.metadata.Distribution] = {}
     for distribution in importlib.metadata.distributions():
         groups = {point.group for point in distribution.entry_points}
         if groups & set(PLUGIN_GROUPS):
             # What stands first on the path is what is imported.
-            found.setdefault(distribution.name, distribution)
-    return list(found.values())
+            distributions.setdefault(distribution.name, distribution)
+    return list(distributions.values())
 
 
 def _stage_bench(target: Path) -> None:
@@ -89,8 +89,8 @@ def _stage_distribution(distribution: importlib.metadata.Distribution, folder: P
             )
         for place in places:
             _copy(place, folder / (module if place.is_dir() else place.name))
-    # Written anew, not copied: it works for eggs and editable installs too, and RECORD would speak
-    # about files that are not sent.
+    # Written anew, not copied: it works for eggs and editable installs too, and RECORD would list
+    # files that are not sent.
     name = distribution.name.replace("-", "_")
     information = folder / f"{name}-{distribution.version}.dist-info"
     information.mkdir(exist_ok=True)

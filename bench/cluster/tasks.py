@@ -12,7 +12,7 @@ from bench.cluster.ray_cluster import first_line, nodes, only_on
 from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
 from bench.engine.cell import finish_cell, run_cell
-from bench.engine.fit import Fitted, fit_isolated, for_fitting
+from bench.engine.fit import FitResult, fit_isolated, for_fitting
 from bench.engine.limits import Limits, captured, tail, threads_capped
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
@@ -23,14 +23,14 @@ from bench.plugins.environment import Environment
 from bench.plugins.resources import Resources
 from bench.results.records import Cell, Outcome, Status, Variant
 
-T = TypeVar("T", Outcome, Fitted)
+T = TypeVar("T", Outcome, FitResult)
 
 _LOG_LINES = 40
 
 
 @final
 @dataclass(frozen=True)
-class Place:
+class ReadyMachine:
     """A machine on which an environment is ready."""
 
     node: str
@@ -45,7 +45,7 @@ class Started:
     job: Job
     attempt: int
     tickets: tuple[str, ...]
-    place: Place | None = None
+    place: ReadyMachine | None = None
 
 
 @final
@@ -72,14 +72,14 @@ class Tasks:
         }
         self._for_fitting: dict[Variant, Any] = {}
         self._own_node = ray.get_runtime_context().get_node_id()
-        self._fits: Counter[Place] = Counter()
+        self._fits: Counter[ReadyMachine] = Counter()
         self._gpus = ray.cluster_resources().get("GPU", 0.0) > 0
         self._most_cpus = max(
             (int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]),
             default=1,
         )
         self.preparing: dict[Any, Environment] = {}
-        self.places: dict[Environment, list[Place]] = {}
+        self.places: dict[Environment, list[ReadyMachine]] = {}
         self.problems: dict[Environment, str] = {}
 
     # Environments ---------------------------------------------------------------------------------
@@ -112,17 +112,17 @@ class Tasks:
             self.problems[environment] = prepared.problem
             self._say(f"{prepared.problem}{where}")
         else:
-            self.places[environment].append(Place(node, prepared.python))
+            self.places[environment].append(ReadyMachine(node, prepared.python))
             built = f", {prepared.built}" if prepared.built else ""
             self._say(f"environment {name}: ready{where}{built}")
         return environment
 
     def settled(self, environment: Environment) -> bool:
-        """True when an environment is ready, or has failed, on every machine."""
+        """Return True when an environment is ready, or has failed, on every machine."""
         return environment not in self.preparing.values()
 
     def lost_environment(self, job: Job) -> str:
-        """Why a job cannot be started: Ray waits for ever for an interpreter that is not there."""
+        """Return why a job cannot be started: Ray waits for a missing interpreter for ever."""
         environment = job.environment
         if environment is None:
             return ""
@@ -137,7 +137,7 @@ class Tasks:
             return ""
         return str(EnvironmentUnavailable(environment.name, "used: it was removed during the run"))
 
-    def _place(self, environment: Environment) -> Place:
+    def _place(self, environment: Environment) -> ReadyMachine:
         return min(self.places[environment], key=lambda place: self._fits[place])
 
     # Cells ----------------------------------------------------------------------------------------
@@ -221,12 +221,12 @@ def run_step(
     metrics: Sequence[str],
     stored: Outcome | None,
 ) -> Outcome:
-    """The whole cell: fit and score."""
+    """Fit and score a cell."""
     return _watched(ticket, lambda: run_cell(cell, key, dataset, metrics, stored, ticket.threads))
 
 
-def fit_step(ticket: Ticket, cell: Cell, dataset: Dataset) -> Fitted:
-    """The fit of a cell, in the method's own environment."""
+def fit_step(ticket: Ticket, cell: Cell, dataset: Dataset) -> FitResult:
+    """Fit a cell in the method's own environment."""
     return _watched(ticket, lambda: fit_isolated(cell, dataset))
 
 
@@ -236,16 +236,16 @@ def finish_step(
     key: str,
     dataset: Dataset,
     metrics: Sequence[str],
-    fitted: Fitted,
+    fitted: FitResult,
 ) -> Outcome:
-    """The rest of a cell that was fitted elsewhere."""
+    """Prove, judge and score a cell that was fitted elsewhere."""
     return _watched(
         ticket, lambda: finish_cell(cell, key, dataset, metrics, fitted, ticket.threads)
     )
 
 
 def prepare_step(environment: Environment, given: str) -> tuple[str, Prepared]:
-    """An environment on the machine that runs this, and which machine that is."""
+    """Prepare an environment; return the machine that runs this, and what came of it."""
     import ray
 
     return ray.get_runtime_context().get_node_id(), prepare(environment, given)
@@ -263,7 +263,7 @@ def _with_output(result: T, output: str) -> T:
     lines: list[str] = output.strip().splitlines()[-_LOG_LINES:]
     if not lines:
         return result
-    if isinstance(result, Fitted):
+    if isinstance(result, FitResult):
         if result.status in (Status.OK, Status.SKIPPED):
             return result
         return replace(result, log="\n".join([*lines, result.log]))

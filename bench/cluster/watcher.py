@@ -49,7 +49,7 @@ class Ticket:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[Path]:
-        """For the time of the step, a folder tells the watcher which process is this cell.
+        """Show the watcher, by a folder, which process is this cell while the step runs.
 
         A file and no call to the watcher: a task that waits for an answer gives its CPU back, and
         Ray would start another one in its place.
@@ -81,7 +81,7 @@ class Death:
 @final
 @dataclass(frozen=True)
 class _Watched:
-    """What a cell has shown."""
+    """A cell that is watched, from what it has shown."""
 
     folder: Path
     pid: int
@@ -98,7 +98,7 @@ class _Watched:
         return cls(folder, pid, since, Limits(*limits))
 
     def over(self, look_at_disk: bool) -> tuple[Cause, str] | None:
-        """Which limit it is over."""
+        """Return which limit it exceeds, and by how much."""
         limits = self.limits
         memory = sum(_memory_mb(process) for process in _with_children(self.pid))
         if time.time() - self.since > limits.seconds:
@@ -115,7 +115,7 @@ class _Watched:
 
 @final
 class Watcher:
-    """An actor: watches the cells of its own machine."""
+    """An actor that watches the cells of its machine."""
 
     def __init__(self, run: str) -> None:
         _remove_left_over()
@@ -126,7 +126,7 @@ class Watcher:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def why(self, name: str) -> Death | None:
-        """Why the process of this cell is gone; None where it was not on this machine."""
+        """Return why the process of this cell is gone; None if it was not on this machine."""
         folder = self._folder / name
         death = self._deaths.pop(name, None)
         if death is None and folder.exists():
@@ -147,10 +147,10 @@ class Watcher:
                 if folder.name in self._deaths:
                     continue
                 watched = _Watched.read(folder)
-                found = watched and watched.over(look_at_disk=turn % _DISK_TURNS == 0)
+                excess = watched and watched.over(look_at_disk=turn % _DISK_TURNS == 0)
                 # Read again: the cell may have ended meanwhile, and its process run another.
-                if watched and found and _Watched.read(folder) == watched:
-                    self._deaths[folder.name] = Death(*found, tail(folder))
+                if watched and excess and _Watched.read(folder) == watched:
+                    self._deaths[folder.name] = Death(*excess, tail(folder))
                     for process in _with_children(watched.pid):
                         with contextlib.suppress(ProcessLookupError, PermissionError):
                             os.kill(process, signal.SIGKILL)
@@ -181,7 +181,7 @@ class Watchers:
             self._by_node[node] = placed.remote(self.run)
 
     def why(self, *names: str) -> Death | None:
-        """Why the worker of an attempt is gone, if its machine still knows."""
+        """Return why the worker of an attempt is gone, if its machine still knows."""
         import ray
 
         asked = [w.why.remote(name) for w in self._by_node.values() for name in names]
@@ -205,12 +205,12 @@ class Watchers:
 
 
 def base_folder(run: str) -> Path:
-    """Where the cells of a run are shown on a machine."""
+    """Return the folder in which the cells of a run are shown on a machine."""
     return Path(tempfile.gettempdir()) / f"{_BASE}{os.getuid()}-{run}"
 
 
 def watcher_of(node: str) -> str:
-    """Name of the watcher on a machine."""
+    """Return the name of the watcher on a machine."""
     return f"watcher-{node}"
 
 
@@ -225,14 +225,14 @@ def _last_words(log: str) -> Death:
 
 
 def _with_children(pid: int) -> list[int]:
-    found, waiting = [], [pid]
+    processes, waiting = [], [pid]
     while waiting:
         process = waiting.pop()
-        found.append(process)
+        processes.append(process)
         for task in Path(f"/proc/{process}/task").glob("*/children"):
             with contextlib.suppress(OSError):
                 waiting += [int(child) for child in task.read_text(encoding="ascii").split()]
-    return found
+    return processes
 
 
 def _memory_mb(pid: int) -> float:

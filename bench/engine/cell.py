@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.fit import Fitted, fit_cell, in_words
+from bench.engine.fit import FitResult, fit_cell, in_words
 from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.engine.score import kept_scores, score_release
 from bench.errors import BenchError
@@ -53,7 +53,7 @@ def finish_cell(
     key: str,
     dataset: Dataset,
     metrics: Sequence[str],
-    fitted: Fitted,
+    fitted: FitResult,
     threads: int = 1,
 ) -> Outcome:
     """Prove, judge and score what was fitted, here or in another environment. Never raises."""
@@ -68,7 +68,9 @@ def finish_cell(
     return _scored_outcome(cell, row, dataset, release, metrics, threads)
 
 
-def _judged(cell: Cell, row: CellRow, fitted: Fitted, release: Release) -> tuple[CellRow, Release]:
+def _judged(
+    cell: Cell, row: CellRow, fitted: FitResult, release: Release
+) -> tuple[CellRow, Release]:
     ledger = release.ledger
     if ledger is None:
         raise BenchError(f"method {cell.method.name}: its release came without a ledger")

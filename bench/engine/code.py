@@ -55,7 +55,7 @@ _SHARED_FOLDERS = ("site-packages", "dist-packages")
 @final
 @dataclass(frozen=True)
 class Parsed:
-    """One source file."""
+    """What one source file does and imports."""
 
     digest: str
     imports: tuple[tuple[int, str, str], ...]
@@ -67,8 +67,8 @@ class Parsed:
 
 @final
 @dataclass(frozen=True)
-class Place:
-    """Where a module is."""
+class Location:
+    """File and folders of a module."""
 
     file: Path | None
     """None for a namespace package."""
@@ -204,7 +204,7 @@ class _Walk:
                     continue
                 waiting += _with_packages(target)
 
-    def _place(self, name: str) -> Place | None:
+    def _place(self, name: str) -> Location | None:
         # A folder `bench` beside a plugin is another one.
         return _place(name, None if name.partition(".")[0] == "bench" else self._home)
 
@@ -265,7 +265,7 @@ def _with_packages(name: str) -> Iterator[str]:
 
 
 @functools.cache
-def _place(name: str, home: Path | None) -> Place | None:
+def _place(name: str, home: Path | None) -> Location | None:
     """Where a module is; None where there is none. Packages above it are not imported."""
     parent, _, last = name.rpartition(".")
     if not parent:
@@ -279,27 +279,27 @@ def _place(name: str, home: Path | None) -> Place | None:
     return _found_by_python(name) if parent == "bench" else None
 
 
-def _in_folder(folder: Path, name: str) -> Place | None:
+def _in_folder(folder: Path, name: str) -> Location | None:
     package = folder / name
     if (package / "__init__.py").is_file():
-        return Place(package / "__init__.py", (package,))
+        return Location(package / "__init__.py", (package,))
     for file in (folder / f"{name}.py", *sorted(folder.glob(f"{name}.*.so"))):
         if file.is_file():
-            return Place(file)
-    return Place(None, (package,)) if package.is_dir() else None
+            return Location(file)
+    return Location(None, (package,)) if package.is_dir() else None
 
 
-def _found_by_python(name: str) -> Place | None:
+def _found_by_python(name: str) -> Location | None:
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         spec = None
     if spec is None:
         file = getattr(sys.modules.get(name), "__file__", None)
-        return None if file is None else Place(Path(file))
+        return None if file is None else Location(Path(file))
     file = Path(spec.origin) if spec.has_location and spec.origin else None
     folders = tuple(Path(place) for place in spec.submodule_search_locations or ())
-    return Place(file, folders) if file or folders else None
+    return Location(file, folders) if file or folders else None
 
 
 # What a module does -------------------------------------------------------------------------------

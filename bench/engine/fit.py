@@ -31,8 +31,8 @@ from bench.results.records import Cell, Status
 
 @final
 @dataclass(frozen=True)
-class Fitted:
-    """What fitting gave: a release with its ledger, or why there is none."""
+class FitResult:
+    """Result of fitting: a release with its ledger, or why there is none."""
 
     status: Status
     release: Release | None = None
@@ -41,30 +41,30 @@ class Fitted:
     seconds: float | None = None
     peak_memory_mb: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of what the method's own environment brings."""
+    """Versions of the packages that the method's own environment brings."""
 
 
-def fit_cell(cell: Cell, dataset: Dataset) -> Fitted:
+def fit_cell(cell: Cell, dataset: Dataset) -> FitResult:
     """Fit one cell in this process. Never raises."""
     reset_peak_memory()
     started = time.perf_counter()
     try:
         release = synthesize(cell, dataset)
     except NotApplicable as reason:
-        return Fitted(Status.SKIPPED, reason=str(reason))
+        return FitResult(Status.SKIPPED, reason=str(reason))
     except MemoryError as problem:
-        return Fitted(Status.OUT_OF_MEMORY, reason=repr(problem), log=traceback.format_exc())
+        return FitResult(Status.OUT_OF_MEMORY, reason=repr(problem), log=traceback.format_exc())
     except SystemExit as problem:
         # Ray would take it for the end of the worker.
         ended = f"the method called sys.exit({problem.code})"
-        return Fitted(Status.ERROR, reason=ended, log=traceback.format_exc())
+        return FitResult(Status.ERROR, reason=ended, log=traceback.format_exc())
     except Exception as problem:
-        return Fitted(Status.ERROR, reason=in_words(problem), log=traceback.format_exc())
+        return FitResult(Status.ERROR, reason=in_words(problem), log=traceback.format_exc())
     seconds = time.perf_counter() - started
-    return Fitted(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
+    return FitResult(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
 
 
-def fit_isolated(cell: Cell, dataset: Dataset) -> Fitted:
+def fit_isolated(cell: Cell, dataset: Dataset) -> FitResult:
     """`fit_cell` for a process of the method's own environment: what it gives crosses to ours."""
     fitted = fit_cell(cell, dataset)
     environment = registry.method_class(cell.method.name).environment
@@ -72,9 +72,9 @@ def fit_isolated(cell: Cell, dataset: Dataset) -> Fitted:
         return fitted
     if fitted.release.model is not None:
         problem = InvalidReleaseError(
-            "a method with an environment of its own must release rows: a model cannot leave it"
+            "a method with its own environment must release rows: a model cannot leave it"
         )
-        return Fitted(Status.ERROR, reason=str(problem))
+        return FitResult(Status.ERROR, reason=str(problem))
     versions = {
         f"{environment.name}/{name}": version
         for name, version in required_versions(environment).items()
@@ -83,7 +83,7 @@ def fit_isolated(cell: Cell, dataset: Dataset) -> Fitted:
 
 
 def for_fitting(dataset: Dataset) -> Dataset:
-    """The dataset without the rows that no method sees, and without tables in units.
+    """Return the dataset without the rows that no method sees, and without tables in units.
 
     Less to share with another environment, whose pandas may be another.
     """
@@ -146,6 +146,7 @@ def synthesize(cell: Cell, dataset: Dataset, purpose: str = "") -> Release:
 
 
 def in_words(problem: Exception) -> str:
-    """A plugin's own error in its words; a foreign one with its type."""
-    own = isinstance(problem, BenchError)
-    return str(problem) if own else f"{type(problem).__name__}: {problem}"
+    """Return the text of a typed error; that of another one with its type."""
+    return (
+        str(problem) if isinstance(problem, BenchError) else f"{type(problem).__name__}: {problem}"
+    )

@@ -49,7 +49,7 @@ _IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
 
 
 def cell_key(cell: Cell, fingerprint: str) -> str:
-    """Key of a cell: its identity, the dataset's content, the method's code and what that runs on.
+    """Return the key of a cell: identity, the dataset's content, the method's code and libraries.
 
     Results are keyed by the versions of relevant libraries: those that the method's own files
     import. Another torch draws other numbers and rounds otherwise, so its results do not stand
@@ -70,7 +70,7 @@ def cell_key(cell: Cell, fingerprint: str) -> str:
 
 
 def charge_identity(cell: Cell, fingerprint: str) -> str:
-    """What a budget was spent on: the cell without the code that spent it.
+    """Return what a budget was spent on: the cell without the code that spent it.
 
     A change of source or libraries gives a cell another key, but the rows have paid already.
     """
@@ -78,7 +78,7 @@ def charge_identity(cell: Cell, fingerprint: str) -> str:
 
 
 def seed_of(cell: Cell) -> str:
-    """What all randomness of a cell follows from: what was asked for, and nothing else.
+    """Return what all randomness of a cell follows from: what was asked for, nothing else.
 
     Neither the code nor the rows enter. Editing a method draws the same noise, so that what
     changes is due to the edit; and numbers that depend on the table would distinguish two tables
@@ -139,7 +139,7 @@ def method_libraries(name: str) -> dict[str, str]:
 
 
 def _distribution(requirement: str) -> str:
-    """The name in a requirement such as `scikit-learn>=1.7,<1.8`, as package indexes spell it."""
+    """Return the name in a requirement such as `SciPy>=1.7,<1.8`, as indexes spell it."""
     name = re.match(r"[A-Za-z0-9._-]*", requirement.strip())
     return re.sub(r"[-_.]+", "-", name.group() if name else "").lower()
 
@@ -154,12 +154,12 @@ def metric_hash(name: str) -> str:
 
 
 def metric_hashes(names: Iterable[str]) -> dict[str, str]:
-    """What the scores of these metrics depend on."""
+    """Return the hashes that the scores of these metrics depend on."""
     return {name: metric_hash(name) for name in names}
 
 
 def metrics_hash(hashes: Mapping[str, str]) -> str:
-    """One hash for all metrics that scored a release."""
+    """Return one hash for all metrics that scored a release."""
     return hashed(hashes)
 
 

@@ -90,11 +90,11 @@ class Refusal:
 
 @final
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What a run will do."""
 
     jobs: tuple[Job, ...] = ()
-    """Long ones first."""
+    """Cells to fit or score, long ones first."""
     wanted: tuple[tuple[Cell, str], ...] = ()
     """All cells of the run, done or not, with their keys."""
     refused: tuple[Refusal, ...] = ()
@@ -169,7 +169,7 @@ def decide(
 
 def plan_cells(
     cells: Sequence[Cell], datasets: Datasets, stored: Stored, metrics: Sequence[str]
-) -> Plan:
+) -> RunPlan:
     """Plan a grid: what must be fitted, what only scored, and what is done already."""
     charged = stored.charged()
     guess = _Guess(stored)
@@ -211,7 +211,7 @@ def plan_cells(
     # Long ones first: at the end no machine waits for a long one that started last. Sorting is
     # stable, so that cells of one kind keep the order of the grid.
     jobs.sort(key=lambda job: -job.expected_seconds)
-    return Plan(
+    return RunPlan(
         jobs=tuple(jobs),
         wanted=tuple(wanted),
         refused=tuple(refused),
@@ -221,7 +221,7 @@ def plan_cells(
     )
 
 
-def plan_stored(stored: Stored, datasets: Datasets, metrics: Sequence[str]) -> Plan:
+def plan_stored(stored: Stored, datasets: Datasets, metrics: Sequence[str]) -> RunPlan:
     """Plan the scoring of all releases for which these metrics are missing or outdated."""
     wanted: list[tuple[Cell, str]] = []
     jobs: list[Job] = []
@@ -254,7 +254,7 @@ def plan_stored(stored: Stored, datasets: Datasets, metrics: Sequence[str]) -> P
         wanted.append((cell, row.key))
         if missing:
             jobs.append(Job(replace(cell, dataset=entry), row.key, True, missing))
-    return Plan(
+    return RunPlan(
         jobs=tuple(jobs),
         wanted=tuple(wanted),
         cached=len(wanted) - len(jobs),

@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, final
 from bench.errors import StoreError
 from bench.results.journal import Finished, Journal, json_lines, unplain
 from bench.results.records import (
+    RENAMED,
     AuditRow,
     CellRow,
     Record,
@@ -303,6 +304,7 @@ def _columns(path: Path, record: Record, hint: str) -> pa.Table:
         table.validate(full=True)  # text that is not UTF-8 would pass until somebody reads it
     except (OSError, pa.ArrowException) as problem:
         raise StoreError(f"{path}: cannot be read as Parquet ({problem}); {hint}") from None
+    table = table.rename_columns([RENAMED.get(name, name) for name in table.column_names])
     schema = arrow_schema(record)
     problems = []
     for item, column in zip(fields(record), schema, strict=True):

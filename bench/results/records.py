@@ -116,11 +116,11 @@ class CellRow:
     score_seconds: float | None
     peak_memory_mb: float | None
     fingerprint: str
-    """Of the dataset with its split."""
+    """Hash of the dataset's rows with their split."""
     source_hash: str
-    """Of the method's source."""
+    """Hash of what the method's code does."""
     metrics_hash: str
-    """Of all metrics that scored the release."""
+    """Hash of all metrics that scored the release."""
     versions: str
     """JSON: versions of Python and the libraries that computed the cell."""
     finished_at: str
@@ -189,7 +189,7 @@ class AuditRow:
     """
 
     key: str
-    """Of the audit: what was attacked, how and how often."""
+    """Hash of what was attacked, how and how often."""
     kind: str
     """`two-world` or `one-run`."""
     method: str
@@ -220,7 +220,7 @@ class AuditRow:
     """The bound that is valid whatever the method does; None where the audit did not finish."""
     eps_gaussian: float | None
     """The tighter bound for a ledger of full-batch Gaussians; None where it would not be valid."""
-    ceiling: float | None
+    eps_detectable: float | None
     """The largest bound that so many trials could have shown."""
     p_claim: float
     p_proof: float
@@ -255,6 +255,9 @@ class Outcome:
 Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
 AnyRecord = TypeVar("AnyRecord", CellRow, ScoreRow, AuditRow)
 
+RENAMED = {"ceiling": "eps_detectable"}
+"""Columns that earlier versions wrote under another name."""
+
 
 def required(item: Field[Any]) -> bool:
     """Return True for a column that every version has written."""
@@ -266,6 +269,7 @@ def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
 
     Later additions to the records have defaults. Raises `KeyError` for a column that is missing.
     """
+    values = {RENAMED.get(name, name): value for name, value in values.items()}
     names = [item.name for item in fields(kind) if item.name in values or required(item)]
     return kind(**{name: values[name] for name in names})
 

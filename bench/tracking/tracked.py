@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from bench.plugins.metric import HEADLINES, Family
 from bench.results.records import CellRow, ScoreRow
-from bench.tracking.cell_page import table
+from bench.tracking.cell_page import json_object
 
 _PARAMETERS = (
     "method",
@@ -82,8 +82,8 @@ def tags_of(row: CellRow) -> dict[str, str]:
 def parameters_of(row: CellRow) -> dict[str, str]:
     """What was asked for; each hyperparameter on its own, so that methods line up."""
     values = {name: getattr(row, name) for name in _PARAMETERS}
-    values |= {f"parameter/{name}": value for name, value in table(row.parameters).items()}
-    own = table(row.dataset_parameters)
+    values |= {f"parameter/{name}": value for name, value in json_object(row.parameters).items()}
+    own = json_object(row.dataset_parameters)
     values |= {f"dataset_parameter/{name}": value for name, value in own.items()}
     return {name: "" if value is None else str(value) for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""Cells of methods with an environment of their own: in this process, then through Ray."""
+"""Cells of methods with their own environment: in this process, then through Ray."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Hermit(Method):
     """Declares an environment that happens to need nothing."""
 
     name: ClassVar[str] = "hermit"
-    title: ClassVar[str] = "Has an environment of its own"
+    title: ClassVar[str] = "Has its own environment"
     environment: ClassVar[Environment | None] = EMPTY
     seeded: ClassVar[bool] = False
     model: bool = False

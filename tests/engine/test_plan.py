@@ -69,7 +69,9 @@ class Memory:
         return set(self.charges)
 
 
-def planned(stored: Memory, cell: Cell = CELL, metrics: tuple[str, ...] = ("ks",)) -> planning.Plan:
+def planned(
+    stored: Memory, cell: Cell = CELL, metrics: tuple[str, ...] = ("ks",)
+) -> planning.RunPlan:
     return planning.plan_cells([cell], {cell.dataset: DATASET}, stored, metrics)
 
 
