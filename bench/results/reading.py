@@ -9,6 +9,7 @@ be plain names, and tables must have the columns of the result schema.
 from __future__ import annotations
 
 import fcntl
+import functools
 import itertools
 import json
 import math
@@ -367,7 +368,7 @@ def read_audits(directory: Path) -> tuple[AuditRow, ...]:
     if not rows and path.is_file():
         hint = "make it again with `bench audit`"
         lines = _columns(path, AuditRow, hint).to_pylist()
-        rows = [_audit(path, hint, lambda line=line: line) for line in lines]
+        rows = [_audit(path, hint, functools.partial(dict, line)) for line in lines]
     return tuple(
         sorted(rows, key=lambda row: (row.label, row.dataset, row.eps_target or 0.0, row.kind))
     )
