@@ -80,7 +80,8 @@ def _stage_distribution(distribution: importlib.metadata.Distribution, folder: P
         for point in distribution.entry_points
         if point.group in PLUGIN_GROUPS
     }
-    for module in sorted({*announced, *distribution_modules(distribution)} - {"bench"}):
+    modules = sorted({*announced, *distribution_modules(distribution)} - {"bench"})
+    for module in modules:
         places = _places(module)
         if not places and module in announced:
             raise InputError(
@@ -98,6 +99,8 @@ def _stage_distribution(distribution: importlib.metadata.Distribution, folder: P
         f"Metadata-Version: 2.1\nName: {distribution.name}\nVersion: {distribution.version}\n",
         encoding="utf-8",
     )
+    # Hashes of code count the modules that a distribution lists.
+    (information / "top_level.txt").write_text("\n".join(modules), encoding="utf-8")
     points = distribution.read_text("entry_points.txt") or ""
     (information / "entry_points.txt").write_text(points, encoding="utf-8")
 

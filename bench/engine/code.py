@@ -128,13 +128,9 @@ def class_closure(plugin: type, *harness: str) -> Closure:
     if name.startswith("bench."):
         return module_closure(name, *harness)
     top = name.partition(".")[0]
-    place = _place(top, None)
-    home = None
-    if place is not None and place.file is not None:
-        home = (place.folders[0] if place.folders else place.file).parent
-        if home.name in _SHARED_FOLDERS:
-            home = None
-    return _Walk(_modules_beside(top), home, UNCOUNTED_ROOMS).closure([name, *harness])
+    listed = _modules_beside(top)
+    home = None if listed else _home(top)
+    return _Walk(listed | {top}, home, UNCOUNTED_ROOMS).closure([name, *harness])
 
 
 def forget() -> None:
@@ -147,12 +143,21 @@ def forget() -> None:
 
 
 def _modules_beside(top: str) -> frozenset[str]:
-    """Top-level modules of the distribution that announces plugins in this one; itself included."""
+    """Top-level modules of the distribution that announces plugins in this one."""
     for group in PLUGIN_GROUPS:
         for point in importlib.metadata.entry_points(group=group):
             if point.module.partition(".")[0] == top and point.dist is not None:
-                return frozenset({top, *distribution_modules(point.dist)} - {"bench"})
-    return frozenset({top})
+                return frozenset(distribution_modules(point.dist)) - {"bench"}
+    return frozenset()
+
+
+def _home(top: str) -> Path | None:
+    """The folder of a plugin that no distribution lists: what lies beside it is part of it."""
+    place = _place(top, None)
+    if place is None or place.file is None:
+        return None
+    home = (place.folders[0] if place.folders else place.file).parent
+    return None if home.name in _SHARED_FOLDERS else home
 
 
 def distribution_modules(distribution: importlib.metadata.Distribution) -> Iterator[str]:
@@ -249,7 +254,8 @@ class _Walk:
         )
         unclear = delegates and not mechanisms
         for entry in mechanisms:
-            modules = {getattr(call, "__module__", _TABLE) for call in (entry.event, entry.run)}
+            calls = (getattr(entry, name, None) for name in ("event", "run"))
+            modules = {getattr(call, "__module__", _TABLE) for call in calls}
             unclear = unclear or _TABLE in modules
             yield from modules
         if unclear:

@@ -120,6 +120,7 @@ def test_a_plugin_is_staged_whole_and_without_caches(plugin: Path, tmp_path: Pat
         "many_helpers.py",
         "many.plugins-2.0.dist-info/METADATA",
         "many.plugins-2.0.dist-info/entry_points.txt",
+        "many.plugins-2.0.dist-info/top_level.txt",
     }
     assert {f"bench/{name}/__init__.py" for name in shipping.FOLDERS} <= staged
     assert {
