@@ -386,6 +386,8 @@ def _audit(path: Path, hint: str, values: Callable[[], Mapping[str, Any]]) -> Au
         for item in fields(AuditRow):
             if getattr(row, item.name) is None and not str(item.type).endswith("| None"):
                 raise ValueError(f"an empty value in {item.name}")
+        if not is_plain_name(row.key):
+            raise ValueError(f"key {str(row.key)[:60]!r} is not a plain name")
         if not isinstance(json.loads(row.parameters), dict):
             raise ValueError("parameters are no JSON object")
         for name in ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof"):
