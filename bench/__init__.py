@@ -34,6 +34,10 @@ PUBLIC = {
     "TrainedInRounds",
     "bench.plugins.source": "DatasetSource FileSource file_bytes",
     "bench.plugins.user_tables": "MISSING tidy",
+    "bench.results.records": "Variant",
+    "bench.results.reading": "RunTables load_results",
+    "bench.engine.grid": "Grid load_grid",
+    "bench.cluster.driver": "RunSummary run",
 }
 """Module of every public name; `bench/__init__.pyi` says the same to type checkers."""
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from bench.cluster.driver import RunSummary as RunSummary
+from bench.cluster.driver import run as run
 from bench.data import augmentation as augmentation
 from bench.data.augmentation import Augmentation as Augmentation
 from bench.data.counts import Counts as Counts
@@ -29,6 +31,8 @@ from bench.data.schema import Task as Task
 from bench.data.schema import read_toml as read_toml
 from bench.data.truth import Truth as Truth
 from bench.data.truth import auroc as auroc
+from bench.engine.grid import Grid as Grid
+from bench.engine.grid import load_grid as load_grid
 from bench.errors import BenchError as BenchError
 from bench.errors import DataError as DataError
 from bench.errors import InputError as InputError
@@ -76,6 +80,9 @@ from bench.privacy.kernel import PlannedEvents as PlannedEvents
 from bench.privacy.kernel import PrivateData as PrivateData
 from bench.privacy.third_party import global_seeds as global_seeds
 from bench.privacy.third_party import quiet as quiet
+from bench.results.reading import RunTables as RunTables
+from bench.results.reading import load_results as load_results
+from bench.results.records import Variant as Variant
 from bench.stats.multiple_testing import holm as holm
 
 __version__: str

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from bench.engine.memory import peak_memory_mb, reset_peak_memory
+from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.methods._shared.differences import BlackBox, Teacher, Trees
 
 Array = npt.NDArray[np.float64]

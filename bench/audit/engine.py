@@ -91,7 +91,7 @@ def blank_row(prepared: Prepared) -> AuditRow:
         false_negatives=None,
         eps_audited=None,
         eps_gaussian=None,
-        ceiling=None,
+        eps_detectable=None,
         p_claim=1.0,
         p_proof=1.0,
         replicated_eps=None,

@@ -22,7 +22,7 @@ class Finding:
     false_negatives: float | None
     eps_audited: float
     eps_gaussian: float | None
-    ceiling: float
+    eps_detectable: float
     p_claim: float
     p_proof: float
     replicated_eps: float | None = None

@@ -101,7 +101,7 @@ def one_run_audit(laboratory: Laboratory) -> Finding:
         false_negatives=None,
         eps_audited=one_run_bound(counted, subject.delta, CONFIDENCE),
         eps_gaussian=None,
-        ceiling=one_run_ceiling(count, counted.made, subject.delta, CONFIDENCE),
+        eps_detectable=one_run_ceiling(count, counted.made, subject.delta, CONFIDENCE),
         p_claim=p_claim,
         p_proof=p_proof,
         planted=planted,

@@ -57,7 +57,9 @@ def report(row: AuditRow, refutation: Refutation | None, directory: Path) -> str
         lines.append(
             ("  as Gaussian", f"{_epsilon(row.eps_gaussian)}  or more, if its noise is Gaussian")
         )
-    lines += [("ceiling", f"{_epsilon(row.ceiling)}  is the most that these trials could show")]
+    lines += [
+        ("ceiling", f"{_epsilon(row.eps_detectable)}  is the most that these trials could show")
+    ]
     lines += _attack_lines(row)
     lines += [("verdict", conclusion.verdict), ("", conclusion.sentence)]
     width = max(len(name) for name, _ in lines) + 3
@@ -166,7 +168,7 @@ def _cells(row: AuditRow, conclusion: Conclusion) -> Sequence[str]:
         _epsilon(row.eps_claimed),
         _epsilon(row.eps_proven),
         f"≥ {_epsilon(row.eps_audited)}{gaussian}",
-        _epsilon(row.ceiling),
+        _epsilon(row.eps_detectable),
         "-" if row.planted is None else f"{100 * row.planted:.0f}%",
         str(trials),
         conclusion.verdict,

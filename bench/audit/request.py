@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, final
 
 from bench.audit.canaries import canaries, many_canaries
 from bench.audit.trials import Subject
 from bench.data.dataset import Dataset
 from bench.engine import keys
+from bench.engine.code import code_hash
 from bench.engine.fit import for_fitting
 from bench.errors import InputError, NotApplicable
 from bench.plugins import registry
@@ -25,8 +22,8 @@ from bench.results.records import Variant
 Kind = Literal["two-world", "one-run"]
 KINDS: tuple[Kind, ...] = ("two-world", "one-run")
 
-FORM = 2
-"""Raise when canaries, scorers or the course of an audit change: all audits are run again."""
+_COURSE = ("bench.audit.two_worlds", "bench.audit.one_run")
+"""An audit depends on what these modules do, with all that they import from this room."""
 
 FEWEST_TRIALS = 40
 FEWEST_CANARIES = 10
@@ -126,18 +123,10 @@ def load(request: Request) -> Dataset:
 def prepare(request: Request, dataset: Dataset, method: Method | None = None) -> Prepared:
     """Subject and keys. `method` stands in for one that is no plugin (the known answers)."""
     built = method or request.built
-    source_hash = (
-        keys.method_source_hash(request.method.name)
-        if method is None
-        else hashlib.sha256(Path(inspect.getfile(type(method))).read_bytes()).hexdigest()[:20]
-    )
+    source_hash = keys.method_hash(type(built))
     identity = {
-        "form": FORM,
-        "kernel": keys.KERNEL_FORM,
         "kind": request.kind,
         "method": [request.method.name, built.parameters()],
-        "source": source_hash,
-        "libraries": {} if method is not None else keys.method_libraries(request.method.name),
         "dataset": [request.dataset.name, request.dataset.parameters],
         "split": [request.split, request.split_seed],
         "epsilon": request.epsilon,
@@ -146,8 +135,9 @@ def prepare(request: Request, dataset: Dataset, method: Method | None = None) ->
         "trials": request.trials,
         "seed": request.seed,
     }
-    # No row enters the seeds: numbers that depend on the table would tell two tables apart.
-    seed_key = _hashed(identity)
+    # No row enters the seeds: numbers that depend on the table would distinguish two tables. Code
+    # does not either, so that an edit of the method draws the same noise.
+    seed_key = keys.hashed(identity)
     fitting = for_fitting(dataset)
     chosen = (
         canaries(dataset)
@@ -164,7 +154,15 @@ def prepare(request: Request, dataset: Dataset, method: Method | None = None) ->
         chosen,
         one_run=request.kind == "one-run",
     )
-    key = _hashed({**identity, "fingerprint": dataset.fingerprint})
+    key = keys.hashed(
+        {
+            **identity,
+            "course": code_hash(*_COURSE),
+            "source": source_hash,
+            "libraries": {} if method is not None else keys.method_libraries(request.method.name),
+            "fingerprint": dataset.fingerprint,
+        }
+    )
     return Prepared(request, built, dataset, source_hash, key, subject)
 
 
@@ -175,7 +173,3 @@ def check_applicable(method: Method) -> None:
             f"its unit of privacy is the {method.unit}, and an audit plants one row: what it "
             "claims is not about rows"
         )
-
-
-def _hashed(identity: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]

@@ -96,8 +96,8 @@ class Checked:
         return (
             f"{'ok' if self.good else 'WRONG':<7} {row.label} at epsilon {row.eps_target:g} "
             f"({wanted}): {said}; audited {row.eps_audited:.3g}{gaussian}{replicated}, ceiling "
-            f"{row.ceiling:.3g}, p {min(row.p_claim, row.p_proof):.2g}, {row.refits} refits in "
-            f"{row.seconds:.0f} s"
+            f"{row.eps_detectable:.3g}, p {min(row.p_claim, row.p_proof):.2g}, {row.refits} refits "
+            f"in {row.seconds:.0f} s"
         )
 
 

@@ -24,7 +24,7 @@ from bench.audit.attacks import Attacker
 from bench.audit.canaries import Canary, with_canaries
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.cell_log import threads_capped
+from bench.engine.limits import threads_capped
 from bench.errors import InputError
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, check_release

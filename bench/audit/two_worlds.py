@@ -54,7 +54,7 @@ def two_world_audit(laboratory: Laboratory, trials: int) -> Finding:
         false_negatives=evidence.tally.false_negatives,
         eps_audited=evidence.bound,
         eps_gaussian=evidence.gaussian,
-        ceiling=ceiling(quarter, quarter, subject.delta, CONFIDENCE),
+        eps_detectable=ceiling(quarter, quarter, subject.delta, CONFIDENCE),
         p_claim=evidence.p_claim,
         p_proof=evidence.p_proof,
         planted=planted,

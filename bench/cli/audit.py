@@ -91,10 +91,10 @@ def audit(**options: Any) -> None:
 
 
 def _show_table(directory: Path, file: Path | None) -> None:
-    from bench.audit.audit_store import read_audits
     from bench.audit.report import markdown_table, page
     from bench.audit.trial_store import write_text
     from bench.errors import StoreError
+    from bench.results.reading import read_audits
 
     rows = read_audits(directory)
     if not rows:
@@ -181,10 +181,10 @@ def _crew(options: dict[str, Any]) -> Iterator[tuple[Crew, int]]:
 def _show(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from bench.audit.audit_store import read_audits
     from bench.audit.conclusion import conclude
     from bench.audit.report import report
     from bench.results.journal import plain
+    from bench.results.reading import read_audits
     from bench.results.records import Status
     from bench.results.refutation import refutations
 

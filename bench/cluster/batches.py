@@ -15,8 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
-from bench.cluster.ray_cluster import joined
-from bench.cluster.tasks import first_line
+from bench.cluster.ray_cluster import first_line, joined
 from bench.engine.fit import in_words
 from bench.engine.options import RunOptions
 from bench.environments.overlays import Say, given_path, prepare
@@ -62,7 +61,7 @@ def _batch(
 
 @final
 class BatchError(BenchError):
-    """A batch failed: the reason is the method's own."""
+    """The method failed in a batch."""
 
     def __init__(self, done: Done[Any]) -> None:
         super().__init__(done.problem)
@@ -80,7 +79,7 @@ class Crew:
         self._stack = contextlib.ExitStack()
         self._joined = False
         self._pace: tuple[Any, float] | None = None
-        """What was worked on last, and the seconds of an item."""
+        """What was worked on last, and seconds per item."""
 
     def __enter__(self) -> Crew:
         return self
@@ -97,7 +96,7 @@ class Crew:
         cpus: int = 1,
         environment: Environment | None = None,
     ) -> Generator[list[Result], None, None]:
-        """Results of the items, batch by batch as they end.
+        """Yield results of the items, batch by batch as they end.
 
         Raises `BatchError` where the work itself fails; lost workers are started again.
         """
@@ -192,7 +191,7 @@ class Crew:
             raise ClusterLostError(first_line(problem)) from None
 
     def _place(self, environment: Environment | None) -> dict[str, Any]:
-        """The interpreter of a method's own environment, made ready here first."""
+        """Prepare the interpreter of a method's own environment."""
         if environment is None:
             return {}
         self._say(f"environment {environment.name}: making it ready (minutes, the first time)")

@@ -5,8 +5,8 @@ of cells in flight, and is the only one that writes: results are kept as each ce
 asks for the CPUs its method declares, which caps the threads of its libraries, so parallel cells
 do not fight. A watcher on every machine stops cells that take too long or too much.
 
-A cell whose method has an environment of its own is two tasks: one fits, started by that
-environment's interpreter, and its result goes straight to the other, which scores in ours. The
+A cell whose method has its own environment is two tasks: one fits, started by that environment's
+interpreter, and its result goes straight to the other, which scores in ours. The
 environment is made ready by a task on every machine at the start; other cells do not wait for it.
 """
 
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, final
 
 from bench.cluster.execute import Stop, execute
@@ -24,29 +25,33 @@ from bench.cluster.ray_cluster import joined
 from bench.data.dataset import Dataset
 from bench.engine.about import write_cards
 from bench.engine.cell import failed_row
-from bench.engine.grid import Grid
-from bench.engine.manifest import manifest
-from bench.engine.options import RunOptions
-from bench.engine.plan import Datasets, Plan, load_dataset, plan_cells, plan_stored
+from bench.engine.grid import Grid, load_grid
+from bench.engine.limits import Asked
+from bench.engine.options import RunOptions, manifest
+from bench.engine.plan import (
+    Datasets,
+    RunPlan,
+    load_dataset,
+    load_stored,
+    plan_cells,
+    plan_stored,
+)
 from bench.environments.overlays import Say
 from bench.errors import BenchError, StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal
-from bench.results.progress import Progress
 from bench.results.records import Outcome, Status
-from bench.results.run_directory import RunStore
-
-__all__ = ["Observer", "RunSummary", "run_grid", "score_run"]
+from bench.results.run_directory import Progress, RunStore
 
 
 class Observer(Protocol):
-    """Is told how a run goes: the progress display, the tracker."""
+    """Follows a run: the progress display, the tracker."""
 
     def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
-        """Before the first cell: how many there are, how many need nothing, what to beware of."""
+        """Take note of the plan: how many cells, how many of them need nothing, warnings."""
 
     def finished(self, outcome: Outcome, store: RunStore) -> None:
-        """A cell has ended and is stored."""
+        """Take note of a cell that has ended and is stored."""
 
 
 @final
@@ -54,6 +59,7 @@ class Observer(Protocol):
 class RunSummary:
     """How a run ended."""
 
+    directory: Path
     journal: Journal
     keys: tuple[str, ...]
     """The cells of this grid that have ended, in grid order."""
@@ -62,12 +68,12 @@ class RunSummary:
     interrupted: bool = False
 
     def results(self) -> Iterator[Finished]:
-        """The cells with their scores, read one at a time."""
+        """Return the cells with their scores, read one at a time."""
         return (self.journal[key] for key in self.keys)
 
     @property
     def counts(self) -> Counter[str]:
-        """How many cells ended how."""
+        """Number of cells by status."""
         return Counter(self.journal.statuses[key] for key in self.keys)
 
     @property
@@ -75,6 +81,39 @@ class RunSummary:
         """Cells that ended in error, timeout or for lack of memory."""
         good = (Status.OK.value, Status.SKIPPED.value)
         return sum(count for status, count in self.counts.items() if status not in good)
+
+
+def run(
+    grid: Grid | str | Path,
+    out: str | Path,
+    *,
+    cpus: int | None = None,
+    ray_address: str | None = None,
+    secure_noise: bool = False,
+    private_counts: bool = False,
+    limits: Asked | None = None,
+    ship_code: bool = False,
+    say: Say = lambda text: None,
+) -> RunSummary:
+    """Run what is missing of a grid, and keep everything in the run directory `out`.
+
+    `grid` is the name of a built-in grid (smoke, quick, full), a TOML file, or a `Grid`. `say` gets
+    what a person may want to know meanwhile. As with `bench run`, running again does only what is
+    missing; results are read with `bench.load_results(out)`. MLflow is left out: `bench sync out`
+    logs a finished run.
+    """
+    asked = grid if isinstance(grid, Grid) else load_grid(str(grid))
+    options = RunOptions(
+        out=Path(out),
+        cpus=cpus,
+        ray_address=ray_address,
+        tracking=False,
+        secure_noise=secure_noise,
+        private_counts=private_counts,
+        limits=limits or Asked(),
+        ship_code=ship_code,
+    )
+    return run_grid(asked, options, lambda store: (), say)
 
 
 def run_grid(
@@ -107,12 +146,13 @@ def score_run(
     """Score what is stored in a run directory, where these metrics are missing or outdated."""
     started = time.perf_counter()
     with RunStore.existing(options.out) as store:
-        plan, datasets = plan_stored(store, metrics)
+        datasets = load_stored(store)
+        plan = plan_stored(store, datasets, metrics)
         return _carried_out(plan, datasets, store, options, observers, started, say)
 
 
 def _carried_out(
-    plan: Plan,
+    plan: RunPlan,
     datasets: Datasets,
     store: RunStore,
     options: RunOptions,
@@ -143,11 +183,11 @@ def _carried_out(
             watcher.finished(outcome, store)
 
     try:
-        for cell, key in plan.wanted:
-            problem = datasets.get(cell.dataset)
-            if isinstance(problem, BenchError) and key not in store.finished:
-                lost = failed_row(cell, key, None, Status.ERROR, str(problem))
-                keep(Outcome(lost), problem)
+        for refused in plan.refused:
+            dataset = datasets[refused.cell.dataset]
+            known = dataset if isinstance(dataset, Dataset) else None
+            row = failed_row(refused.cell, refused.key, known, Status.ERROR, refused.reason)
+            keep(Outcome(row), dataset)
         if plan.jobs:
             with joined(options, _shipped(options)), stop.listening():
                 work = execute(plan.jobs, datasets, store, options, stop, say, progress.running)
@@ -165,7 +205,7 @@ def _carried_out(
             store.compact()
     keys = tuple(key for _, key in plan.wanted if key in store.finished)
     seconds = time.perf_counter() - started
-    return RunSummary(store.journal, keys, plan.cached, seconds, interrupted)
+    return RunSummary(store.directory, store.journal, keys, plan.cached, seconds, interrupted)
 
 
 def _shipped(options: RunOptions) -> Mapping[str, Any]:

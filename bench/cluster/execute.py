@@ -1,4 +1,4 @@
-"""The loop of a run: a bounded number of cells in flight, lost ones started again, polite ends."""
+"""The loop of a run: a bounded number of cells in flight; lost ones are started again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from types import FrameType
 from typing import Any, final
 
-from bench.cluster.ray_cluster import Watchers
-from bench.cluster.tasks import Started, Tasks, first_line
-from bench.cluster.watcher import Death
+from bench.cluster.ray_cluster import first_line
+from bench.cluster.tasks import Started, Tasks
+from bench.cluster.watcher import Death, Watchers
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import failed_row
@@ -27,7 +27,7 @@ from bench.results.run_directory import RunStore
 
 _WAIT_SECONDS = 2.0
 _ATTEMPTS = 4
-"""Starts of a cell whose worker or machine was lost; errors of its own are never tried again."""
+"""Starts of a cell whose worker or machine was lost; errors of a method are not tried again."""
 
 _STATUS = {"timeout": Status.TIMEOUT, "memory": Status.OUT_OF_MEMORY}
 
@@ -71,7 +71,7 @@ def execute(
     say: Say,
     running_now: Callable[[Sequence[tuple[str, Cell]]], None] = lambda cells: None,
 ) -> Generator[tuple[Job, Outcome], None, None]:
-    """Run the jobs; gives each with its outcome as it ends."""
+    """Run the jobs; yield each with its outcome as it ends."""
     loop = _Loop(datasets, store, options, stop, say, running_now)
     try:
         yield from loop.run(jobs)
@@ -135,7 +135,7 @@ class _Loop:
                     yield from self._settle(reference)
 
     def _look_around(self) -> None:
-        """Machines come and go."""
+        """Notice machines that have joined or left."""
         if time.monotonic() - self._looked >= _WAIT_SECONDS:
             self._watchers.refresh()
             self._room = _room()
@@ -192,12 +192,12 @@ class _Loop:
         environment = self._tasks.settle(reference)
         if not self._tasks.settled(environment):
             return
-        own = self._held.pop(environment, [])
+        jobs = self._held.pop(environment, [])
         if self._tasks.places[environment]:
-            self._waiting.extend((job, 1) for job in own)
+            self._waiting.extend((job, 1) for job in jobs)
             return
         why = self._tasks.problems[environment]
-        for job in own:
+        for job in jobs:
             yield job, self._without(job, Status.SKIPPED, why)
 
     def _without(self, job: Job, status: Status, reason: str, log: str = "") -> Outcome:

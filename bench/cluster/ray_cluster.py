@@ -1,17 +1,15 @@
-"""Starts or joins Ray, and keeps a watcher on every machine."""
+"""Starts or joins Ray, and says which machines it has."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any
 
-from bench.cluster.watcher import Death, Watcher, watcher_of
 from bench.engine.options import RunOptions
 from bench.errors import ClusterLostError
 
@@ -20,7 +18,7 @@ _ANSWER_SECONDS = 10.0
 
 @contextmanager
 def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Ray for the time of a run: a local one of its own, or the cluster that was named."""
+    """Provide Ray for the time of a run: a local one, or the cluster that was named."""
     # Usage statistics would leave the machine; the other switch silences a warning about GPUs.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -63,7 +61,7 @@ def _start_local(cpus: int, shared: Mapping[str, Any]) -> None:
             _system_config={"num_workers_soft_limit": 2 * cpus},
             **shared,
         )
-    except Exception as problem:  # Ray has no type of its own for a start that took too long
+    except Exception as problem:  # Ray has no type for a start that took too long
         ray.shutdown()
         first = next(iter(str(problem).splitlines()), type(problem).__name__)
         raise ClusterLostError(
@@ -83,56 +81,8 @@ def _check_answers(address: str) -> None:
         raise ClusterLostError(f"no answer at {address}: {problem}") from None
 
 
-@final
-class Watchers:
-    """A watcher on every machine that can run cells, also on those that join later."""
-
-    def __init__(self) -> None:
-        import ray
-
-        self._kind: Any = ray.remote(num_cpus=0, max_restarts=0)(Watcher)
-        self._by_node: dict[str, Any] = {}
-        self.run = str(ray.get_runtime_context().namespace)
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Start watchers on machines that have none, forget those of machines that are gone."""
-        alive = set(nodes())
-        for node in [*self._by_node]:
-            if node not in alive:
-                del self._by_node[node]
-        for node in alive - set(self._by_node):
-            placed = self._kind.options(
-                name=watcher_of(node), scheduling_strategy=only_on(node), get_if_exists=True
-            )
-            self._by_node[node] = placed.remote(self.run)
-
-    def why(self, *names: str) -> Death | None:
-        """Why the worker of an attempt is gone, if its machine still knows."""
-        import ray
-
-        asked = [w.why.remote(name) for w in self._by_node.values() for name in names]
-        deaths: list[Death] = []
-        for reference in asked:
-            # A machine that is gone has nothing to say.
-            with contextlib.suppress(ray.exceptions.RayError):
-                death = ray.get(reference, timeout=_ANSWER_SECONDS)
-                if death is not None:
-                    deaths.append(death)
-        # Of two steps of a cell, the one that failed knows more than "lost".
-        return min(deaths, key=lambda death: death.cause == "lost", default=None)
-
-    def close(self) -> None:
-        """Remove what they kept; they end with the run."""
-        import ray
-
-        closing = [watcher.close.remote() for watcher in self._by_node.values()]
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_SECONDS)
-
-
 def nodes() -> list[str]:
-    """Machines that can run cells."""
+    """Return the machines that can run cells."""
     import ray
 
     return [
@@ -147,3 +97,10 @@ def only_on(node: str) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def first_line(problem: BaseException) -> str:
+    """Return a Ray error in one line."""
+    # The loss of a fit reaches us through the task that waited for it.
+    problem = getattr(problem, "cause", None) or problem
+    return next((line.strip() for line in str(problem).splitlines() if line.strip()), repr(problem))

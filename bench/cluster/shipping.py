@@ -18,19 +18,18 @@ import importlib.metadata
 import importlib.util
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import bench
+from bench.engine.code import PLUGIN_GROUPS, distribution_modules
 from bench.errors import InputError
 
 FOLDERS = ("methods", "datasets", "metrics", "leaderboard")
 """Packages below `bench` that lie beside it in the source."""
 
-_GROUPS = ("bench.methods", "bench.datasets", "bench.metrics")
 _LIMIT_MB = 200
-"""Ray takes 500 MiB a piece; code of that size is a mistake: data, or an environment."""
+"""Ray takes up to 500 MiB; code of that size is a mistake: data, or an environment."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.pyo", ".*", "*.egg-info")
 
 
@@ -57,13 +56,13 @@ def runtime_env(folder: Path | None = None) -> dict[str, Any]:
 
 def plugin_distributions() -> list[importlib.metadata.Distribution]:
     """Installed distributions that announce plugins, each once, as the driver would load them."""
-    found: dict[str, importlib.metadata.Distribution] = {}
+    distributions: dict[str, importlib.metadata.Distribution] = {}
     for distribution in importlib.metadata.distributions():
         groups = {point.group for point in distribution.entry_points}
-        if groups & set(_GROUPS):
+        if groups & set(PLUGIN_GROUPS):
             # What stands first on the path is what is imported.
-            found.setdefault(distribution.name, distribution)
-    return list(found.values())
+            distributions.setdefault(distribution.name, distribution)
+    return list(distributions.values())
 
 
 def _stage_bench(target: Path) -> None:
@@ -79,9 +78,10 @@ def _stage_distribution(distribution: importlib.metadata.Distribution, folder: P
     announced = {
         point.value.split(":")[0].split(".")[0]
         for point in distribution.entry_points
-        if point.group in _GROUPS
+        if point.group in PLUGIN_GROUPS
     }
-    for module in sorted({*announced, *_listed(distribution)} - {"bench"}):
+    modules = sorted({*announced, *distribution_modules(distribution)} - {"bench"})
+    for module in modules:
         places = _places(module)
         if not places and module in announced:
             raise InputError(
@@ -90,8 +90,8 @@ def _stage_distribution(distribution: importlib.metadata.Distribution, folder: P
             )
         for place in places:
             _copy(place, folder / (module if place.is_dir() else place.name))
-    # Written anew, not copied: it works for eggs and editable installs too, and RECORD would speak
-    # about files that are not sent.
+    # Written anew, not copied: it works for eggs and editable installs too, and RECORD would list
+    # files that are not sent.
     name = distribution.name.replace("-", "_")
     information = folder / f"{name}-{distribution.version}.dist-info"
     information.mkdir(exist_ok=True)
@@ -99,17 +99,10 @@ def _stage_distribution(distribution: importlib.metadata.Distribution, folder: P
         f"Metadata-Version: 2.1\nName: {distribution.name}\nVersion: {distribution.version}\n",
         encoding="utf-8",
     )
+    # Hashes of code count the modules that a distribution lists.
+    (information / "top_level.txt").write_text("\n".join(modules), encoding="utf-8")
     points = distribution.read_text("entry_points.txt") or ""
     (information / "entry_points.txt").write_text(points, encoding="utf-8")
-
-
-def _listed(distribution: importlib.metadata.Distribution) -> Iterator[str]:
-    """Top-level modules that a distribution says it has."""
-    yield from (distribution.read_text("top_level.txt") or "").split()
-    for file in distribution.files or ():
-        first = file.parts[0]
-        if file.suffix == ".py" and not first.startswith(("..", "__editable__")):
-            yield first.removesuffix(".py")
 
 
 def _places(module: str) -> list[Path]:

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
-from bench.cluster import steps
-from bench.cluster.ray_cluster import nodes, only_on
+from bench.cluster.ray_cluster import first_line, nodes, only_on
 from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
-from bench.engine.fit import for_fitting
-from bench.engine.limits import Limits
+from bench.engine.cell import finish_cell, run_cell
+from bench.engine.fit import FitResult, fit_isolated, for_fitting
+from bench.engine.limits import Limits, captured, tail, threads_capped
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
-from bench.environments.overlays import PreparedEnvironment, Say, given_path
+from bench.environments.overlays import PreparedEnvironment, Say, given_path, prepare
 from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from bench.plugins.resources import Resources
-from bench.results.records import Outcome, Variant
+from bench.results.records import Cell, Outcome, Status, Variant
+
+T = TypeVar("T", Outcome, FitResult)
+
+_LOG_LINES = 40
 
 
 @final
 @dataclass(frozen=True)
-class Place:
+class ReadyMachine:
     """A machine on which an environment is ready."""
 
     node: str
@@ -41,7 +45,7 @@ class Started:
     job: Job
     attempt: int
     tickets: tuple[str, ...]
-    place: Place | None = None
+    place: ReadyMachine | None = None
 
 
 @final
@@ -59,7 +63,7 @@ class Tasks:
         # result. Lost workers are started again by the loop, which counts.
         self._task: dict[Any, Any] = {
             step: ray.remote(max_retries=0)(step)
-            for step in (steps.run_step, steps.fit_step, steps.finish_step, steps.prepare_step)
+            for step in (run_step, fit_step, finish_step, prepare_step)
         }
         self._shared = {
             entry: ray.put(dataset)
@@ -68,14 +72,14 @@ class Tasks:
         }
         self._for_fitting: dict[Variant, Any] = {}
         self._own_node = ray.get_runtime_context().get_node_id()
-        self._fits: Counter[Place] = Counter()
+        self._fits: Counter[ReadyMachine] = Counter()
         self._gpus = ray.cluster_resources().get("GPU", 0.0) > 0
         self._most_cpus = max(
             (int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]),
             default=1,
         )
         self.preparing: dict[Any, Environment] = {}
-        self.places: dict[Environment, list[Place]] = {}
+        self.places: dict[Environment, list[ReadyMachine]] = {}
         self.problems: dict[Environment, str] = {}
 
     # Environments ---------------------------------------------------------------------------------
@@ -89,7 +93,7 @@ class Tasks:
         given = given_path(environment)
         # A cluster that grows on demand may have no machine yet: any that comes will do.
         for strategy in [only_on(node) for node in nodes()] or ["DEFAULT"]:
-            task = self._task[steps.prepare_step].options(num_cpus=1, scheduling_strategy=strategy)
+            task = self._task[prepare_step].options(num_cpus=1, scheduling_strategy=strategy)
             self.preparing[task.remote(environment, given)] = environment
 
     def settle(self, reference: Any) -> Environment:
@@ -108,17 +112,17 @@ class Tasks:
             self.problems[environment] = prepared.problem
             self._say(f"{prepared.problem}{where}")
         else:
-            self.places[environment].append(Place(node, prepared.python))
+            self.places[environment].append(ReadyMachine(node, prepared.python))
             built = f", {prepared.built}" if prepared.built else ""
             self._say(f"environment {name}: ready{where}{built}")
         return environment
 
     def settled(self, environment: Environment) -> bool:
-        """True when an environment is ready, or has failed, on every machine."""
+        """Return True when an environment is ready, or has failed, on every machine."""
         return environment not in self.preparing.values()
 
     def lost_environment(self, job: Job) -> str:
-        """Why a job cannot be started: Ray waits for ever for an interpreter that is not there."""
+        """Return why a job cannot be started: Ray waits for a missing interpreter for ever."""
         environment = job.environment
         if environment is None:
             return ""
@@ -133,7 +137,7 @@ class Tasks:
             return ""
         return str(EnvironmentUnavailable(environment.name, "used: it was removed during the run"))
 
-    def _place(self, environment: Environment) -> Place:
+    def _place(self, environment: Environment) -> ReadyMachine:
         return min(self.places[environment], key=lambda place: self._fits[place])
 
     # Cells ----------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ class Tasks:
         if environment is None:
             ticket = self._ticket(job, f"{step}.run", needs)
             reference = (
-                self._task[steps.run_step]
+                self._task[run_step]
                 .options(**self._asked(needs))
                 .remote(ticket, job.cell, job.key, self._shared[entry], job.metrics, stored)
             )
@@ -155,18 +159,18 @@ class Tasks:
         # Only where the environment is: machines that joined later do not have it.
         ticket = self._ticket(job, f"{step}.fit", needs)
         fitted = (
-            self._task[steps.fit_step]
+            self._task[fit_step]
             .options(
                 runtime_env={"py_executable": place.python},
                 scheduling_strategy=only_on(place.node),
                 **self._asked(needs),
             )
-            .remote(ticket, job.cell, job.key, self._fitting_data(entry))
+            .remote(ticket, job.cell, self._fitting_data(entry))
         )
         # Ray starts it when the fit has ended; nobody waits here.
         scoring = self._ticket(job, f"{step}.finish", Resources())
         reference = (
-            self._task[steps.finish_step]
+            self._task[finish_step]
             .options(num_cpus=1)
             .remote(scoring, job.cell, job.key, self._shared[entry], job.metrics, fitted)
         )
@@ -206,8 +210,64 @@ class Tasks:
         return self._for_fitting[entry]
 
 
-def first_line(problem: BaseException) -> str:
-    """A Ray error in one line."""
-    # The loss of a fit reaches us through the task that waited for it.
-    problem = getattr(problem, "cause", None) or problem
-    return next((line.strip() for line in str(problem).splitlines() if line.strip()), repr(problem))
+# What runs inside a worker: a step of a cell, watched and with its output kept -------------------
+
+
+def run_step(
+    ticket: Ticket,
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    stored: Outcome | None,
+) -> Outcome:
+    """Fit and score a cell."""
+    return _watched(ticket, lambda: run_cell(cell, key, dataset, metrics, stored, ticket.threads))
+
+
+def fit_step(ticket: Ticket, cell: Cell, dataset: Dataset) -> FitResult:
+    """Fit a cell in the method's own environment."""
+    return _watched(ticket, lambda: fit_isolated(cell, dataset))
+
+
+def finish_step(
+    ticket: Ticket,
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    fitted: FitResult,
+) -> Outcome:
+    """Prove, judge and score a cell that was fitted elsewhere."""
+    return _watched(
+        ticket, lambda: finish_cell(cell, key, dataset, metrics, fitted, ticket.threads)
+    )
+
+
+def prepare_step(environment: Environment, given: str) -> tuple[str, PreparedEnvironment]:
+    """Prepare an environment; return the machine that runs this, and what came of it."""
+    import ray
+
+    return ray.get_runtime_context().get_node_id(), prepare(environment, given)
+
+
+def _watched(ticket: Ticket, work: Callable[[], T]) -> T:
+    with ticket.shown() as folder:
+        with captured(folder, ticket.limits.disk_mb), threads_capped(ticket.threads):
+            result = work()
+        return _with_output(result, tail(folder))
+
+
+def _with_output(result: T, output: str) -> T:
+    """A failed cell keeps the last lines of what it printed, before its traceback."""
+    lines: list[str] = output.strip().splitlines()[-_LOG_LINES:]
+    if not lines:
+        return result
+    if isinstance(result, FitResult):
+        if result.status in (Status.OK, Status.SKIPPED):
+            return result
+        return replace(result, log="\n".join([*lines, result.log]))
+    if result.row.status in (Status.OK.value, Status.SKIPPED.value):
+        return result
+    log = "\n".join([*lines, result.row.log_tail])
+    return replace(result, row=replace(result.row, log_tail=log))

@@ -1,9 +1,9 @@
-"""One watcher a machine: kills the worker of a cell that takes too long or too much.
+"""One watcher per machine: kills the worker of a cell that takes too long or too much.
 
-A process of its own, so that a cell that hangs inside a library, or holds the interpreter's lock,
-is stopped as well. Memory and child processes are read from /proc: where there is none (macOS),
-only time and disk are limited. It also keeps what each cell printed: when a worker is gone, that
-tells a crash of the method from a machine that was lost.
+It is a separate process, so that a cell that hangs inside a library, or holds the interpreter's
+lock, is stopped as well. Memory and child processes are read from /proc: where there is none
+(macOS), only time and disk are limited. It also keeps what each cell printed: when a worker is
+gone, that distinguishes a crash of the method from a machine that was lost.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
 
-from bench.engine import cell_log
-from bench.engine.limits import Limits
+from bench.cluster.ray_cluster import nodes, only_on
+from bench.engine.limits import CRASH_MARK, EXIT_MARK, Limits, tail
 
 _TURN_SECONDS = 0.2
 _DISK_TURNS = 5
@@ -31,6 +31,7 @@ _DISK_TURNS = 5
 _BASE = "bench-cells-"
 _SHOWN = "cell.json"
 _WATCHER = "watcher-"
+_ANSWER_SECONDS = 10.0
 
 Cause = Literal["timeout", "memory", "disk", "crash", "exit", "lost"]
 
@@ -48,7 +49,7 @@ class Ticket:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[Path]:
-        """For the time of the step, a folder tells the watcher which process is this cell.
+        """Show the watcher, by a folder, which process is this cell while the step runs.
 
         A file and no call to the watcher: a task that waits for an answer gives its CPU back, and
         Ray would start another one in its place.
@@ -80,7 +81,7 @@ class Death:
 @final
 @dataclass(frozen=True)
 class _Watched:
-    """What a cell has shown."""
+    """A cell that is watched, from what it has shown."""
 
     folder: Path
     pid: int
@@ -97,7 +98,7 @@ class _Watched:
         return cls(folder, pid, since, Limits(*limits))
 
     def over(self, look_at_disk: bool) -> tuple[Cause, str] | None:
-        """Which limit it is over."""
+        """Return which limit it exceeds, and by how much."""
         limits = self.limits
         memory = sum(_memory_mb(process) for process in _with_children(self.pid))
         if time.time() - self.since > limits.seconds:
@@ -114,7 +115,7 @@ class _Watched:
 
 @final
 class Watcher:
-    """An actor: watches the cells of its own machine."""
+    """An actor that watches the cells of its machine."""
 
     def __init__(self, run: str) -> None:
         _remove_left_over()
@@ -125,11 +126,11 @@ class Watcher:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def why(self, name: str) -> Death | None:
-        """Why the process of this cell is gone; None where it was not on this machine."""
+        """Return why the process of this cell is gone; None if it was not on this machine."""
         folder = self._folder / name
         death = self._deaths.pop(name, None)
         if death is None and folder.exists():
-            death = _last_words(cell_log.tail(folder))
+            death = _last_words(tail(folder))
         shutil.rmtree(folder, ignore_errors=True)
         return death
 
@@ -146,44 +147,92 @@ class Watcher:
                 if folder.name in self._deaths:
                     continue
                 watched = _Watched.read(folder)
-                found = watched and watched.over(look_at_disk=turn % _DISK_TURNS == 0)
+                excess = watched and watched.over(look_at_disk=turn % _DISK_TURNS == 0)
                 # Read again: the cell may have ended meanwhile, and its process run another.
-                if watched and found and _Watched.read(folder) == watched:
-                    self._deaths[folder.name] = Death(*found, cell_log.tail(folder))
+                if watched and excess and _Watched.read(folder) == watched:
+                    self._deaths[folder.name] = Death(*excess, tail(folder))
                     for process in _with_children(watched.pid):
                         with contextlib.suppress(ProcessLookupError, PermissionError):
                             os.kill(process, signal.SIGKILL)
 
 
+@final
+class Watchers:
+    """A watcher on every machine that can run cells, also on those that join later."""
+
+    def __init__(self) -> None:
+        import ray
+
+        self._kind: Any = ray.remote(num_cpus=0, max_restarts=0)(Watcher)
+        self._by_node: dict[str, Any] = {}
+        self.run = str(ray.get_runtime_context().namespace)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Start watchers on machines that have none, forget those of machines that are gone."""
+        alive = set(nodes())
+        for node in [*self._by_node]:
+            if node not in alive:
+                del self._by_node[node]
+        for node in alive - set(self._by_node):
+            placed = self._kind.options(
+                name=watcher_of(node), scheduling_strategy=only_on(node), get_if_exists=True
+            )
+            self._by_node[node] = placed.remote(self.run)
+
+    def why(self, *names: str) -> Death | None:
+        """Return why the worker of an attempt is gone, if its machine still knows."""
+        import ray
+
+        asked = [w.why.remote(name) for w in self._by_node.values() for name in names]
+        deaths: list[Death] = []
+        for reference in asked:
+            # A machine that is gone has nothing to say.
+            with contextlib.suppress(ray.exceptions.RayError):
+                death = ray.get(reference, timeout=_ANSWER_SECONDS)
+                if death is not None:
+                    deaths.append(death)
+        # Of two steps of a cell, the one that failed knows more than "lost".
+        return min(deaths, key=lambda death: death.cause == "lost", default=None)
+
+    def close(self) -> None:
+        """Remove what they kept; they end with the run."""
+        import ray
+
+        closing = [watcher.close.remote() for watcher in self._by_node.values()]
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_SECONDS)
+
+
 def base_folder(run: str) -> Path:
-    """Where the cells of a run are shown on a machine."""
+    """Return the folder in which the cells of a run are shown on a machine."""
     return Path(tempfile.gettempdir()) / f"{_BASE}{os.getuid()}-{run}"
 
 
 def watcher_of(node: str) -> str:
-    """Name of the watcher on a machine."""
+    """Return the name of the watcher on a machine."""
     return f"watcher-{node}"
 
 
 def _last_words(log: str) -> Death:
-    if cell_log.EXIT_MARK in log:
-        status = re.findall(re.escape(cell_log.EXIT_MARK) + r"\((-?\d+)\)", log)[-1:]
+    if EXIT_MARK in log:
+        status = re.findall(re.escape(EXIT_MARK) + r"\((-?\d+)\)", log)[-1:]
         return Death("exit", f"the cell ended its process: os._exit({''.join(status)})", log)
-    if cell_log.CRASH_MARK in log:
-        line = log[log.rindex(cell_log.CRASH_MARK) :].splitlines()[0]
+    if CRASH_MARK in log:
+        line = log[log.rindex(CRASH_MARK) :].splitlines()[0]
         return Death("crash", f"the cell crashed its process: {line}", log)
     return Death("lost", "the worker process was killed from outside", log)
 
 
 def _with_children(pid: int) -> list[int]:
-    found, waiting = [], [pid]
+    processes, waiting = [], [pid]
     while waiting:
         process = waiting.pop()
-        found.append(process)
+        processes.append(process)
         for task in Path(f"/proc/{process}/task").glob("*/children"):
             with contextlib.suppress(OSError):
                 waiting += [int(child) for child in task.read_text(encoding="ascii").split()]
-    return found
+    return processes
 
 
 def _memory_mb(pid: int) -> float:

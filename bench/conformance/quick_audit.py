@@ -49,7 +49,7 @@ def quick_audit(subject: Subject) -> Iterator[Finding]:
     seen = (
         f"epsilon at least {row.eps_audited:.3g} by {row.trials} "
         f"{'trials' if kind == 'two-world' else 'canaries'}, which could have shown "
-        f"{row.ceiling:.3g} (canary {row.canary}, scorer {row.scorer})"
+        f"{row.eps_detectable:.3g} (canary {row.canary}, scorer {row.scorer})"
     )
     refuted = [
         f"the {what} epsilon of {number:.3g} does not hold"

@@ -1,34 +1,27 @@
 """Runs one cell: fit, prove, judge, score. No Ray here; any exception becomes a status.
 
-A method with an environment of its own is fitted there (`bench.engine.fit`); the rest happens here.
+A method with its own environment is fitted there (`bench.engine.fit`); the rest happens here.
 """
 
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
-import math
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import final
+from collections.abc import Sequence
+from dataclasses import replace
 
-import numpy as np
-import pandas as pd
-
-from bench.data.dataset import Dataset, Split
+from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.fit import Fitted, fit_cell, in_words, synthesize
-from bench.engine.memory import peak_memory_mb, reset_peak_memory
-from bench.environments import overlays
-from bench.errors import BenchError, NotComputable
+from bench.engine.fit import FitResult, fit_cell, in_words
+from bench.engine.limits import peak_memory_mb, reset_peak_memory
+from bench.engine.score import kept_scores, score_release
+from bench.errors import BenchError
 from bench.plugins import registry
-from bench.plugins.metric import Evaluation, Metric, Refit, Score
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
-from bench.results.records import Cell, CellRow, Outcome, ScoreRow, Status
+from bench.results.records import Cell, CellRow, Outcome, Status
 from bench.results.verdicts import judge
 
 _LOG_LINES = 30
@@ -47,7 +40,7 @@ def run_cell(
     Scores of a stored release that other metrics gave are kept.
     """
     if stored is None or stored.release is None:
-        fitted = fit_cell(cell, key, dataset)
+        fitted = fit_cell(cell, dataset)
         return finish_cell(cell, key, dataset, metrics, fitted, threads)
     reset_peak_memory()
     return _scored_outcome(
@@ -60,7 +53,7 @@ def finish_cell(
     key: str,
     dataset: Dataset,
     metrics: Sequence[str],
-    fitted: Fitted,
+    fitted: FitResult,
     threads: int = 1,
 ) -> Outcome:
     """Prove, judge and score what was fitted, here or in another environment. Never raises."""
@@ -75,7 +68,9 @@ def finish_cell(
     return _scored_outcome(cell, row, dataset, release, metrics, threads)
 
 
-def _judged(cell: Cell, row: CellRow, fitted: Fitted, release: Release) -> tuple[CellRow, Release]:
+def _judged(
+    cell: Cell, row: CellRow, fitted: FitResult, release: Release
+) -> tuple[CellRow, Release]:
     ledger = release.ledger
     if ledger is None:
         raise BenchError(f"method {cell.method.name}: its release came without a ledger")
@@ -111,7 +106,7 @@ def _scored_outcome(
     stored: Outcome | None = None,
 ) -> Outcome:
     started = time.perf_counter()
-    scored = _score(cell, row.key, dataset, release, metrics, threads)
+    scored = score_release(cell, row.key, dataset, release, metrics, threads)
     hashes = json.loads(row.metrics) if stored is not None else {}
     hashes |= keys.metric_hashes(metrics)
     for name in scored.problems:
@@ -126,131 +121,12 @@ def _scored_outcome(
     status = Status.ERROR if scored.problems else Status.OK
     failures = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
     row = _ended(row, status, failures, scored.log)
-    scores = (*_kept(stored, metrics), *scored.scores)
+    scores = (*kept_scores(stored, metrics), *scored.scores)
     return Outcome(row, scores, release, fitted=stored is None, details=scored.details)
 
 
-def _kept(stored: Outcome | None, metrics: Sequence[str]) -> tuple[ScoreRow, ...]:
-    """Earlier scores that these metrics do not give anew."""
-    if stored is None:
-        return ()
-    given = {output.name for name in metrics for output in registry.metric(name).declared()}
-    return tuple(score for score in stored.scores if score.metric not in given)
-
-
-@final
-@dataclass(frozen=True)
-class _Scored:
-    scores: tuple[ScoreRow, ...]
-    details: Mapping[str, pd.DataFrame]
-    problems: Mapping[str, str]
-    """Metrics that failed, and how."""
-    log: str
-
-
-def _score(
-    cell: Cell,
-    key: str,
-    dataset: Dataset,
-    release: Release,
-    metrics: Sequence[str],
-    threads: int,
-) -> _Scored:
-    # The evaluator's randomness is the cell's seed, not its key: two methods with the same seed
-    # are compared on the same bootstrap resamples.
-    evaluation = Evaluation(dataset, release, cell.seed, threads)
-    scores: list[ScoreRow] = []
-    details: dict[str, pd.DataFrame] = {}
-    problems: dict[str, str] = {}
-    log = ""
-
-    environment = registry.method_class(cell.method.name).environment
-
-    def refit_for(metric: str) -> Refit:
-        if environment is not None and not overlays.inside(environment):
-            raise NotComputable(
-                f"it fits the method again, whose environment {environment.name} is not the one "
-                "that scores"
-            )
-
-        def refit(train: pd.DataFrame, repetition: int) -> Release:
-            changed, digest = _changed(dataset, train, key)
-            # Noise of its own for every metric, repetition and table: two neighbours refitted with
-            # the same noise would differ by exactly one row.
-            purpose = f"/{metric}/{repetition}/{digest}"
-            return synthesize(cell, key, changed, purpose)
-
-        return refit
-
-    for name in metrics:
-        metric = registry.metric(name)
-        if dataset.task not in metric.tasks:
-            continue
-        try:
-            computed = (
-                metric.compute(evaluation)
-                if isinstance(metric, Metric)
-                else metric.compute(evaluation, refit_for(name))
-            )
-        except NotComputable as reason:
-            computed = metric.all_absent(str(reason))
-        except Exception as problem:
-            # The release is kept and the other metrics count, but the cell has failed.
-            problems[name] = in_words(problem)
-            log = traceback.format_exc()
-            computed = metric.all_absent(f"failed: {in_words(problem)}")
-        scores += [_score_row(key, score) for score in computed.scores]
-        details.update(computed.details)
-    return _Scored(tuple(scores), details, problems, log)
-
-
-def _changed(dataset: Dataset, train: pd.DataFrame, key: str) -> tuple[Dataset, str]:
-    """The dataset with another training table. Rows keep their fixed position by their index.
-
-    A metric that adds rows gives them index values of their own.
-    """
-    index = train.index.to_numpy()
-    if len(set(index)) != len(index):
-        raise BenchError("a training table for a refit needs a unique index")
-    known = dataset.train.rows.positions
-    positions = np.array(
-        [
-            known[label] if 0 <= label < len(known) else _position(key, label)
-            for label in index.tolist()
-        ]
-    )
-    rows, _ = dataset.encoder.encode(train.reset_index(drop=True), positions)
-    digest = hashlib.sha256(pd.util.hash_pandas_object(train).to_numpy().tobytes()).hexdigest()
-    return replace(dataset, train=Split(train, rows)), digest
-
-
-def _position(key: str, label: object) -> float:
-    return float(keys.generator(key, f"position/{label}").random())
-
-
-def _score_row(key: str, score: Score) -> ScoreRow:
-    value = score.value
-    if value is not None and math.isnan(value):
-        value, reason = None, score.reason or "the metric gave no number"
-    else:
-        reason = score.reason
-    return ScoreRow(
-        key,
-        score.metric,
-        value,
-        score.low,
-        score.high,
-        score.direction.value,
-        score.family.value,
-        reason,
-        score.limit,
-        score.remark,
-        score.shown,
-    )
-
-
 def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
-    """The row of a cell before anything has happened."""
+    """Return the row of a cell before anything has happened."""
     warnings = []
     total = dataset.counts.total if dataset and not cell.private_counts else 0
     if cell.epsilon is not None and total and cell.delta > 1 / (10 * total):
@@ -305,7 +181,7 @@ def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
 def failed_row(
     cell: Cell, key: str, dataset: Dataset | None, status: Status, reason: str, log: str = ""
 ) -> CellRow:
-    """The row of a cell that was lost outside its own code (worker died, dataset unreadable)."""
+    """Return the row of a cell that was lost outside its code (worker died, no dataset)."""
     return _ended(blank_row(cell, key, dataset), status, reason, log)
 
 

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 from bench.errors import InputError, NotComputable, StoreError, UnknownNameError
 from bench.metrics.utility import paired
 from bench.plugins.metric import HEADLINES
-from bench.results.journal import read_journal
+from bench.results.reading import check_run, open_journal
 from bench.results.records import CellRow, Status
-from bench.results.run_directory import RunStore
 from bench.stats.multiple_testing import holm
 
 LEVEL = 0.05
@@ -27,11 +26,11 @@ RESAMPLES = 1000
 
 @final
 @dataclass(frozen=True)
-class Comparison:
-    """First minus second on one dataset, at one size and target epsilon."""
+class MethodComparison:
+    """First minus second on one dataset, at one IPC and target epsilon."""
 
     dataset: str
-    size: str
+    ipc: str
     eps_target: float | None
     metric: str
     first: str
@@ -51,67 +50,68 @@ class Comparison:
 
 @final
 @dataclass(frozen=True)
-class _Entrant:
+class _Method:
     label: str
     verdict: str
     keys: Mapping[int, str]
-    """By seed."""
+    """Keys of the cells, by seed."""
 
 
 def compare_run(
     directory: Path, metric: str | None = None, methods: Sequence[str] = ()
-) -> tuple[list[Comparison], list[str]]:
-    """Every pair of methods in every group, and what could not be compared.
+) -> tuple[list[MethodComparison], list[str]]:
+    """Compare every pair of methods in every group; also return what could not be compared.
 
-    A group is one dataset, size and target epsilon. Methods without a budget, or with a size of
-    their own, take part in every group of their dataset. Seeds that not both have are left out.
+    A group is one dataset, IPC and target epsilon. Methods without a budget, or that decide the
+    size themselves, take part in every group of their dataset. Seeds that not both have are left
+    out.
     """
     if metric is not None and metric not in paired.JUDGED:
         raise UnknownNameError("metric to compare by", metric, paired.JUDGED)
-    RunStore.existing(directory)
-    rows = [row for row, _ in read_journal(directory / "journal.jsonl").values()]
-    rows = [row for row in rows if row.status == Status.OK.value]
+    check_run(directory)
+    rows = [row for row, _ in open_journal(directory).all() if row.status == Status.OK.value]
     for name in methods:
         if name not in {row.label for row in rows}:
             raise UnknownNameError("method in this run", name, {row.label for row in rows})
     planned = [
         (group, chosen, first, second)
-        for group, chosen, entrants in _groups(rows, metric)
-        for first, second in itertools.combinations(entrants, 2)
+        for group, chosen, members in _groups(rows, metric)
+        for first, second in itertools.combinations(members, 2)
         if not methods or {first.label, second.label} <= set(methods)
     ]
     # The smallest p-value that so many resamples can show must pass the correction.
     resamples = max(RESAMPLES, round(2 / LEVEL * len(planned)))
-    found: list[Comparison] = []
+    comparisons: list[MethodComparison] = []
     notices: list[str] = []
     for group, chosen, first, second in planned:
         try:
-            found.append(_compared(directory, group, chosen, first, second, resamples))
+            comparisons.append(_compared(directory, group, chosen, first, second, resamples))
         except NotComputable as reason:
-            where = f"{group.dataset}, {_size(group)}, eps {group.eps_target}"
+            where = f"{group.dataset}, {group.ipc_text}, eps {group.eps_target}"
             notices.append(f"{first.label} and {second.label} on {where}: {reason}")
-    adjusted = holm([one.p for one in found])
-    return [replace(one, p_holm=float(p)) for one, p in zip(found, adjusted, strict=True)], notices
+    adjusted = holm([one.p for one in comparisons])
+    corrected = zip(comparisons, adjusted, strict=True)
+    return [replace(one, p_holm=float(p)) for one, p in corrected], notices
 
 
-def to_json(found: Sequence[Comparison], notices: Sequence[str]) -> str:
-    """Machine-readable."""
-    document = {"comparisons": [asdict(one) for one in found], "not_compared": list(notices)}
+def to_json(comparisons: Sequence[MethodComparison], notices: Sequence[str]) -> str:
+    """Return the comparisons as JSON."""
+    document = {"comparisons": [asdict(one) for one in comparisons], "not_compared": list(notices)}
     return json.dumps(document, indent=1)
 
 
-def to_text(found: Sequence[Comparison]) -> str:
-    """An aligned table; a star marks what the correction leaves significant."""
+def to_text(comparisons: Sequence[MethodComparison]) -> str:
+    """Return an aligned table; a star marks what the correction leaves significant."""
     heads = ["dataset", "rows", "eps", "metric", "first", "second", "first - second"]
     heads += ["95% interval", "p", "p (Holm)", "seeds", "p (t, seeds)", "verdicts"]
     lines = [heads]
-    for one in found:
+    for one in comparisons:
         verdicts = {one.first_verdict, one.second_verdict}
         star = "*" if one.p_holm < LEVEL else ""
         lines.append(
             [
                 one.dataset,
-                one.size,
+                one.ipc,
                 "-" if one.eps_target is None else f"{one.eps_target:g}",
                 one.metric,
                 one.first,
@@ -136,43 +136,39 @@ def to_text(found: Sequence[Comparison]) -> str:
 
 def _groups(
     rows: Sequence[CellRow], metric: str | None
-) -> Iterator[tuple[CellRow, str, list[_Entrant]]]:
+) -> Iterator[tuple[CellRow, str, list[_Method]]]:
     """One row that stands for the group, the metric, and who takes part."""
-    cohorts: dict[tuple[object, ...], list[CellRow]] = {}
+    datasets: dict[tuple[object, ...], list[CellRow]] = {}
     for row in rows:
-        cohort = (row.dataset, row.dataset_parameters, row.split, row.split_seed, row.delta)
-        cohorts.setdefault((*cohort, row.private_counts), []).append(row)
-    for own in cohorts.values():
-        chosen = metric or HEADLINES.get(own[0].task, "")
-        sizes = list(dict.fromkeys(_size(row) for row in own if _size(row) != "own")) or ["own"]
+        dataset = (row.dataset, row.dataset_parameters, row.split, row.split_seed, row.delta)
+        datasets.setdefault((*dataset, row.private_counts), []).append(row)
+    for cells_of in datasets.values():
+        chosen = metric or HEADLINES.get(cells_of[0].task, "")
+        ipcs = list(dict.fromkeys(row.ipc_text for row in cells_of if row.ipc_text != "own"))
         spends: list[float | None] = list(
-            dict.fromkeys(row.eps_target for row in own if row.eps_target is not None)
+            dict.fromkeys(row.eps_target for row in cells_of if row.eps_target is not None)
         )
-        for size, spend in itertools.product(sizes, spends or [None]):
+        for ipc, spend in itertools.product(ipcs or ["own"], spends or [None]):
             members: dict[str, list[CellRow]] = {}
-            for row in own:
-                if _size(row) in (size, "own") and row.eps_target in (spend, None):
+            for row in cells_of:
+                if row.ipc_text in (ipc, "own") and row.eps_target in (spend, None):
                     members.setdefault(row.label, []).append(row)
-            entrants = [
-                _Entrant(label, cells[0].verdict, {row.seed: row.key for row in cells})
+            methods = [
+                _Method(label, cells[0].verdict, {row.seed: row.key for row in cells})
                 for label, cells in members.items()
             ]
-            sized = next(row for row in own if _size(row) == size)
-            yield replace(sized, eps_target=spend), chosen, entrants
-
-
-def _size(row: CellRow) -> str:
-    return "full" if row.full_size else ("own" if row.ipc is None else str(row.ipc))
+            sized = next(row for row in cells_of if row.ipc_text == ipc)
+            yield replace(sized, eps_target=spend), chosen, methods
 
 
 def _compared(
     directory: Path,
     group: CellRow,
     metric: str,
-    first: _Entrant,
-    second: _Entrant,
+    first: _Method,
+    second: _Method,
     resamples: int,
-) -> Comparison:
+) -> MethodComparison:
     if metric not in paired.JUDGED:
         raise NotComputable(f"nothing to compare a {group.task} task by; name it with --metric")
     seeds = sorted(set(first.keys) & set(second.keys))
@@ -180,16 +176,16 @@ def _compared(
         raise NotComputable("no seed was run with both")
     name = paired.JUDGED[metric].details
     tables = [
-        [_details(directory, entrant.keys[seed], name) for seed in seeds]
-        for entrant in (first, second)
+        [_details(directory, method.keys[seed], name) for seed in seeds]
+        for method in (first, second)
     ]
     # The same resamples for all pairs of a dataset.
     rng = np.random.default_rng(np.random.SeedSequence([group.split_seed, len(tables[0][0])]))
     estimate = paired.compare(metric, tables[0], tables[1], rng, resamples)
     low, high = estimate.interval
-    return Comparison(
+    return MethodComparison(
         dataset=group.dataset,
-        size=_size(group),
+        ipc=group.ipc_text,
         eps_target=group.eps_target,
         metric=metric,
         first=first.label,
@@ -217,8 +213,8 @@ def _details(directory: Path, key: str, name: str) -> pd.DataFrame:
     return frame
 
 
-def check_some(found: Sequence[Comparison], notices: Sequence[str]) -> None:
+def check_some(comparisons: Sequence[MethodComparison], notices: Sequence[str]) -> None:
     """Refuse an empty answer, saying why it is empty."""
-    if not found:
+    if not comparisons:
         why = notices[0] if notices else "no two methods finished on one dataset and size"
         raise InputError(f"nothing to compare: {why}")

@@ -17,7 +17,7 @@ import pandas as pd
 
 from bench.data.dataset import Dataset, Split
 from bench.engine import keys
-from bench.engine.memory import peak_memory_mb, reset_peak_memory
+from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.environments.overlays import required_versions
 from bench.errors import BenchError, InvalidReleaseError, NotApplicable
 from bench.plugins import registry
@@ -31,8 +31,8 @@ from bench.results.records import Cell, Status
 
 @final
 @dataclass(frozen=True)
-class Fitted:
-    """What fitting gave: a release with its ledger, or why there is none."""
+class FitResult:
+    """Result of fitting: a release with its ledger, or why there is none."""
 
     status: Status
     release: Release | None = None
@@ -41,40 +41,40 @@ class Fitted:
     seconds: float | None = None
     peak_memory_mb: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of what the method's own environment brings."""
+    """Versions of the packages that the method's own environment brings."""
 
 
-def fit_cell(cell: Cell, key: str, dataset: Dataset) -> Fitted:
+def fit_cell(cell: Cell, dataset: Dataset) -> FitResult:
     """Fit one cell in this process. Never raises."""
     reset_peak_memory()
     started = time.perf_counter()
     try:
-        release = synthesize(cell, key, dataset)
+        release = synthesize(cell, dataset)
     except NotApplicable as reason:
-        return Fitted(Status.SKIPPED, reason=str(reason))
+        return FitResult(Status.SKIPPED, reason=str(reason))
     except MemoryError as problem:
-        return Fitted(Status.OUT_OF_MEMORY, reason=repr(problem), log=traceback.format_exc())
+        return FitResult(Status.OUT_OF_MEMORY, reason=repr(problem), log=traceback.format_exc())
     except SystemExit as problem:
         # Ray would take it for the end of the worker.
         ended = f"the method called sys.exit({problem.code})"
-        return Fitted(Status.ERROR, reason=ended, log=traceback.format_exc())
+        return FitResult(Status.ERROR, reason=ended, log=traceback.format_exc())
     except Exception as problem:
-        return Fitted(Status.ERROR, reason=in_words(problem), log=traceback.format_exc())
+        return FitResult(Status.ERROR, reason=in_words(problem), log=traceback.format_exc())
     seconds = time.perf_counter() - started
-    return Fitted(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
+    return FitResult(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
 
 
-def fit_isolated(cell: Cell, key: str, dataset: Dataset) -> Fitted:
+def fit_isolated(cell: Cell, dataset: Dataset) -> FitResult:
     """`fit_cell` for a process of the method's own environment: what it gives crosses to ours."""
-    fitted = fit_cell(cell, key, dataset)
+    fitted = fit_cell(cell, dataset)
     environment = registry.method_class(cell.method.name).environment
     if fitted.release is None or environment is None:
         return fitted
     if fitted.release.model is not None:
         problem = InvalidReleaseError(
-            "a method with an environment of its own must release rows: a model cannot leave it"
+            "a method with its own environment must release rows: a model cannot leave it"
         )
-        return Fitted(Status.ERROR, reason=str(problem))
+        return FitResult(Status.ERROR, reason=str(problem))
     versions = {
         f"{environment.name}/{name}": version
         for name, version in required_versions(environment).items()
@@ -83,7 +83,7 @@ def fit_isolated(cell: Cell, key: str, dataset: Dataset) -> Fitted:
 
 
 def for_fitting(dataset: Dataset) -> Dataset:
-    """The dataset without the rows that no method sees, and without tables in units.
+    """Return the dataset without the rows that no method sees, and without tables in units.
 
     Less to share with another environment, whose pandas may be another.
     """
@@ -103,8 +103,11 @@ def for_fitting(dataset: Dataset) -> Dataset:
     )
 
 
-def synthesize(cell: Cell, key: str, dataset: Dataset, purpose: str = "") -> Release:
-    """Run the method behind the privacy kernel; the release carries its ledger."""
+def synthesize(cell: Cell, dataset: Dataset, purpose: str = "") -> Release:
+    """Run the method behind the privacy kernel; the release carries its ledger.
+
+    `purpose` names another fit of the same cell, which draws other numbers.
+    """
     method = registry.build_method(cell.method.name, dict(cell.method.parameters))
     if method.unit and cell.private_counts:
         raise NotApplicable(
@@ -112,21 +115,20 @@ def synthesize(cell: Cell, key: str, dataset: Dataset, purpose: str = "") -> Rel
             "row (leave out --private-counts)"
         )
     budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
+    seed = keys.seed_of(cell)
     noise: NoiseSource = (
-        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(key, f"noise{purpose}"))
+        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(seed, f"noise{purpose}"))
     )
 
     def public(what: str) -> np.random.Generator:
-        """Randomness that needs no protection, which must not speak of the rows either.
+        """Randomness that needs no protection, and that depends on no row either.
 
-        A cell's key is a hash of the private table among others. Numbers drawn from it would tell
-        two tables apart wherever they reach the release, whatever the noise: a start of weights, a
-        random projection. With secure noise they come from the operating system as well; seeded
-        noise protects nobody, which `study only` says.
+        With secure noise it comes from the operating system as well: two secure releases of one
+        cell are independent. Seeded noise protects nobody, which `study only` says.
         """
         if cell.secure_noise:
             return np.random.default_rng()
-        return keys.generator(key, f"{what}{purpose}")
+        return keys.generator(seed, f"{what}{purpose}")
 
     private, ledger = open_private(
         dataset,
@@ -144,6 +146,7 @@ def synthesize(cell: Cell, key: str, dataset: Dataset, purpose: str = "") -> Rel
 
 
 def in_words(problem: Exception) -> str:
-    """A plugin's own error in its words; a foreign one with its type."""
-    own = isinstance(problem, BenchError)
-    return str(problem) if own else f"{type(problem).__name__}: {problem}"
+    """Return the text of a typed error; that of another one with its type."""
+    return (
+        str(problem) if isinstance(problem, BenchError) else f"{type(problem).__name__}: {problem}"
+    )

@@ -1,4 +1,4 @@
-"""Grids: which cells to run. A grid is a TOML file, in the package or the user's own."""
+"""Grids: which cells to run. A grid is a TOML file, built in or given by the user."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ class Grid:
             if doubled:
                 raise GridError(
                     f"grid {self.name!r}: {kind} label {doubled[0]!r} is used twice; give variants "
-                    "labels of their own"
+                    "different labels"
                 )
 
     def cells(self, *, private_counts: bool = False, secure_noise: bool = False) -> list[Cell]:
-        """All cells. What a method has no use for (epsilon, IPC) does not multiply its cells."""
+        """Return all cells. An axis that a method does not use does not multiply its cells."""
         cells: dict[Cell, None] = {}
         for dataset, method, seed in itertools.product(self.datasets, self.methods, self.seeds):
             kind = registry.method_class(method.name)
-            sizes: Sequence[int | None] = self.ipc if kind.uses_ipc else (None,)
+            ipcs: Sequence[int | None] = self.ipc if kind.uses_ipc else (None,)
             spends: Sequence[float | None] = self.epsilon if kind.uses_budget else (None,)
-            for ipc, epsilon in itertools.product(sizes, spends):
+            for ipc, epsilon in itertools.product(ipcs, spends):
                 cell = Cell(
                     method=method,
                     dataset=dataset,
@@ -102,7 +102,7 @@ class Grid:
         return list(cells)
 
     def check_plugins(self) -> None:
-        """Every name is known and every parameter fits, before anything runs."""
+        """Check that every name is known and every parameter fits, before anything runs."""
         for method in self.methods:
             registry.build_method(method.name, dict(method.parameters))
         for dataset in self.datasets:
@@ -119,7 +119,7 @@ class Grid:
         seeds: Sequence[int] = (),
         metrics: Sequence[str] = (),
     ) -> Grid:
-        """The grid with some of its axes replaced from the command line.
+        """Return the grid with some of its axes replaced from the command line.
 
         A method or dataset named there is taken from the grid with all its variants, or with
         default parameters where the grid does not have it.
@@ -136,7 +136,7 @@ class Grid:
 
 
 def load_grid(name: str) -> Grid:
-    """A built-in grid by name, or a TOML file."""
+    """Return a built-in grid by name, or that of a TOML file."""
     if name in BUILT_IN:
         text = (resources.files("bench") / "grids" / f"{name}.toml").read_text(encoding="utf-8")
         return parse_grid(text, name)
@@ -153,7 +153,7 @@ def load_grid(name: str) -> Grid:
 
 
 def parse_grid(text: str, name: str, origin: str = "") -> Grid:
-    """Read the TOML form of a grid; every mistake names its place."""
+    """Read a grid from TOML; errors name the place."""
     where = origin or f"grid {name!r}"
     try:
         table = tomllib.loads(text)
@@ -183,19 +183,19 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
 
 
 def parse_ipc(value: Any) -> int | None:
-    """A number of rows per class, or `full`."""
+    """Return a number of rows per class; None for `full`."""
     return None if value == "full" else parse_integer(value)
 
 
 def parse_integer(value: Any) -> int:
-    """A whole number, from TOML or from the command line."""
+    """Return a whole number, from TOML or from the command line."""
     if isinstance(value, bool) or not str(value).lstrip("-").isdigit():
         raise GridError(f"{value!r} is not a whole number")
     return int(value)
 
 
 def parse_float(value: Any) -> float:
-    """A number, from TOML or from the command line."""
+    """Return a number, from TOML or from the command line."""
     try:
         if isinstance(value, bool):
             raise ValueError

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
-import inspect
 import json
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.engine.code import class_closure
 from bench.plugins import registry
+from bench.plugins.method import Method
+from bench.privacy.opening import open_private
 from bench.results.records import Cell
-
-KERNEL_FORM = 2
-"""Raise when the kernel or the contracts change what a method produces: all cells refit."""
-
-_FOLDER = re.compile(r"bench\.(?:methods|metrics)(?:\.(\w+))?")
 
 _LIBRARIES = (
     "dp-release-bench",
@@ -47,14 +42,14 @@ _ALWAYS = "numpy"
 """Every method's random numbers come from it."""
 
 _OWN = ("dp-release-bench", "ray")
-"""No libraries that compute: what a method takes from ours is in its source and KERNEL_FORM."""
+"""No libraries that compute: what a method takes from ours is in the hash of its code."""
 
 _IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
 """Distributions whose import name does not follow from theirs."""
 
 
 def cell_key(cell: Cell, fingerprint: str) -> str:
-    """Key of a cell: parameters, the dataset's content, the method's source and what that runs on.
+    """Return the key of a cell: identity, the dataset's content, the method's code and libraries.
 
     Results are keyed by the versions of relevant libraries: those that the method's own files
     import. Another torch draws other numbers and rounds otherwise, so its results do not stand
@@ -63,55 +58,72 @@ def cell_key(cell: Cell, fingerprint: str) -> str:
     results away. `bench run` says which library made it run a cell again.
     """
     identity: dict[str, Any] = {
-        **asdict(cell),
-        "method": [cell.method.name, cell.method.parameters],
-        "dataset": [cell.dataset.name, cell.dataset.parameters],
+        **_identity(cell),
         "fingerprint": fingerprint,
         "source": method_source_hash(cell.method.name),
         "libraries": method_libraries(cell.method.name),
-        "kernel": KERNEL_FORM,
     }
     environment = registry.method_class(cell.method.name).environment
     if environment is not None:
         identity["environment"] = environment.digest
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
+    return hashed(identity)
 
 
 def charge_identity(cell: Cell, fingerprint: str) -> str:
-    """What a budget was spent on: the cell without the code that spent it.
+    """Return what a budget was spent on: the cell without the code that spent it.
 
     A change of source or libraries gives a cell another key, but the rows have paid already.
     """
-    identity = {
+    return hashed({**_identity(cell), "fingerprint": fingerprint})
+
+
+def seed_of(cell: Cell) -> str:
+    """Return what all randomness of a cell follows from: what was asked for, nothing else.
+
+    Neither the code nor the rows enter. Editing a method draws the same noise, so that what
+    changes is due to the edit; and numbers that depend on the table would distinguish two tables
+    wherever they reach a release.
+    """
+    return hashed({**_identity(cell), "secure_noise": False})
+
+
+def _identity(cell: Cell) -> dict[str, Any]:
+    return {
         **asdict(cell),
         "method": [cell.method.name, cell.method.parameters],
         "dataset": [cell.dataset.name, cell.dataset.parameters],
-        "fingerprint": fingerprint,
     }
+
+
+def hashed(identity: Mapping[str, Any]) -> str:
+    """Twenty hexadecimal digits that stand for these facts."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def generator(key: str, purpose: str) -> np.random.Generator:
-    """Randomness of a cell for one purpose, from a hash of its whole key."""
-    digest = hashlib.sha256(f"{key}/{purpose}".encode()).digest()
+def generator(seed: str, purpose: str) -> np.random.Generator:
+    """Randomness for one purpose, from the seed of a cell or of an audit."""
+    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
     return np.random.default_rng(np.random.SeedSequence(int.from_bytes(digest, "big")))
 
 
-@functools.cache
 def method_source_hash(name: str) -> str:
-    """Hash of a method's file and of the underscored files that it shares with others."""
-    path = Path(inspect.getfile(registry.method_class(name)))
-    return _hash_files(sorted(_with_shared(path)))
+    """Hash of what a method's code does, with all modules that it imports and the kernel's."""
+    return method_hash(registry.method_class(name))
+
+
+def method_hash(kind: type[Method]) -> str:
+    """`method_source_hash` of a class, which need not be a registered plugin."""
+    return class_closure(kind, open_private.__module__).digest
 
 
 def method_libraries(name: str) -> dict[str, str]:
     """Versions of the libraries that a method's files import themselves, and of numpy.
 
-    The files are those of `method_source_hash`. What an environment of the method's own brings is
-    left out: it is pinned there, and its digest is in the key.
+    What the method's own environment brings is left out: it is pinned there, and its digest is in
+    the key.
     """
     kind = registry.method_class(name)
-    imported = _imported(Path(inspect.getfile(kind)))
+    imported = class_closure(kind, open_private.__module__).libraries
     pinned = set()
     if kind.environment is not None:
         pinned = {_distribution(text) for text in kind.environment.requirements}
@@ -127,7 +139,7 @@ def method_libraries(name: str) -> dict[str, str]:
 
 
 def _distribution(requirement: str) -> str:
-    """The name in a requirement such as `scikit-learn>=1.7,<1.8`, as package indexes spell it."""
+    """Return the name in a requirement such as `SciPy>=1.7,<1.8`, as indexes spell it."""
     name = re.match(r"[A-Za-z0-9._-]*", requirement.strip())
     return re.sub(r"[-_.]+", "-", name.group() if name else "").lower()
 
@@ -136,77 +148,28 @@ def _import_name(library: str) -> str:
     return _IMPORTED_AS.get(library, library.replace("-", "_"))
 
 
-@functools.cache
-def _imported(path: Path) -> frozenset[str]:
-    """Top-level names of all modules that a plugin's files import, inside functions as well."""
-    found: set[str] = set()
-    for file in _with_shared(path):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.add(node.module.partition(".")[0])
-    return frozenset(found)
-
-
-def _with_shared(path: Path) -> set[Path]:
-    """A plugin's file and all files beside it that it imports, directly or through others."""
-    found: set[Path] = set()
-    waiting = [path]
-    while waiting:
-        current = waiting.pop()
-        if current in found or not current.exists():
-            continue
-        found.add(current)
-        for module, names in _imports(current):
-            if module:
-                waiting.append(path.parent / f"{module}.py")
-            else:
-                waiting += [path.parent / f"{name}.py" for name in names]
-    return found
-
-
-def _imports(path: Path) -> Iterator[tuple[str | None, list[str]]]:
-    """Of the folders of plugins: the module imported from, or None and the modules imported."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            match = _FOLDER.fullmatch(node.module)
-            if match:
-                yield match.group(1), [alias.name for alias in node.names]
-
-
-@functools.cache
 def metric_hash(name: str) -> str:
-    """Hash of a metric's file and of the files beside it that it uses."""
-    path = Path(inspect.getfile(type(registry.metric(name))))
-    return _hash_files(sorted(_with_shared(path)))
+    """Hash of what a metric's code does, with all modules that it imports."""
+    return class_closure(type(registry.metric(name))).digest
 
 
 def metric_hashes(names: Iterable[str]) -> dict[str, str]:
-    """What the scores of these metrics depend on."""
+    """Return the hashes that the scores of these metrics depend on."""
     return {name: metric_hash(name) for name in names}
 
 
 def metrics_hash(hashes: Mapping[str, str]) -> str:
-    """One hash for all metrics that scored a release."""
-    return hashlib.sha256(json.dumps(dict(hashes), sort_keys=True).encode()).hexdigest()[:20]
-
-
-def _hash_files(paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:20]
+    """Return one hash for all metrics that scored a release."""
+    return hashed(hashes)
 
 
 @functools.cache
 def versions() -> str:
     """JSON of the versions that compute results here."""
-    found = {"python": platform.python_version(), "platform": sys.platform}
+    installed = {"python": platform.python_version(), "platform": sys.platform}
     for library in _LIBRARIES:
         try:
-            found[library] = metadata.version(library)
+            installed[library] = metadata.version(library)
         except metadata.PackageNotFoundError:
             continue
-    return json.dumps(found)
+    return json.dumps(installed)

@@ -1,4 +1,4 @@
-"""Joins run directories into a new one: cells by key, releases and details with them.
+"""Joins run directories into a new one: cells by key with releases and details, and audits.
 
 What several runs hold of one key is compared. The same release with the same scores is kept once
 (scores that only one run has are added); a cell that succeeded beats one that failed; two that
@@ -12,13 +12,14 @@ together under another name and renamed, so that a merge that was cut short leav
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -27,21 +28,30 @@ import pyarrow.parquet as pq
 
 from bench.engine import keys
 from bench.engine.about import dataset_identity, join_cards
-from bench.engine.plan import stored_cell
 from bench.errors import StoreError
 from bench.leaderboard.tables.about import Identity
-from bench.results.agreement import close, score_differences
-from bench.results.journal import Finished, Journal
+from bench.results.journal import Finished, Journal, plain
 from bench.results.reading import (
-    charged_keys,
+    AUDITS,
+    Charge,
     check_run,
     finished_of,
     held,
     is_plain_name,
     open_journal,
+    read_audits,
+    read_charges,
 )
-from bench.results.records import Outcome, Status
-from bench.results.run_directory import RunStore
+from bench.results.records import AuditRow, Outcome, ScoreRow, Status, to_table
+from bench.results.run_directory import RunStore, write_atomically
+
+TOLERANCE = 1e-9
+"""Scores closer than this (relative, or absolute near zero) are the same."""
+
+_NAMED = 5
+
+_AUDITED = ("eps_audited", "p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof")
+"""Numbers of an audit that two runs of it must agree on."""
 
 _LISTS = ("datasets", "methods", "ipc", "epsilon", "seeds", "metrics")
 
@@ -54,18 +64,19 @@ class Source:
     directory: Path
     manifest: Mapping[str, Any]
     journal: Journal
-    charged: frozenset[str]
+    charges: tuple[Charge, ...]
+    audits: tuple[AuditRow, ...]
 
     @classmethod
     def of(cls, directory: Path) -> Source:
-        """Check and open one."""
-        for folder in (directory / "releases", directory / "details"):
-            _check_no_link(folder)
-        charged = frozenset(charged_keys(directory))
-        return cls(directory, check_run(directory), open_journal(directory), charged)
+        """Check and open a run directory."""
+        for name in ("releases", "details", "audits"):
+            _check_no_link(directory / name)
+        manifest, journal = check_run(directory), open_journal(directory)
+        return cls(directory, manifest, journal, read_charges(directory), read_audits(directory))
 
     def place(self, kind: str, key: str) -> Path:
-        """`releases/<key>` or `details/<key>`."""
+        """Return `releases/<key>`, `details/<key>` or `audits/<key>`."""
         return self.directory / kind / key
 
 
@@ -91,7 +102,7 @@ class Conflict:
     differences: tuple[str, ...]
 
     def describe(self) -> str:
-        """One line."""
+        """Return one line."""
         return (
             f"{self.cell} ({self.key}): {self.kept} (kept) and {self.other} differ: "
             + "; ".join(self.differences)
@@ -108,10 +119,12 @@ class Merge:
     conflicts: tuple[Conflict, ...]
     doubles: int
     """Results that were left out because the same, or a better one, is kept."""
+    audits: tuple[tuple[AuditRow, Source], ...] = ()
+    """Audits that are kept, each with the run that it comes from."""
 
 
 def merge_runs(directories: Sequence[Path], target: Path, strict: bool = False) -> Merge:
-    """Compare and write; with `strict`, conflicts are found and nothing is written."""
+    """Compare and write; with `strict`, nothing is written where there are conflicts."""
     check_target(target)
     with ExitStack() as stack:
         for directory in directories:
@@ -133,11 +146,40 @@ def plan_merge(directories: Sequence[Path]) -> Merge:
     choices, conflicts, doubles = [], [], 0
     for key in dict.fromkeys(key for source in sources for key in source.journal):
         holders = [source for source in sources if key in source.journal]
-        choice, found = _chosen(key, holders)
+        choice, contradictions = _chosen(key, holders)
         choices.append(choice)
-        conflicts += found
+        conflicts += contradictions
         doubles += len(holders) - 1
-    return Merge(sources, tuple(choices), tuple(conflicts), doubles)
+    audits, contradictions = _chosen_audits(sources)
+    conflicts += contradictions
+    return Merge(sources, tuple(choices), tuple(conflicts), doubles, audits)
+
+
+def _chosen_audits(
+    sources: Sequence[Source],
+) -> tuple[tuple[tuple[AuditRow, Source], ...], list[Conflict]]:
+    """Audits by key: a finished one is kept instead of a failed one, else the first."""
+    kept: dict[str, tuple[AuditRow, Source]] = {}
+    conflicts = []
+    for source in sources:
+        for row in source.audits:
+            first, holder = kept.setdefault(row.key, (row, source))
+            if Status.OK.value not in (first.status, row.status) or holder is source:
+                continue
+            if first.status != Status.OK.value:
+                kept[row.key] = (row, source)
+            elif row.status == Status.OK.value:
+                differences = tuple(
+                    f"{name} {_short(getattr(first, name))} and {_short(getattr(row, name))}"
+                    for name in _AUDITED
+                    if not close(getattr(first, name), getattr(row, name))
+                )
+                if differences:
+                    name = f"audit of {row.label} on {row.dataset}"
+                    conflicts.append(
+                        Conflict(row.key, name, holder.directory, source.directory, differences)
+                    )
+    return tuple(kept.values()), conflicts
 
 
 def _chosen(key: str, holders: Sequence[Source]) -> tuple[Choice, list[Conflict]]:
@@ -155,7 +197,7 @@ def _chosen(key: str, holders: Sequence[Source]) -> tuple[Choice, list[Conflict]
             continue
         differences = tuple(_differences(best, row_and_scores, other, theirs))
         if differences:
-            name = stored_cell(row_and_scores[0]).describe()
+            name = row_and_scores[0].cell.describe()
             conflicts.append(Conflict(key, name, best.directory, other.directory, differences))
         elif {s.metric for s in theirs[1]} - {s.metric for s in row_and_scores[1]}:
             more.append(other)
@@ -202,11 +244,46 @@ def _release_difference(one: Path, two: Path) -> str:
     return "" if same else "the released rows"
 
 
+# When two results are the same --------------------------------------------------------------------
+
+
+def score_differences(one: Sequence[ScoreRow], two: Sequence[ScoreRow]) -> Iterator[str]:
+    """Return numbers that both have and that are not the same; the worst first, a few by name."""
+    theirs = {score.metric: score for score in two}
+    differences = []
+    for score in one:
+        other = theirs.get(score.metric)
+        if other is None:
+            continue
+        for name in ("value", "low", "high"):
+            a, b = getattr(score, name), getattr(other, name)
+            if not close(a, b):
+                known = a is not None and b is not None
+                label = score.metric if name == "value" else f"{score.metric} ({name})"
+                gap = abs(a - b) if known else math.inf
+                differences.append((gap, f"{label} {_short(a)} and {_short(b)}"))
+    differences.sort(key=lambda item: -item[0])
+    yield from (text for _, text in differences[:_NAMED])
+    if len(differences) > _NAMED:
+        yield f"{len(differences) - _NAMED} more numbers"
+
+
+def close(one: float | None, two: float | None) -> bool:
+    """Return True for the same number up to rounding; an absent one equals an absent one."""
+    if one is None or two is None:
+        return one is two
+    return math.isclose(one, two, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def _short(value: float | None) -> str:
+    return "absent" if value is None else f"{value:.10g}"
+
+
 # Writing ------------------------------------------------------------------------------------------
 
 
 def write_merge(merge: Merge, target: Path) -> None:
-    """The new run directory, all of it or nothing."""
+    """Write the new run directory, all of it or nothing."""
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
@@ -237,8 +314,9 @@ def _fill(merge: Merge, directory: Path) -> None:
     about: dict[Path, set[Identity]] = {source.directory: set() for source in merge.sources}
     with RunStore(directory) as store:
         store.write_manifest(_joined_manifest(merge))
-        for key in sorted(set[str]().union(*(source.charged for source in merge.sources))):
-            store.charge(key)
+        charges = dict.fromkeys(charge for source in merge.sources for charge in source.charges)
+        for charge in charges:
+            store.charge(charge.key, charge.identity)
         for choice in merge.choices:
             for kind in ("releases", "details"):
                 _copy(choice.source.place(kind, choice.key), directory / kind / choice.key)
@@ -249,6 +327,14 @@ def _fill(merge: Merge, directory: Path) -> None:
             about[choice.source.directory].add(
                 dataset_identity(row.dataset_name, row.dataset, row.dataset_parameters)
             )
+        for audit, source in merge.audits:
+            folder = directory / "audits" / audit.key
+            _copy(source.place("audits", audit.key), folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / "audit.json", json.dumps(plain(asdict(audit))).encode())
+        if merge.audits:
+            table = to_table([audit for audit, _ in merge.audits], AuditRow)
+            pq.write_table(table, directory / AUDITS)
         join_cards(directory, about)
         try:
             store.compact()

@@ -1,15 +1,34 @@
-"""Settings of a run that come from the command line or the environment."""
+"""Settings of a run, and what `run.json` says about it: what was asked for, how and where.
+
+That is enough to distinguish two runs years later: the source's commit, every installed package (as
+one hash), the machine. Nothing in `run.json` decides what is computed; keys do that.
+"""
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
+import bench
 from bench.data.folder import DATA_VARIABLE
+from bench.engine import keys
+from bench.engine.grid import Grid
 from bench.engine.limits import Asked
 from bench.errors import DataError
+
+_GIT_SECONDS = 10.0
+_PASSWORD = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 @final
@@ -47,3 +66,104 @@ def use_data_folder(explicit: str | None) -> Path | None:
         raise DataError(f"data folder {name}: not readable ({problem.strerror})") from None
     os.environ[DATA_VARIABLE] = str(folder.resolve())
     return folder
+
+
+def manifest(grid: Grid, metrics: Sequence[str]) -> dict[str, Any]:
+    """Return all that is known when a run starts; the driver adds how long it took."""
+    return {
+        "grid": grid.name,
+        "datasets": [entry.label for entry in grid.datasets],
+        "methods": [entry.label for entry in grid.methods],
+        "ipc": list(grid.ipc),
+        "epsilon": list(grid.epsilon),
+        "delta": grid.delta,
+        "seeds": list(grid.seeds),
+        "split": grid.split,
+        "split_seed": grid.split_seed,
+        "metrics": list(metrics),
+        "versions": keys.versions(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **_source(),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gb": memory_gb(),
+        "environment_hash": environment_hash(),
+        "command": command_line(sys.argv),
+    }
+
+
+def _source() -> dict[str, Any]:
+    """The commit of the installed source; None where that is not a checkout."""
+    commit, dirty = git_state(Path(bench.__file__).resolve())
+    return {"commit": commit, "dirty": dirty}
+
+
+def git_state(file: Path) -> tuple[str | None, bool | None]:
+    """Return the commit of the checkout that holds a file, and whether it was changed since.
+
+    A package that lies in an ignored folder of a checkout (a virtual environment) is not its
+    source: the file itself must be under version control.
+    """
+    if _git(file.parent, "ls-files", "--error-unmatch", "--", file.name) is None:
+        return None, None
+    commit = _git(file.parent, "rev-parse", "--verify", "HEAD")
+    changes = _git(file.parent, "status", "--porcelain")
+    return commit, None if changes is None else bool(changes)
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says; None where it is absent, refuses or hangs."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=folder,
+            capture_output=True,
+            check=True,
+            encoding="utf-8",
+            timeout=_GIT_SECONDS,
+            # `git status` would otherwise refresh the index under somebody's commit.
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout.strip()
+
+
+def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name, as far as the system knows it."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return name.group(1).strip() if name else platform.processor() or platform.machine()
+
+
+def memory_gb() -> float | None:
+    """Return the memory of the machine in units of 2**30 bytes."""
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return None
+    return round(size / 2**30, 1)
+
+
+def environment_hash() -> str:
+    """Return one hash of all installed distributions: of sorted `name==version` lines."""
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        name = re.sub(r"[-_.]+", "-", str(distribution.metadata["Name"])).lower()
+        # What stands first on the path is what is imported.
+        versions.setdefault(name, distribution.version)
+    lines = sorted(f"{name}=={version}" for name, version in versions.items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """Return the command as it could be typed again, without passwords in addresses."""
+    name = Path(arguments[0]).name if arguments else ""
+    return _PASSWORD.sub("***", shlex.join([name, *arguments[1:]]))

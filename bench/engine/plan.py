@@ -1,26 +1,56 @@
-"""What is left to do: which cells must be fitted, which only scored, and by which metrics."""
+"""What is left to do: which cells must be fitted, which only scored, and by which metrics.
+
+A plan is a value that follows from the cells asked for, the datasets, what is stored and what was
+charged. Nothing is written here: the driver carries a plan out. A plan also says why cells that are
+stored have to be done again. A key is a hash, which does not show what went into it; stored rows
+do: those of the same method label, dataset label, size, epsilon and seed under another key are
+compared with what is planned.
+"""
 
 from __future__ import annotations
 
+import enum
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Protocol, final
 
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.cache_reasons import explain
-from bench.engine.cell import failed_row
 from bench.engine.limits import expected_seconds
 from bench.errors import BenchError, EnvironmentUnavailable, InputError
 from bench.plugins import registry
 from bench.plugins.environment import Environment
 from bench.plugins.source import build_dataset
+from bench.results.journal import Finished
 from bench.results.records import Cell, CellRow, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
 
 Datasets = Mapping[Variant, Dataset | BenchError]
 """What could be loaded, and why the others could not."""
+
+_SETTINGS = ("delta", "split", "split_seed", "private_counts", "secure_noise")
+_SPLIT = ("split", "split_seed")
+_NAMED = 5
+
+
+class Stored(Protocol):
+    """What planning reads of a run directory; `RunStore` is one."""
+
+    @property
+    def finished(self) -> Mapping[str, Finished]:
+        """Cells that have ended, by key."""
+
+    def all(self) -> Iterator[Finished]:
+        """Return all cells that have ended, in the order in which they were stored."""
+
+    def release_intact(self, key: str) -> bool:
+        """Return True when the files of a release are whole."""
+
+    def charged(self) -> set[str]:
+        """Return keys and identities of cells with secure noise that were started."""
 
 
 @final
@@ -49,21 +79,191 @@ class Job:
 
 
 @final
-@dataclass
-class Plan:
+@dataclass(frozen=True)
+class Refusal:
+    """A cell that fails without being run."""
+
+    cell: Cell
+    key: str
+    reason: str
+
+
+@final
+@dataclass(frozen=True)
+class RunPlan:
     """What a run will do."""
 
-    jobs: list[Job] = field(default_factory=list)
-    wanted: list[tuple[Cell, str]] = field(default_factory=list)
+    jobs: tuple[Job, ...] = ()
+    """Cells to fit or score, long ones first."""
+    wanted: tuple[tuple[Cell, str], ...] = ()
     """All cells of the run, done or not, with their keys."""
+    refused: tuple[Refusal, ...] = ()
     cached: int = 0
-    notices: list[str] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    """Cells that need nothing."""
+    notices: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     """Why cells that could have been stored are not, in words."""
 
 
+class Action(enum.Enum):
+    """What happens to a cell."""
+
+    KEEP = enum.auto()
+    SCORE = enum.auto()
+    FIT = enum.auto()
+    REFUSE = enum.auto()
+
+
+@final
+@dataclass(frozen=True)
+class Decision:
+    """What happens to a cell, and what is said about it."""
+
+    action: Action
+    metrics: tuple[str, ...] = ()
+    """Metrics that are computed."""
+    text: str = ""
+    """Reason of a refusal, or a notice about a cell that is kept."""
+
+
+_KEPT = Decision(Action.KEEP)
+
+
+def decide(
+    cell: Cell,
+    row: CellRow | None,
+    intact: Callable[[], bool],
+    metrics: Sequence[str],
+    charged_by: str = "",
+) -> Decision:
+    """Decide about one cell from what is stored of it.
+
+    `charged_by` says that its budget is spent: by this `key`, or by the cell with `other code`.
+    """
+    if row is not None and row.status == Status.SKIPPED.value and not _try_again(cell, row):
+        return _KEPT
+    if row is not None and row.verdict != "" and intact():
+        missing = _missing(row, metrics)
+        done = row.status == Status.OK.value
+        if row.rows_released is not None and (missing or not done):
+            return Decision(Action.SCORE, missing)
+        if done:
+            return _KEPT  # a model release is not stored and so cannot be scored again
+    if not (charged_by and cell.secure_noise and cell.epsilon is not None):
+        return Decision(Action.FIT, tuple(metrics))
+    if row is not None and row.verdict != "":
+        # A model: it was released, so that its row with the spent epsilon stays.
+        return Decision(
+            Action.KEEP,
+            text=f"{cell.describe()}: not scored again, a released model is not stored and its "
+            "budget is spent",
+        )
+    spent = (
+        "an earlier attempt with secure noise was charged and did not finish; its budget is spent"
+        if charged_by == "key"
+        else "its budget was spent with secure noise by another version of the method or its "
+        "libraries"
+    )
+    return Decision(Action.REFUSE, text=f"{spent}. To spend it again knowingly, use a new --out")
+
+
+def plan_cells(
+    cells: Sequence[Cell], datasets: Datasets, stored: Stored, metrics: Sequence[str]
+) -> RunPlan:
+    """Plan a grid: what must be fitted, what only scored, and what is done already."""
+    charged = stored.charged()
+    guess = _Guess(stored)
+    wanted: list[tuple[Cell, str]] = []
+    jobs: list[Job] = []
+    refused: list[Refusal] = []
+    cached = 0
+    notices = [
+        f"{entry.label}: {dataset.differs}"
+        for entry, dataset in datasets.items()
+        if isinstance(dataset, Dataset) and dataset.differs
+    ]
+    for cell in cells:
+        dataset = datasets[cell.dataset]
+        if isinstance(dataset, BenchError):
+            key = keys.cell_key(cell, str(dataset))
+            wanted.append((cell, key))
+            refused.append(Refusal(cell, key, str(dataset)))
+            continue
+        key = keys.cell_key(cell, dataset.fingerprint)
+        wanted.append((cell, key))
+        row, _ = stored.finished.get(key, (None, ()))
+        charge = keys.charge_identity(cell, dataset.fingerprint)
+        charged_by = "key" if key in charged else "other code" if charge in charged else ""
+
+        def intact(key: str = key) -> bool:
+            return stored.release_intact(key)
+
+        decision = decide(cell, row, intact, metrics, charged_by)
+        if decision.action is Action.KEEP:
+            cached += 1
+            notices += [decision.text] if decision.text else []
+        elif decision.action is Action.REFUSE:
+            refused.append(Refusal(cell, key, decision.text))
+        else:
+            scoring = decision.action is Action.SCORE
+            seconds = guess.seconds(cell, dataset, 0.1 if scoring else 1.0)
+            jobs.append(Job(cell, key, scoring, decision.metrics, seconds))
+    # Long ones first: at the end no machine waits for a long one that started last. Sorting is
+    # stable, so that cells of one kind keep the order of the grid.
+    jobs.sort(key=lambda job: -job.expected_seconds)
+    return RunPlan(
+        jobs=tuple(jobs),
+        wanted=tuple(wanted),
+        refused=tuple(refused),
+        cached=cached,
+        notices=tuple(notices),
+        reasons=tuple(explain(((job.cell, job.key) for job in jobs), stored, metrics)),
+    )
+
+
+def plan_stored(stored: Stored, datasets: Datasets, metrics: Sequence[str]) -> RunPlan:
+    """Plan the scoring of all releases for which these metrics are missing or outdated."""
+    wanted: list[tuple[Cell, str]] = []
+    jobs: list[Job] = []
+    notices: list[str] = []
+    for row, _ in stored.all():
+        if not _released(row):
+            continue
+        cell = row.cell
+        entry = _entry(row)
+        dataset = datasets[entry]
+        missing = _missing(row, metrics)
+        refitting = [name for name in missing if registry.refits(name)]
+        problem = ""
+        if isinstance(dataset, BenchError):
+            problem = str(dataset)
+        elif dataset.fingerprint != row.fingerprint:
+            problem = "the dataset has changed since it was made"
+        elif row.rows_released is None:
+            problem = "a released model is not stored"
+        elif refitting and keys.cell_key(cell, dataset.fingerprint) != row.key:
+            notices.append(
+                f"{_name(row)}: not scored by {', '.join(refitting)}, the method has changed since"
+            )
+            missing = tuple(name for name in missing if name not in refitting)
+        if not problem and missing and not stored.release_intact(row.key):
+            problem = "its release is missing or damaged"
+        if problem:
+            notices.append(f"{_name(row)}: not scored, {problem}")
+            continue
+        wanted.append((cell, row.key))
+        if missing:
+            jobs.append(Job(replace(cell, dataset=entry), row.key, True, missing))
+    return RunPlan(
+        jobs=tuple(jobs),
+        wanted=tuple(wanted),
+        cached=len(wanted) - len(jobs),
+        notices=tuple(notices),
+    )
+
+
 def load_dataset(entry: Variant, split: str, split_seed: int) -> Dataset | BenchError:
-    """A dataset, or why it cannot be had: that fails its own cells and no others."""
+    """Return a dataset, or why it cannot be had: that fails its own cells and no others."""
     try:
         source = registry.build_source(entry.name, dict(entry.parameters))
         return build_dataset(source, split, split_seed)
@@ -71,76 +271,60 @@ def load_dataset(entry: Variant, split: str, split_seed: int) -> Dataset | Bench
         return BenchError(f"dataset {entry.label}: {problem}")
 
 
-def plan_cells(
-    cells: Sequence[Cell], datasets: Datasets, store: RunStore, metrics: Sequence[str]
-) -> Plan:
-    """What must be fitted, what only scored, and what is done already."""
-    plan = Plan(
-        notices=[
-            f"{entry.label}: {dataset.differs}"
-            for entry, dataset in datasets.items()
-            if isinstance(dataset, Dataset) and dataset.differs
-        ]
+def load_stored(stored: Stored) -> Datasets:
+    """Load the datasets of all stored releases."""
+    datasets: dict[Variant, Dataset | BenchError] = {}
+    for row, _ in stored.all():
+        entry = _entry(row)
+        if _released(row) and entry not in datasets:
+            datasets[entry] = load_dataset(row.cell.dataset, row.split, row.split_seed)
+    return datasets
+
+
+def stored_outcome(job: Job, store: RunStore, dataset: Dataset) -> Outcome | None:
+    """Return what is stored of a job that scores; None where it cannot be read any more."""
+    row, scores = store.finished[job.key]
+    release = store.read_release(job.key, dataset.encoder)
+    return None if release is None else Outcome(row, scores, release)
+
+
+def _released(row: CellRow) -> bool:
+    return row.verdict != "" and row.status != Status.SKIPPED.value
+
+
+def _entry(row: CellRow) -> Variant:
+    """The dataset of a row, under a label of its split: rows of two splits are two datasets."""
+    entry = row.cell.dataset
+    if (row.split, row.split_seed) == ("default", 0):
+        return entry
+    return replace(entry, label=f"{entry.label} {row.split} {row.split_seed}")
+
+
+def _name(row: CellRow) -> str:
+    return f"{row.label} on {row.dataset}, seed {row.seed}"
+
+
+def _missing(row: CellRow, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Metrics that have not scored the release, or did when their source was another."""
+    recorded = json.loads(row.metrics)
+    return tuple(name for name in metrics if recorded.get(name) != keys.metric_hash(name))
+
+
+def _try_again(cell: Cell, row: CellRow) -> bool:
+    """True for a cell that was skipped for lack of its environment: that may be there by now."""
+    environment = registry.method_class(cell.method.name).environment
+    return environment is not None and row.reason.startswith(
+        str(EnvironmentUnavailable(environment.name, ""))
     )
-    charged = store.charged()
-    guess = _Guess(store)
-    for cell in cells:
-        dataset = datasets[cell.dataset]
-        fingerprint = dataset.fingerprint if isinstance(dataset, Dataset) else str(dataset)
-        key = keys.cell_key(cell, fingerprint)
-        plan.wanted.append((cell, key))
-        if not isinstance(dataset, Dataset):
-            store.finished.pop(key, None)
-            continue
-        row, _ = store.finished.get(key, (None, ()))
-        if row is not None and row.status == Status.SKIPPED.value and not _try_again(cell, row):
-            plan.cached += 1
-            continue
-        if row is not None and row.verdict != "" and store.release_intact(key):
-            missing = _missing(row, metrics)
-            if row.status == Status.OK.value and not missing:
-                plan.cached += 1
-                continue
-            if row.rows_released is not None:
-                plan.jobs.append(Job(cell, key, True, missing, guess.seconds(cell, dataset, 0.1)))
-                continue
-            if row.status == Status.OK.value:
-                plan.cached += 1  # a model release is not stored and so cannot be scored again
-                continue
-        charge = keys.charge_identity(cell, fingerprint)
-        if cell.secure_noise and cell.epsilon is not None and charged & {key, charge}:
-            if row is not None and row.verdict != "":
-                # A model: it was released, so that its row with the spent epsilon stays.
-                plan.notices.append(
-                    f"{cell.describe()}: not scored again, a released model is not stored and its "
-                    "budget is spent"
-                )
-                plan.cached += 1
-                continue
-            reason = (
-                "an earlier attempt with secure noise was charged and did not finish; its budget "
-                "is spent. To spend it again knowingly, use a new --out"
-                if key in charged
-                else "its budget was spent with secure noise by another version of the method or "
-                "its libraries. To spend it again knowingly, use a new --out"
-            )
-            store.record(Outcome(failed_row(cell, key, dataset, Status.ERROR, reason)), None)
-            continue
-        plan.jobs.append(Job(cell, key, False, tuple(metrics), guess.seconds(cell, dataset)))
-    # Long ones first: at the end no machine waits for a long one that started last. Sorting is
-    # stable, so that cells of one kind keep the order of the grid.
-    plan.jobs.sort(key=lambda job: -job.expected_seconds)
-    plan.reasons += explain(((job.cell, job.key) for job in plan.jobs), store, metrics)
-    return plan
 
 
 @final
 class _Guess:
     """How long cells of a method took on a dataset in this run directory."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, stored: Stored) -> None:
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
-        for row, _ in store.all():
+        for row, _ in stored.all():
             if row.fit_seconds is not None:
                 total, count = self._seen.get((row.label, row.dataset), (0.0, 0))
                 seconds = row.fit_seconds + (row.score_seconds or 0.0)
@@ -152,89 +336,185 @@ class _Guess:
         return share * expected_seconds(resources, dataset, total / count if count else None)
 
 
-def _try_again(cell: Cell, row: CellRow) -> bool:
-    """True for a cell that was skipped for lack of its environment: that may be there by now."""
-    environment = registry.method_class(cell.method.name).environment
-    return environment is not None and row.reason.startswith(
-        str(EnvironmentUnavailable(environment.name, ""))
+# Why cells are done again -------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Circumstances:
+    """Under what a cell was computed. Many cells share them, so that they are kept once."""
+
+    status: str
+    method: str
+    parameters: str
+    dataset: str
+    dataset_parameters: str
+    settings: tuple[object, ...]
+    fingerprint: str
+    source: str
+    versions: str
+
+    @classmethod
+    def of(cls, row: CellRow) -> Circumstances:
+        """Return those of a stored cell."""
+        secure = not row.study_only
+        return cls(
+            status=row.status,
+            method=row.method,
+            parameters=row.parameters,
+            dataset=row.dataset_name or row.dataset,
+            dataset_parameters=row.dataset_parameters,
+            settings=(row.delta, row.split, row.split_seed, row.private_counts, secure),
+            fingerprint=row.fingerprint,
+            source=row.source_hash,
+            versions=row.versions,
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Index:
+    """The stored cells of a run directory by what a person calls the same cell.
+
+    About 200 bytes per cell: a hash of that name, and a reference to circumstances.
+    """
+
+    stored: Stored
+    metrics: tuple[str, ...] = ()
+    """Metrics that must have scored a cell for it to be done."""
+    alike: dict[bytes, tuple[Circumstances, ...]] = field(default_factory=dict)
+    """In the order in which they were stored."""
+
+    @classmethod
+    def of(cls, stored: Stored, metrics: Sequence[str] = ()) -> Index:
+        """Read the journal through once."""
+        index = cls(stored, tuple(metrics))
+        shared: dict[Circumstances, tuple[Circumstances, ...]] = {}
+        for row, _ in stored.all():
+            now = Circumstances.of(row)
+            alone = shared.setdefault(now, (now,))
+            place = _place(row.label, row.dataset, row.ipc, row.full_size, row.eps_target, row.seed)
+            index.alike[place] = (*index.alike[place], *alone) if place in index.alike else alone
+        return index
+
+
+def _place(
+    label: str, dataset: str, ipc: int | None, full_size: bool, epsilon: float | None, seed: int
+) -> bytes:
+    # A grid may say 1 where another says 1.0.
+    spend = None if epsilon is None else float(epsilon)
+    name = repr((label, dataset, ipc, full_size, spend, seed))
+    return hashlib.blake2b(name.encode(), digest_size=12).digest()
+
+
+def why_not_cached(cell: Cell, key: str, index: Index) -> str:
+    """Return the reason in a few words; the same words for the same reason."""
+    row, _ = index.stored.finished.get(key, (None, ()))
+    if row is not None:
+        return _why_again(row, index)
+    place = _place(
+        cell.method.label, cell.dataset.label, cell.ipc, cell.full_size, cell.epsilon, cell.seed
     )
+    changes = [list(_changes(cell, key, then)) for then in index.alike.get(place, ())]
+    # The nearest one; among equals the last.
+    nearest = min(reversed(changes), key=len, default=["never run"])
+    return "; ".join(nearest)
 
 
-def plan_stored(store: RunStore, metrics: Sequence[str]) -> tuple[Plan, Datasets]:
-    """All releases of a run directory whose scores by these metrics are missing or outdated."""
-    plan = Plan()
-    datasets: dict[Variant, Dataset | BenchError] = {}
-    for row, _ in store.all():
-        key = row.key
-        if row.verdict == "" or row.status == Status.SKIPPED.value:
-            continue
-        cell = stored_cell(row)
-        entry = cell.dataset
-        # One entry stands for one split here: rows of two splits are not the same dataset.
-        if (row.split, row.split_seed) != ("default", 0):
-            entry = replace(entry, label=f"{entry.label} {row.split} {row.split_seed}")
-        if entry not in datasets:
-            datasets[entry] = load_dataset(cell.dataset, row.split, row.split_seed)
-        dataset, name = datasets[entry], f"{row.label} on {row.dataset}, seed {row.seed}"
-        if isinstance(dataset, BenchError):
-            plan.notices.append(f"{name}: not scored, {dataset}")
-            continue
-        if dataset.fingerprint != row.fingerprint:
-            plan.notices.append(f"{name}: not scored, the dataset has changed since it was made")
-            continue
-        if row.rows_released is None:
-            plan.notices.append(f"{name}: not scored, a released model is not stored")
-            continue
-        missing = _missing(row, metrics)
-        refitting = [name for name in missing if registry.refits(name)]
-        if refitting and keys.cell_key(cell, dataset.fingerprint) != key:
-            plan.notices.append(
-                f"{name}: not scored by {', '.join(refitting)}, the method has changed since"
-            )
-            missing = tuple(name for name in missing if name not in refitting)
-        plan.wanted.append((cell, key))
-        if not missing:
-            plan.cached += 1
-            continue
-        if store.release_intact(key):
-            plan.jobs.append(Job(replace(cell, dataset=entry), key, True, missing))
-        else:
-            plan.notices.append(f"{name}: not scored, its release is missing or damaged")
-            plan.wanted.pop()
-    return plan, datasets
-
-
-def stored_cell(row: CellRow) -> Cell:
-    """The cell behind a row of the results."""
-    return Cell(
-        method=Variant(row.method, row.label, _parameters(row.parameters)),
-        dataset=Variant(
-            row.dataset_name or row.dataset, row.dataset, _parameters(row.dataset_parameters)
-        ),
-        ipc=row.ipc,
-        full_size=row.full_size,
-        epsilon=row.eps_target,
-        delta=row.delta,
-        seed=row.seed,
-        split=row.split,
-        split_seed=row.split_seed,
-        private_counts=row.private_counts,
-        secure_noise=not row.study_only,
-    )
-
-
-def _parameters(text: str) -> tuple[tuple[str, object], ...]:
-    return tuple(json.loads(text).items())
-
-
-def _missing(row: CellRow, metrics: Sequence[str]) -> tuple[str, ...]:
-    """Metrics that have not scored the release, or did when their source was another."""
+def _why_again(row: CellRow, index: Index) -> str:
+    """The reason for a cell that is stored under its key and still has to be done."""
+    if row.verdict == "":
+        return f"failed before ({row.status})"
+    if not index.stored.release_intact(row.key):
+        return "release damaged"
     recorded = json.loads(row.metrics)
-    return tuple(name for name in metrics if recorded.get(name) != keys.metric_hash(name))
+    missing = [name for name in index.metrics if name not in recorded]
+    changed = [
+        name
+        for name in index.metrics
+        if name in recorded and recorded[name] != keys.metric_hash(name)
+    ]
+    if missing or changed:
+        said = [f"metrics missing: {_some(missing)}"] if missing else []
+        return "; ".join([*said, f"metrics changed: {_some(changed)}"] if changed else said)
+    if row.status != Status.OK.value:
+        return f"failed before ({row.status})"
+    return "release damaged"  # nothing else sends a good cell back: its rows cannot be read
 
 
-def stored_outcome(job: Job, store: RunStore, dataset: Dataset) -> Outcome | None:
-    """What is there already of a job that scores; None where it cannot be read any more."""
-    row, scores = store.finished[job.key]
-    release = store.read_release(job.key, dataset.encoder)
-    return None if release is None else Outcome(row, scores, release)
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _changes(cell: Cell, key: str, then: Circumstances) -> Iterator[str]:
+    """What distinguishes a planned cell from a stored one; never empty."""
+    if not then.fingerprint:
+        yield f"failed before ({then.status})"  # its dataset could not be loaded
+        return
+    count = 0
+    for text in _known_changes(cell, key, then):
+        count += 1
+        yield text
+    if not count:
+        yield "harness changed (format of the key, or the method's environment)"
+
+
+def _known_changes(cell: Cell, key: str, then: Circumstances) -> Iterator[str]:
+    name = cell.method.name
+    if then.method != name:
+        yield f"method changed: {then.method} -> {name}"
+    elif then.source != keys.method_source_hash(name):
+        yield f"code changed ({name}, or a module that it imports)"
+    if names := _different(dict(cell.method.parameters), then.parameters):
+        yield f"parameters changed ({cell.method.label}: {', '.join(names)})"
+    settings = [
+        setting
+        for setting, value in zip(_SETTINGS, then.settings, strict=True)
+        if getattr(cell, setting) != value
+    ]
+    if settings:
+        yield f"settings changed ({', '.join(settings)})"
+    # The key of this cell with the stored fingerprint is its own key if that is its dataset's.
+    # Another split has another fingerprint as well, which is no news.
+    if (
+        then.dataset != cell.dataset.name
+        or _different(dict(cell.dataset.parameters), then.dataset_parameters)
+        or (not set(settings) & set(_SPLIT) and keys.cell_key(cell, then.fingerprint) != key)
+    ):
+        yield f"dataset changed ({cell.dataset.label})"
+    versions = json.loads(then.versions)
+    for library, version in keys.method_libraries(name).items():
+        if versions.get(library, version) != version:
+            yield f"library changed: {library} {versions[library]} -> {version}"
+
+
+def _different(now: dict[str, object], then: str) -> list[str]:
+    """Names of parameters that are given otherwise."""
+    # Through JSON, as stored: a tuple is a list there.
+    given = json.loads(json.dumps(now))
+    stored = json.loads(then)
+    absent = object()
+    return [
+        name
+        for name in sorted({*given, *stored})
+        if given.get(name, absent) != stored.get(name, absent)
+    ]
+
+
+def summary(reasons: Iterable[str]) -> list[str]:
+    """Return lines such as `12 cells: never run`, the most frequent first."""
+    return [
+        f"{count} {'cell' if count == 1 else 'cells'}: {reason}"
+        for reason, count in Counter(reasons).most_common()
+    ]
+
+
+def explain(
+    planned: Iterable[tuple[Cell, str]], stored: Stored, metrics: Sequence[str]
+) -> list[str]:
+    """Return the summary for cells that have to be done; nothing where nothing is stored yet."""
+    if not len(stored.finished):
+        return []
+    index = Index.of(stored, metrics)
+    return summary(why_not_cached(cell, key, index) for cell, key in planned)

@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
-from bench.engine.plan import load_dataset, stored_cell
+from bench.engine.merge import close, score_differences
+from bench.engine.plan import load_dataset
 from bench.environments import overlays
 from bench.errors import BenchError, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.release import Rows
 from bench.privacy.ledger import Ledger
-from bench.results.agreement import close, score_differences
 from bench.results.journal import Journal
 from bench.results.reading import check_run, finished_of, in_use, open_journal
 from bench.results.records import Cell, CellRow, Status, Variant, to_table
@@ -62,12 +62,12 @@ class NotVerifiable:
 @final
 @dataclass
 class Verification:
-    """What was found."""
+    """Result of a verification."""
 
     cells: int = 0
     releases: int = 0
     problems: list[str] = field(default_factory=list)
-    """Of the cheap checks."""
+    """Problems that the cheap checks have found."""
     remarks: list[str] = field(default_factory=list)
     recomputed: list[Recomputed] = field(default_factory=list)
     not_verifiable: list[NotVerifiable] = field(default_factory=list)
@@ -85,32 +85,32 @@ def verify(
     cell: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> Verification:
-    """All cheap checks, then `sample` random cells (or the one named) computed again."""
+    """Do all cheap checks, then compute `sample` random cells (or the one named) again."""
     check_run(directory)
     journal = open_journal(directory)
     if cell and cell not in journal:
         raise InputError(f"{directory} holds no cell {cell}; keys are in its cells.parquet")
-    found = Verification(cells=len(journal))
+    result = Verification(cells=len(journal))
     store = RunStore(directory)
     say(f"checking {len(journal)} cells")
-    found.releases, found.problems = _check_releases(journal, store)
+    result.releases, result.problems = _check_releases(journal, store)
     if in_use(directory):
-        found.remarks.append("a run is writing to the directory: its tables were not compared")
+        result.remarks.append("a run is writing to the directory: its tables were not compared")
     else:
-        found.problems += _check_tables(directory, journal)
+        result.problems += _check_tables(directory, journal)
     good = sorted(key for key, status in journal.statuses.items() if status == Status.OK.value)
     order = [good[number] for number in np.random.default_rng(seed).permutation(len(good))]
     recompute = _Recompute(journal, store, say)
     # What cannot be verified is said and does not use up the sample.
     for key in [cell] if cell else order:
-        if len(found.recomputed) >= sample and not cell:
+        if len(result.recomputed) >= sample and not cell:
             break
-        result = recompute(key)
-        if isinstance(result, Recomputed):
-            found.recomputed.append(result)
+        checked = recompute(key)
+        if isinstance(checked, Recomputed):
+            result.recomputed.append(checked)
         else:
-            found.not_verifiable.append(result)
-    return found
+            result.not_verifiable.append(checked)
+    return result
 
 
 # All cells, cheaply -------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def _check_releases(journal: Journal, store: RunStore) -> tuple[int, list[str]]:
         if row.verdict == "":
             continue
         releases += 1
-        name = f"{stored_cell(row).describe()} ({row.key})"
+        name = f"{row.cell.describe()} ({row.key})"
         if not store.release_intact(row.key):
             problems.append(f"{name}: its release is missing or damaged")
             continue
@@ -165,8 +165,8 @@ def _check_tables(directory: Path, journal: Journal) -> list[str]:
     except (OSError, KeyError, pa.ArrowInvalid) as problem:
         return [f"the tables cannot be read ({problem}){again}"]
     lacking, other = [], []
-    for row, own in journal.all():
-        scores += len(own)
+    for row, given in journal.all():
+        scores += len(given)
         (line,) = to_table([row], CellRow).to_pylist()
         known = stored.pop(row.key, None)
         if known is None:
@@ -206,7 +206,7 @@ class _Recompute:
 
     def __call__(self, key: str) -> Recomputed | NotVerifiable:
         row, scores = finished_of(self._journal, key)
-        cell = stored_cell(row)
+        cell = row.cell
         if reason := _reason_against(row):
             return NotVerifiable(key, cell.describe(), reason)
         dataset = self._dataset(cell)
@@ -256,7 +256,7 @@ def _reason_against(row: CellRow) -> str:
     except UnknownNameError:
         return f"method {row.method} is not installed"
     if kind.environment is not None and not overlays.inside(kind.environment):
-        return f"method {row.method} runs in an environment of its own"
+        return f"method {row.method} runs in its own environment"
     if not kind.seeded:
         return f"method {row.method} cannot be seeded"
     if not row.study_only and row.eps_target is not None:
@@ -310,26 +310,26 @@ def _explanations(row: CellRow, cell: Cell, dataset: Dataset) -> Iterator[str]:
         yield "this version would give the cell another key: the harness has changed since"
 
 
-def to_text(found: Verification) -> str:
-    """For a terminal."""
-    return "\n".join(_lines(found))
+def to_text(result: Verification) -> str:
+    """Return text for a terminal."""
+    return "\n".join(_lines(result))
 
 
-def _lines(found: Verification) -> Iterator[str]:
-    state = f"problems: {len(found.problems)}" if found.problems else "all good"
-    yield f"checked {found.cells} cells, {found.releases} releases, ledgers and tables; {state}"
-    yield from (f"  problem: {problem}" for problem in found.problems)
-    yield from (f"  remark: {remark}" for remark in found.remarks)
-    for cell in found.recomputed:
+def _lines(result: Verification) -> Iterator[str]:
+    state = f"problems: {len(result.problems)}" if result.problems else "all good"
+    yield f"checked {result.cells} cells, {result.releases} releases, ledgers and tables; {state}"
+    yield from (f"  problem: {problem}" for problem in result.problems)
+    yield from (f"  remark: {remark}" for remark in result.remarks)
+    for cell in result.recomputed:
         state = "DIFFERS" if cell.differences else "the same"
         yield f"computed again, {state}: {cell.cell} ({cell.key})"
         yield from (f"  differs: {text}" for text in cell.differences)
         yield from (f"  remark: {text}" for text in cell.remarks)
     reasons: dict[str, list[NotVerifiable]] = {}
-    for lost in found.not_verifiable:
+    for lost in result.not_verifiable:
         reasons.setdefault(lost.reason, []).append(lost)
     for reason, cells in reasons.items():
         yield f"not verifiable ({len(cells)}): {reason}"
         yield f"  e.g. {cells[0].cell} ({cells[0].key})"
-    if not found.recomputed:
+    if not result.recomputed:
         yield "no cell was computed again"

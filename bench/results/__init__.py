@@ -1,0 +1,7 @@
+"""What a run leaves behind: the result schema, the run directory, its journal, tables and verdicts.
+
+`records` defines the rows of all tables, `run_directory` is the only writer and `reading` the only
+reader of run directories; `verdicts` and `refutation` turn epsilons into one word. Code enters that
+describes, stores or judges results without running anything: no method is fitted here and nothing
+is planned. The leaderboard, the engine and the command line depend on this room.
+"""

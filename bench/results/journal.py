@@ -1,4 +1,4 @@
-"""The journal of a run: one line a finished cell, appended and synced; the last word counts.
+"""The journal of a run: one line per finished cell, appended and synced; the last line counts.
 
 Only the place of each cell's last line is kept in memory. A grid of 100,000 cells has gigabytes of
 scores, which are read when they are asked for.
@@ -10,15 +10,14 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, TypeVar, final
+from typing import IO, Any, final
 
 from bench.errors import StoreError
-from bench.results.records import CellRow, ScoreRow, required
+from bench.results.records import CellRow, ScoreRow, from_values
 
 Finished = tuple[CellRow, tuple[ScoreRow, ...]]
-Record = TypeVar("Record", CellRow, ScoreRow)
 
 
 @final
@@ -54,11 +53,11 @@ class Journal(MutableMapping[str, Finished]):
 
     @property
     def statuses(self) -> Mapping[str, str]:
-        """How each cell ended."""
+        """Status of each cell, by key."""
         return self._statuses
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -95,7 +94,7 @@ class Journal(MutableMapping[str, Finished]):
         return len(self._places)
 
     def all(self) -> Iterator[Finished]:
-        """Every finished cell in the order of the file, which is read through once."""
+        """Return every finished cell in the order of the file, which is read through once."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -105,7 +104,7 @@ class Journal(MutableMapping[str, Finished]):
 
 
 def read_journal(path: Path) -> dict[str, Finished]:
-    """Everything at once; for a run that fits into memory."""
+    """Return everything at once; for a run that fits into memory."""
     return {row.key: (row, scores) for row, scores in Journal(path).all()}
 
 
@@ -130,7 +129,7 @@ def cut_torn_line(path: Path) -> None:
 
 
 def json_lines(content: bytes) -> tuple[list[Any], int]:
-    """Whole lines as JSON, and how many bytes they take."""
+    """Return whole lines as JSON, and how many bytes they take."""
     documents, whole = [], 0
     for line in content.splitlines(keepends=True):
         document = _document(line)
@@ -152,22 +151,15 @@ def _document(line: bytes) -> Any | None:
 
 
 def _finished(document: Mapping[str, Any]) -> Finished:
-    scores = tuple(_record(ScoreRow, score) for score in document["scores"])
-    return _record(CellRow, document["cell"]), scores
-
-
-def _record(kind: type[Record], document: Mapping[str, Any]) -> Record:
     try:
-        values = unplain(document)
-        # Later additions to the records have defaults: what an earlier version wrote is read.
-        names = [item.name for item in fields(kind) if item.name in values or required(item)]
-        return kind(**{name: values[name] for name in names})
+        scores = tuple(from_values(ScoreRow, unplain(score)) for score in document["scores"])
+        return from_values(CellRow, unplain(document["cell"])), scores
     except KeyError as missing:
         raise StoreError(f"journal line lacks {missing}: written by another version?") from None
 
 
 def plain(record: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: spell it."""
+    """Return values for JSON, which has no infinity: it is spelled."""
     return {
         name: "Infinity" if isinstance(value, float) and math.isinf(value) else value
         for name, value in record.items()
@@ -175,5 +167,5 @@ def plain(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unplain(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Back from JSON."""
+    """Return values that `plain` has spelled."""
     return {name: math.inf if value == "Infinity" else value for name, value in record.items()}

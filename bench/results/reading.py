@@ -1,22 +1,52 @@
-"""Reads a run directory without writing to it: one that is being run, or a stranger's.
+"""Reads run directories without writing to them: one that is being run, or a stranger's.
 
-Opening a `RunStore` takes the lock and cuts a torn line off; here nothing is changed. Keys of a
-stranger's journal become parts of paths, so they are checked to be plain names first.
+All that reads a run directory does it here: status, merge, verify, compare, dossiers, the
+leaderboard. (Opening a `RunStore` takes the lock and cuts a torn line off; here nothing is
+changed.) What is read is checked: keys of a stranger's journal become parts of paths, so they must
+be plain names, and tables must have the columns of the result schema.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
+import itertools
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, final
 
 from bench.errors import StoreError
-from bench.results import run_directory as store
-from bench.results.journal import Finished, Journal, json_lines
+from bench.results.journal import Finished, Journal, json_lines, unplain
+from bench.results.records import (
+    RENAMED,
+    AuditRow,
+    CellRow,
+    Record,
+    ScoreRow,
+    Status,
+    arrow_schema,
+    from_values,
+    required,
+    to_table,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+FORMAT_VERSION = 1
+"""Format version of run directories, written to `run.json`."""
+
+AUDITS = "audits.parquet"
+AUDIT_ROWS = "audits/*/audit.json"
+
+_HINT = "give a folder that `bench run --out` wrote, or run `bench run` there again to repair it"
+_CHUNK = 500
 
 _PLAIN_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}")
 
@@ -26,35 +56,41 @@ _DECODER = json.JSONDecoder()
 
 
 def is_plain_name(name: object) -> bool:
-    """True for what may become one part of a path: no slash, and no dot in front."""
+    """Return True for what may become one part of a path: no slash, and no dot in front."""
     return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None
 
 
 def check_run(directory: Path) -> Mapping[str, Any]:
-    """What `run.json` says; refuses what is no run directory, or one of another form."""
-    store.RunStore.existing(directory)
+    """Return what `run.json` says; refuse what is no run directory of this format."""
     path = directory / "run.json"
+    if not path.is_file():
+        raise StoreError(
+            f"{directory} is not a run directory; `bench run --out {directory}` makes one"
+        )
     manifest = read_object(path)
     if manifest is None:
         raise StoreError(f"{path}: cannot be read as a JSON object; is it a run directory?")
-    if manifest.get("form") != store.FORM:
+    # Directories of earlier versions call it `form`.
+    version = manifest.get("format_version", manifest.get("form"))
+    if version != FORMAT_VERSION:
         raise StoreError(
-            f"{path}: form {manifest.get('form')!r}, this version reads form {store.FORM}"
+            f"{path}: format version {version!r}, this version reads format version "
+            f"{FORMAT_VERSION}"
         )
     return manifest
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object in a file; None where there is none to read."""
+    """Return the JSON object in a file; None where there is none to read."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 
 
 def open_journal(directory: Path) -> Journal:
-    """The finished cells; a line that is just being written does not count yet."""
+    """Return the finished cells; a line that is just being written does not count yet."""
     path = directory / "journal.jsonl"
     try:
         journal = Journal(path)
@@ -70,7 +106,7 @@ def open_journal(directory: Path) -> Journal:
 
 
 def cells_in(path: Path, place: int = 0) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Cells of a journal line by line with their places, without scores; None for a damaged line.
+    """Return cells line by line with their places, without scores; None for a damaged line.
 
     A line that is just being written is not there yet. Scores are nearly all of a journal: passing
     over them unread makes this ten times faster than `Journal`, for what is asked often.
@@ -99,7 +135,7 @@ def _cell_in(line: bytes) -> dict[str, Any] | None:
 
 
 def finished_of(journal: Journal, key: str) -> Finished:
-    """One cell, with scores that are its own."""
+    """Return one cell, with scores that are checked to be those of the cell."""
     try:
         row, scores = journal[key]
     except (TypeError, ValueError, AttributeError) as problem:
@@ -109,22 +145,41 @@ def finished_of(journal: Journal, key: str) -> Finished:
     return row, scores
 
 
-def charged_keys(directory: Path) -> set[str]:
-    """Cells with secure noise that were started; a torn last line was never acted upon."""
+@final
+@dataclass(frozen=True)
+class Charge:
+    """A cell with secure noise that was started: from then on its budget is spent."""
+
+    key: str
+    identity: str
+    """`keys.charge_identity`, which outlives a change of the code; empty in old directories."""
+
+
+def read_charges(directory: Path) -> tuple[Charge, ...]:
+    """Return all charges; a torn last line was never acted upon."""
     path = directory / "charges.jsonl"
     if not path.exists():
-        return set()
+        return ()
     content = path.read_bytes()
     content = content[: content.rfind(b"\n") + 1]
     lines, whole = json_lines(content)
-    keys = [line.get("key") if isinstance(line, dict) else None for line in lines]
-    if whole < len(content) or not all(map(is_plain_name, keys)):
+    charges = [
+        Charge(line["key"], line.get("identity", ""))
+        for line in lines
+        if isinstance(line, dict) and is_plain_name(line.get("key"))
+    ]
+    if whole < len(content) or len(charges) < len(lines):
         raise StoreError(f"{path}: a line in the middle is damaged; charges may be lost")
-    return {str(key) for key in keys}
+    return tuple(charges)
+
+
+def charged_keys(directory: Path) -> set[str]:
+    """Return the keys of cells with secure noise that were started."""
+    return {charge.key for charge in read_charges(directory)}
 
 
 def in_use(directory: Path) -> bool:
-    """True while a driver holds the directory. The lock is tried and let go at once."""
+    """Return True while a driver holds the directory. The lock is tried and let go at once."""
     file = _shared(directory / "lock")
     if file is None:
         return (directory / "lock").exists()
@@ -165,5 +220,181 @@ def _shared(path: Path) -> IO[bytes] | None:
 
 
 def printable(text: str) -> str:
-    """Text of a stranger for a terminal: control characters would be obeyed there."""
+    """Return text of a stranger for a terminal, which would obey control characters."""
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class RunTables:
+    """The results of a run directory as pandas tables, with the columns of the result schema."""
+
+    directory: Path
+    cells: pd.DataFrame
+    """One row per cell: `bench.results.records.CellRow`."""
+    scores: pd.DataFrame
+    """One row per cell and metric: `ScoreRow`."""
+    audits: pd.DataFrame
+    """One row per audit: `AuditRow`."""
+
+
+def load_results(directory: str | Path) -> RunTables:
+    """Return the results of a run directory, also of one that is still being run."""
+    directory = Path(directory)
+    journal, table = directory / "journal.jsonl", directory / "cells.parquet"
+    compiled = table.is_file() and (
+        not journal.is_file() or table.stat().st_mtime_ns >= journal.stat().st_mtime_ns
+    )
+    if compiled or not journal.is_file():
+        cells = read_table(directory, "cells.parquet", CellRow)
+        scores = read_table(directory, "scores.parquet", ScoreRow)
+    else:
+        check_run(directory)
+        cells, scores = _from_journal(open_journal(directory))
+    check_values(directory, cells, scores)
+    audits = _frame(to_table(read_audits(directory), AuditRow))
+    return RunTables(directory, cells, scores, audits)
+
+
+def _from_journal(journal: Journal) -> tuple[pd.DataFrame, pd.DataFrame]:
+    import pyarrow as pa
+
+    cells, scores = [to_table([], CellRow)], [to_table([], ScoreRow)]
+    remaining = journal.all()
+    while batch := list(itertools.islice(remaining, _CHUNK)):
+        cells.append(to_table([row for row, _ in batch], CellRow))
+        scores.append(to_table([score for _, given in batch for score in given], ScoreRow))
+    return _frame(pa.concat_tables(cells)), _frame(pa.concat_tables(scores))
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+
+    # Whole numbers may be absent: as floating-point numbers they would be shown as 50.0.
+    frame: pd.DataFrame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return frame
+
+
+def read_table(directory: Path, name: str, record: Record) -> pd.DataFrame:
+    """Return a result table; refuse what does not have the columns and types of the record."""
+    path = directory / name
+    if not directory.is_dir():
+        raise StoreError(f"{directory}: no such folder; {_HINT}")
+    if not path.is_file():
+        raise StoreError(f"{directory}: holds no {name}, so it is no run directory; {_HINT}")
+    table = _columns(path, record, _HINT)
+    never_empty = [item.name for item in fields(record) if not str(item.type).endswith("| None")]
+    empty = [column for column in never_empty if table.column(column).null_count]
+    if empty:
+        raise StoreError(f"{path}: empty values in {', '.join(empty)}; {_HINT}")
+    return _frame(table)
+
+
+def _columns(path: Path, record: Record, hint: str) -> pa.Table:
+    """The columns of a record; others stay unread, since a later version may write more."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # As a file, not as a dataset: folders named `a=b` above it must not become columns.
+        table = pq.ParquetFile(path).read()
+        table.validate(full=True)  # text that is not UTF-8 would pass until somebody reads it
+    except (OSError, pa.ArrowException) as problem:
+        raise StoreError(f"{path}: cannot be read as Parquet ({problem}); {hint}") from None
+    table = table.rename_columns([RENAMED.get(name, name) for name in table.column_names])
+    schema = arrow_schema(record)
+    problems = []
+    for item, column in zip(fields(record), schema, strict=True):
+        positions = table.schema.get_all_field_indices(column.name)
+        if not positions and not required(item):
+            values = pa.array([item.default] * len(table), column.type)
+            table = table.append_column(column, values)
+        elif len(positions) != 1:
+            problems.append(f"column {column.name} is {'doubled' if positions else 'missing'}")
+        else:
+            kind = table.schema.field(positions[0]).type
+            text = pa.types.is_string(column.type) and pa.types.is_large_string(kind)
+            if kind != column.type and not text:
+                problems.append(f"column {column.name} is {kind}, expected {column.type}")
+    if problems:
+        raise StoreError(f"{path}: {'; '.join(problems)} (written by another version?); {hint}")
+    return table.select(schema.names).cast(schema)
+
+
+def check_values(directory: Path, cells: pd.DataFrame, scores: pd.DataFrame) -> None:
+    """Refuse tables whose values no version has written."""
+    from bench.plugins.metric import Direction
+
+    for frame, name, column, known in (
+        (cells, "cells.parquet", "status", [status.value for status in Status]),
+        (scores, "scores.parquet", "direction", [direction.value for direction in Direction]),
+    ):
+        strange = frame.loc[~frame[column].isin(known), column]
+        if len(strange):
+            raise StoreError(
+                f"{directory / name}: {column} {strange.iloc[0]!r}, expected one of "
+                f"{', '.join(known)} (written by another version?); {_HINT}"
+            )
+    targets = cells["eps_target"].dropna()
+    if ((targets <= 0) | (targets == math.inf)).any():
+        raise StoreError(
+            f"{directory / 'cells.parquet'}: eps_target holds a number that is not positive and "
+            f"finite; {_HINT}"
+        )
+    doubled = scores[scores.duplicated(["key", "metric"])]
+    if len(doubled):
+        row = doubled.iloc[0]
+        raise StoreError(
+            f"{directory / 'scores.parquet'}: two values of {row['metric']!r} for the cell "
+            f"{row['key']!r}; {_HINT}"
+        )
+
+
+# Audits -------------------------------------------------------------------------------------------
+
+
+def read_audits(directory: Path) -> tuple[AuditRow, ...]:
+    """Return all audits of a run directory, by method, dataset and epsilon.
+
+    `audits/<key>/audit.json` is the truth about one audit; `audits.parquet` is compiled from all,
+    and is all that a copy for others may hold.
+    """
+    rows = [read_audit(path) for path in sorted(directory.glob(AUDIT_ROWS))]
+    path = directory / AUDITS
+    if not rows and path.is_file():
+        hint = "make it again with `bench audit`"
+        lines = _columns(path, AuditRow, hint).to_pylist()
+        rows = [_audit(path, hint, functools.partial(dict, line)) for line in lines]
+    return tuple(
+        sorted(rows, key=lambda row: (row.label, row.dataset, row.eps_target or 0.0, row.kind))
+    )
+
+
+def read_audit(path: Path) -> AuditRow:
+    """Return the audit that an `audit.json` holds."""
+    hint = "remove its folder and run the audit again"
+    return _audit(path, hint, lambda: unplain(json.loads(path.read_text(encoding="utf-8"))))
+
+
+def _audit(path: Path, hint: str, values: Callable[[], Mapping[str, Any]]) -> AuditRow:
+    try:
+        row = from_values(AuditRow, values())
+        for item in fields(AuditRow):
+            if getattr(row, item.name) is None and not str(item.type).endswith("| None"):
+                raise ValueError(f"an empty value in {item.name}")
+        if not is_plain_name(row.key):
+            raise ValueError(f"key {str(row.key)[:60]!r} is not a plain name")
+        if not isinstance(json.loads(row.parameters), dict):
+            raise ValueError("parameters are no JSON object")
+        for name in ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof"):
+            if not 0.0 <= getattr(row, name) <= 1.0:
+                raise ValueError(f"{name} {getattr(row, name)} is no probability")
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise StoreError(
+            f"{path}: not an audit that this version can read ({problem}); {hint}"
+        ) from None
+    return row

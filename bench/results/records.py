@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from bench.plugins.release import Release
 
@@ -28,11 +28,16 @@ class Status(enum.StrEnum):
 @final
 @dataclass(frozen=True)
 class Variant:
-    """A plugin with parameters, under a label that tells variants apart."""
+    """A plugin with parameters, under a label that distinguishes variants."""
 
     name: str
     label: str
     parameters: tuple[tuple[str, Any], ...] = ()
+
+
+def ipc_text(ipc: int | None, full_size: bool) -> str:
+    """Return the size of a release: rows per class, `full`, or `own` where the method decides."""
+    return "full" if full_size else "own" if ipc is None else str(ipc)
 
 
 @final
@@ -52,10 +57,14 @@ class Cell:
     private_counts: bool = False
     secure_noise: bool = False
 
+    @property
+    def ipc_text(self) -> str:
+        """Size of the release: rows per class, `full`, or `own` where the method decides."""
+        return ipc_text(self.ipc, self.full_size)
+
     def describe(self) -> str:
-        """One line for people."""
-        size = "" if self.ipc is None else f" ipc={self.ipc}"
-        size = " full size" if self.full_size else size
+        """Return one line for people."""
+        size = {"full": " full size", "own": ""}.get(self.ipc_text, f" ipc={self.ipc_text}")
         spend = "" if self.epsilon is None else f" eps={self.epsilon:g}"
         return f"{self.method.label} on {self.dataset.label}{size}{spend} seed={self.seed}"
 
@@ -68,7 +77,7 @@ class CellRow:
     key: str
     method: str
     label: str
-    """The method's name in this grid: tells variants with other parameters apart."""
+    """The method's name in this grid: distinguishes variants with other parameters."""
     parameters: str
     """JSON: hyperparameters of the method."""
     dataset: str
@@ -107,11 +116,11 @@ class CellRow:
     score_seconds: float | None
     peak_memory_mb: float | None
     fingerprint: str
-    """Of the dataset with its split."""
+    """Hash of the dataset's rows with their split."""
     source_hash: str
-    """Of the method's source."""
+    """Hash of what the method's code does."""
     metrics_hash: str
-    """Of all metrics that scored the release."""
+    """Hash of all metrics that scored the release."""
     versions: str
     """JSON: versions of Python and the libraries that computed the cell."""
     finished_at: str
@@ -119,6 +128,33 @@ class CellRow:
     """The dataset plugin behind the label."""
     metrics: str = "{}"
     """JSON: metrics that scored the release, each with the hash of its source."""
+
+    @property
+    def ipc_text(self) -> str:
+        """Size of the release: rows per class, `full`, or `own` where the method decides."""
+        return ipc_text(self.ipc, self.full_size)
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that this row is the result of."""
+        name = self.dataset_name or self.dataset
+        return Cell(
+            method=Variant(self.method, self.label, _parameters(self.parameters)),
+            dataset=Variant(name, self.dataset, _parameters(self.dataset_parameters)),
+            ipc=self.ipc,
+            full_size=self.full_size,
+            epsilon=self.eps_target,
+            delta=self.delta,
+            seed=self.seed,
+            split=self.split,
+            split_seed=self.split_seed,
+            private_counts=self.private_counts,
+            secure_noise=not self.study_only,
+        )
+
+
+def _parameters(text: str) -> tuple[tuple[str, Any], ...]:
+    return tuple(json.loads(text).items())
 
 
 @final
@@ -153,7 +189,7 @@ class AuditRow:
     """
 
     key: str
-    """Of the audit: what was attacked, how and how often."""
+    """Hash of what was attacked, how and how often."""
     kind: str
     """`two-world` or `one-run`."""
     method: str
@@ -184,7 +220,7 @@ class AuditRow:
     """The bound that is valid whatever the method does; None where the audit did not finish."""
     eps_gaussian: float | None
     """The tighter bound for a ledger of full-batch Gaussians; None where it would not be valid."""
-    ceiling: float | None
+    eps_detectable: float | None
     """The largest bound that so many trials could have shown."""
     p_claim: float
     p_proof: float
@@ -216,27 +252,36 @@ class Outcome:
     details: Mapping[str, pd.DataFrame] | None = None
 
 
+Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
+AnyRecord = TypeVar("AnyRecord", CellRow, ScoreRow, AuditRow)
+
+RENAMED = {"ceiling": "eps_detectable"}
+"""Columns that earlier versions wrote under another name."""
+
+
 def required(item: Field[Any]) -> bool:
-    """True for a column that every version has written."""
+    """Return True for a column that every version has written."""
     return item.default is MISSING
 
 
-_ARROW = {
-    "str": pa.string(),
-    "int": pa.int64(),
-    "float": pa.float64(),
-    "bool": pa.bool_(),
-}
+def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
+    """Return a record from what was stored, also by an earlier version.
 
-
-Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
+    Later additions to the records have defaults. Raises `KeyError` for a column that is missing.
+    """
+    values = {RENAMED.get(name, name): value for name, value in values.items()}
+    names = [item.name for item in fields(kind) if item.name in values or required(item)]
+    return kind(**{name: values[name] for name in names})
 
 
 def arrow_schema(record: Record) -> pa.Schema:
-    """Columns of a result table."""
+    """Return the columns of a result table."""
+    import pyarrow as pa
+
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
     return pa.schema(
         [
-            pa.field(item.name, _ARROW[str(item.type).removesuffix(" | None")])
+            pa.field(item.name, kinds[str(item.type).removesuffix(" | None")])
             for item in fields(record)
         ]
     )
@@ -245,5 +290,7 @@ def arrow_schema(record: Record) -> pa.Schema:
 def to_table(
     rows: Iterable[CellRow] | Iterable[ScoreRow] | Iterable[AuditRow], record: type[Any]
 ) -> pa.Table:
-    """Rows as an Arrow table with the fixed schema, also when there are none."""
+    """Return rows as an Arrow table with the fixed schema, also when there are none."""
+    import pyarrow as pa
+
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=arrow_schema(record))

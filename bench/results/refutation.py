@@ -43,32 +43,32 @@ class Refutation:
     claim: bool
     proof: bool
     p_claim: float
-    """Of the replication, corrected; 1 where there was none."""
+    """p-value of the replication, corrected; 1 where there was none."""
     p_proof: float
     methods: int
-    """How many the correction is over."""
+    """Number of methods that the correction is over."""
     audited: float | None
     """For `bench.results.verdicts.judge`: exceeds the refuted number, and no number that is not
     refuted; None where nothing is."""
 
 
 def refutations(audits: Sequence[AuditRow], alpha: float = 0.05) -> Mapping[str, Refutation]:
-    """What all finished audits together refute, by audit key; see the module's text."""
+    """Return what all finished audits together refute, by audit key; see the module's text."""
     if not 0.0 < alpha < 1.0:
         raise InputError(f"alpha {alpha} is not between 0 and 1; 0.05 is usual")
     distinct = _distinct([row for row in audits if row.status == Status.OK.value])
     claims = _corrected(distinct, alpha, lambda row: (row.p_claim, row.replicated_p_claim))
     proofs = _corrected(distinct, alpha, lambda row: (row.p_proof, row.replicated_p_proof))
     methods = len({_method(row) for row in distinct})
-    found: dict[str, Refutation] = {}
+    refuted: dict[str, Refutation] = {}
     for row, p_claim, p_proof in zip(distinct, claims, proofs, strict=True):
         claim = row.eps_claimed is not None and p_claim < alpha
         # Who refutes a claim refutes every smaller number with it.
         implied = claim and _proven(row) <= (row.eps_claimed or 0.0)
         proof = math.isfinite(_proven(row)) and (p_proof < alpha or implied)
         audited = _audited(row, claim, proof)
-        found[row.key] = Refutation(claim, proof, p_claim, p_proof, methods, audited)
-    return found
+        refuted[row.key] = Refutation(claim, proof, p_claim, p_proof, methods, audited)
+    return refuted
 
 
 def _corrected(

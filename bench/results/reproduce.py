@@ -32,12 +32,12 @@ class Repeat:
 
 
 def repeat(row: CellRow) -> Repeat:
-    """The command that makes the cell again, with a grid file where options cannot say it."""
+    """Return the command that makes the cell again, with a grid file where options cannot."""
     plain = (
         row.label == row.method
         and row.dataset == row.dataset_name
-        and not table(row.parameters)
-        and not table(row.dataset_parameters)
+        and not json_object(row.parameters)
+        and not json_object(row.dataset_parameters)
         and row.delta == USUAL_DELTA
         and row.split == USUAL_SPLIT
         and row.split_seed == USUAL_SPLIT_SEED
@@ -56,20 +56,20 @@ def repeat(row: CellRow) -> Repeat:
     if row.eps_target is not None:
         axes += ["--eps", repr(row.eps_target)]
     axes += ["--seeds", str(row.seed)]
-    if metrics := list(table(row.metrics)):
+    if metrics := list(json_object(row.metrics)):
         axes += ["--metrics", ",".join(metrics)]
     return Repeat(shlex.join(["bench", "run", *axes, *options]), "")
 
 
-def table(document: str) -> dict[str, Any]:
-    """A JSON object of a result row; empty where it is none."""
+def json_object(document: str) -> dict[str, Any]:
+    """Return the JSON object in a column of a result row."""
     try:
-        found = json.loads(document or "{}")
+        parsed = json.loads(document or "{}")
     except (ValueError, RecursionError):
         return {"unreadable": document}
-    if _deeper(found, _DEEPEST):
+    if _deeper(parsed, _DEEPEST):
         return {"unreadable": document}
-    return found if isinstance(found, dict) else {"value": found}
+    return parsed if isinstance(parsed, dict) else {"value": parsed}
 
 
 def _deeper(value: Any, levels: int) -> bool:
@@ -91,13 +91,13 @@ def _grid(row: CellRow) -> str:
         lines["epsilon"] = [row.eps_target]
     lines |= {"delta": row.delta, "seeds": [row.seed]}
     lines |= {"split": row.split, "split_seed": row.split_seed}
-    if metrics := list(table(row.metrics)):
+    if metrics := list(json_object(row.metrics)):
         lines["metrics"] = metrics
     return "".join(f"{name} = {_toml(value)}\n" for name, value in lines.items())
 
 
 def _entry(name: str, label: str, parameters: str) -> dict[str, Any]:
-    given = table(parameters)
+    given = json_object(parameters)
     return {"name": name, "label": label, **({"parameters": given} if given else {})}
 
 

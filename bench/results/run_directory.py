@@ -1,7 +1,8 @@
 """The run directory: results as they arrive, tables when asked, nothing half-written.
 
     run.json          what was run, with which versions
-    journal.jsonl     one line a finished cell: the truth; appended and synced as cells end
+    journal.jsonl     one line per finished cell: the truth; appended and synced as cells end
+    progress.json     how far the run is, for `bench status`
     cells.parquet     compacted from the journal, as is
     scores.parquet
     releases/<key>/   synthetic.parquet (in units), encoded.parquet (as models train on it),
@@ -15,12 +16,15 @@ never points to half a release; a torn last line is cut off. Nothing here is eve
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import itertools
 import json
 import os
+import platform
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -36,13 +40,15 @@ from bench.data.encoder import Encoder
 from bench.errors import InputError, StoreError
 from bench.plugins.release import Claim, Federation, Release, Rows
 from bench.privacy.ledger import Ledger
-from bench.results.journal import Finished, Journal, cut_torn_line, json_lines, plain, unplain
-from bench.results.records import CellRow, Outcome, ScoreRow, arrow_schema, to_table
-
-FORM = 1
+from bench.results.journal import Finished, Journal, cut_torn_line, plain, unplain
+from bench.results.reading import FORMAT_VERSION, check_run, read_charges, read_object
+from bench.results.records import Cell, CellRow, Outcome, ScoreRow, arrow_schema, to_table
 
 _CHUNK = 500
 """Cells that are held in memory at once while the tables are written."""
+
+_EVERY_SECONDS = 2.0
+"""Time between two writings of `progress.json`."""
 
 
 @final
@@ -58,11 +64,8 @@ class RunStore:
 
     @classmethod
     def existing(cls, directory: Path) -> RunStore:
-        """A run directory that is there already; nothing is created."""
-        if not (directory / "run.json").is_file():
-            raise StoreError(
-                f"{directory} is not a run directory; `bench run --out {directory}` makes one"
-            )
+        """Return a run directory that is there already; nothing is created."""
+        check_run(directory)
         return cls(directory)
 
     def __enter__(self) -> Self:
@@ -99,16 +102,14 @@ class RunStore:
                 f"{directory} is in use by another `bench run`; wait for it or use another --out"
             ) from None
         if manifest.exists():
-            form = _read_json(manifest).get("form")
-            if form != FORM:
-                raise StoreError(f"{manifest}: form {form!r}, this version reads form {FORM}")
+            check_run(directory)
         else:
             self.write_manifest({})
         self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
         cut_torn_line(directory / "charges.jsonl")
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Release the directory to other writers."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -116,10 +117,12 @@ class RunStore:
             self._lock.close()
 
     def write_manifest(self, facts: Mapping[str, Any]) -> None:
-        """Say what this run is; earlier facts stay where they are not given anew."""
+        """Describe the run; earlier facts stay where they are not given anew."""
         path = self.directory / "run.json"
         known = _read_json(path) if path.exists() else {}
-        write_atomically(path, json.dumps({**known, **facts, "form": FORM}, indent=1).encode())
+        document = {**known, **facts, "format_version": FORMAT_VERSION}
+        document.pop("form", None)  # the name of the format version in earlier directories
+        write_atomically(path, json.dumps(document, indent=1).encode())
 
     def record(self, outcome: Outcome, encoder: Encoder | None) -> None:
         """Keep the outcome of a cell."""
@@ -152,19 +155,13 @@ class RunStore:
                 os.close(folder)
 
     def charged(self) -> set[str]:
-        """Keys and identities of cells with secure noise that were started at some time."""
-        path = self.directory / "charges.jsonl"
-        if not path.exists():
-            return set()
-        content = path.read_bytes()
-        lines, whole = json_lines(content)
-        if whole < len(content):
-            raise StoreError(f"{path}: a line in the middle is damaged; charges may be lost")
-        return {line[name] for line in lines for name in ("key", "identity") if name in line}
+        """Return keys and identities of cells with secure noise that were started."""
+        charges = read_charges(self.directory)
+        return {text for charge in charges for text in (charge.key, charge.identity) if text}
 
     @property
     def journal(self) -> Journal:
-        """The journal, also of a directory that was let go: then only to be read."""
+        """The journal; read-only once the directory is closed."""
         if isinstance(self.finished, Journal):
             return self.finished
         return Journal(self.directory / "journal.jsonl")
@@ -174,13 +171,13 @@ class RunStore:
         write_tables(self.directory, self.all())
 
     def all(self) -> Iterator[Finished]:
-        """Everything finished so far, read through once."""
+        """Return everything finished so far, read through once."""
         return self._journal.all() if self._journal is not None else iter(self.finished.values())
 
     # Releases -----------------------------------------------------------------------------------
 
     def release_directory(self, key: str) -> Path:
-        """Where the release of a cell is."""
+        """Return the folder of the release of a cell."""
         return self.directory / "releases" / key
 
     def _write_release(self, key: str, release: Release, encoder: Encoder) -> None:
@@ -206,7 +203,7 @@ class RunStore:
         temporary.replace(final_place)
 
     def read_release(self, key: str, encoder: Encoder) -> Release | None:
-        """A stored release of rows, or None where it is missing, torn or a model."""
+        """Return a stored release of rows, or None where it is missing, torn or a model."""
         directory = self.release_directory(key)
         try:
             about = _read_json(directory / "release.json")
@@ -226,7 +223,7 @@ class RunStore:
         )
 
     def release_intact(self, key: str) -> bool:
-        """True when the files of a release are whole (footers and JSON are read)."""
+        """Return True when the files of a release are whole (footers and JSON are read)."""
         directory = self.release_directory(key)
         try:
             about = _read_json(directory / "release.json")
@@ -244,7 +241,7 @@ class RunStore:
         for name, frame in details.items():
             temporary = directory / f".{name}.part"
             table = pa.Table.from_pandas(frame, preserve_index=False)
-            # A reader can then tell overwritten numbers from what was measured.
+            # A reader can then distinguish overwritten numbers from what was measured.
             pq.write_table(table, temporary, write_page_checksum=True)
             temporary.replace(directory / f"{name}.parquet")
 
@@ -280,7 +277,7 @@ def _rows_of(table: pa.Table, encoder: Encoder) -> Rows:
 
 
 def write_tables(directory: Path, finished: Iterable[Finished]) -> None:
-    """`cells.parquet` and `scores.parquet`, a few hundred cells at a time."""
+    """Write `cells.parquet` and `scores.parquet`, a few hundred cells at a time."""
     kinds: tuple[tuple[str, type[CellRow] | type[ScoreRow]], ...] = (
         ("cells.parquet", CellRow),
         ("scores.parquet", ScoreRow),
@@ -294,7 +291,8 @@ def write_tables(directory: Path, finished: Iterable[Finished]) -> None:
         remaining = iter(finished)
         while batch := list(itertools.islice(remaining, _CHUNK)):
             writers[0].write_table(to_table([row for row, _ in batch], CellRow))
-            writers[1].write_table(to_table([score for _, own in batch for score in own], ScoreRow))
+            scores = [score for _, given in batch for score in given]
+            writers[1].write_table(to_table(scores, ScoreRow))
     for part, (name, _) in zip(parts, kinds, strict=True):
         part.replace(directory / name)
 
@@ -310,10 +308,51 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise StoreError(f"{path}: cannot be read ({problem})") from None
-    if not isinstance(document, dict):
-        raise StoreError(f"{path}: expected a JSON object")
+    document = read_object(path)
+    if document is None:
+        raise StoreError(f"{path}: cannot be read as a JSON object")
     return document
+
+
+@final
+class Progress:
+    """Keeps `progress.json` in the run directory up to date."""
+
+    def __init__(self, directory: Path, total: int, cached: int, seconds: float = 0.0) -> None:
+        """Begin with a run that started so many seconds ago."""
+        self._path = directory / "progress.json"
+        self._facts: dict[str, Any] = {
+            "total": total,
+            "cached": cached,
+            "started_at": _now(seconds),
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "ended": None,
+        }
+        self._since: dict[str, str] = {}
+        self._written = 0.0
+        self._write([])
+
+    def running(self, cells: Sequence[tuple[str, Cell]]) -> None:
+        """Say which cells are in flight; written every few seconds."""
+        self._since = {key: self._since.get(key) or _now() for key, _ in cells}
+        if time.monotonic() - self._written >= _EVERY_SECONDS:
+            self._write(cells)
+
+    def end(self, how: str) -> None:
+        """Say that the run is over: `finished` or `interrupted`."""
+        self._facts["ended"] = how
+        self._write([])
+
+    def _write(self, cells: Sequence[tuple[str, Cell]]) -> None:
+        running = [
+            {"key": key, "cell": cell.describe(), "since": self._since[key]} for key, cell in cells
+        ]
+        document = {**self._facts, "running": running}
+        write_atomically(self._path, json.dumps(document, indent=1).encode())
+        self._written = time.monotonic()
+
+
+def _now(ago: float = 0.0) -> str:
+    now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ago)
+    return now.isoformat(timespec="seconds")

@@ -56,7 +56,7 @@ class Running:
 
 @final
 @dataclass(frozen=True)
-class Group:
+class ReasonGroup:
     """Cells that ended for the same reason, apart from the numbers and keys in it."""
 
     status: str
@@ -68,7 +68,7 @@ class Group:
 @final
 @dataclass(frozen=True)
 class RunStatus:
-    """What can be said of a run directory at a moment."""
+    """State of a run directory at a moment."""
 
     directory: str
     state: str
@@ -82,11 +82,11 @@ class RunStatus:
     """Cells that ended in this run."""
     left: int | None
     counts: Mapping[str, int]
-    """Of this run, by status."""
+    """Number of cells of this run, by status."""
     stored: Mapping[str, int]
-    """Of everything in the directory, by status."""
+    """Number of all cells in the directory, by status."""
     damaged_lines: int
-    groups: tuple[Group, ...]
+    groups: tuple[ReasonGroup, ...]
     slowest: tuple[Ended, ...]
     running: tuple[Running, ...]
     per_minute: float | None
@@ -102,7 +102,7 @@ class RunStatus:
         return sum(count for status, count in self.counts.items() if status not in _GOOD)
 
     def to_json(self) -> str:
-        """Machine-readable; times in ISO form."""
+        """Return JSON, with times in ISO format."""
         return json.dumps(
             {**asdict(self), "failed": self.failed},
             indent=1,
@@ -161,7 +161,7 @@ def read_status(directory: Path, now: datetime.datetime | None = None) -> RunSta
 
 @final
 class _Journal:
-    """What one pass over the journal tells."""
+    """Result of one pass over the journal."""
 
     def __init__(self) -> None:
         self.recent: dict[str, Ended] = {}
@@ -170,7 +170,7 @@ class _Journal:
         self._places: dict[str, int] = {}
 
     def read(self, path: Path, since: datetime.datetime | None) -> None:
-        """Read what ended; the last word on a cell counts."""
+        """Read what ended; the last line of a cell counts."""
         for place, cell in cells_in(path):
             if cell is None:
                 self.damaged += 1
@@ -186,7 +186,7 @@ class _Journal:
                 self._places[ended.key] = place
 
     def log(self, path: Path, key: str) -> tuple[str, ...]:
-        """The end of the log of a failed cell."""
+        """Return the end of the log of a failed cell."""
         _, cell = next(cells_in(path, self._places[key]))
         cell = cell or {}
         return tuple((_text(cell.get("log_tail")) or "").strip().splitlines()[-_LOG_LINES:])
@@ -232,18 +232,18 @@ def _running(listed: object) -> Iterator[Running]:
 
 
 def normalised(reason: str) -> str:
-    """A reason without what tells its cells apart: keys become `<key>`, numbers `#`."""
+    """Return a reason without what differs between cells: keys become `<key>`, numbers `#`."""
     return _NUMBER.sub("#", _KEY.sub("<key>", reason.strip()))
 
 
-def _groups(cells: Iterable[Ended]) -> tuple[Group, ...]:
+def _groups(cells: Iterable[Ended]) -> tuple[ReasonGroup, ...]:
     """Largest first, failures before skipped cells."""
-    found: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, str], ReasonGroup] = {}
     for cell in cells:
         place = (cell.status, normalised(cell.reason))
-        known = found.get(place) or Group(*place, 0, cell)
-        found[place] = replace(known, cells=known.cells + 1)
-    return tuple(sorted(found.values(), key=lambda group: (group.status in _GOOD, -group.cells)))
+        known = groups.get(place) or ReasonGroup(*place, 0, cell)
+        groups[place] = replace(known, cells=known.cells + 1)
+    return tuple(sorted(groups.values(), key=lambda group: (group.status in _GOOD, -group.cells)))
 
 
 def _rate(
@@ -251,7 +251,7 @@ def _rate(
     started: datetime.datetime | None,
     until: datetime.datetime | None,
 ) -> float | None:
-    """Cells a minute over the last while."""
+    """Cells per minute, lately."""
     if not times or until is None:
         return None
     first = started or min(times)
@@ -297,7 +297,7 @@ def _text(value: object) -> str | None:
 
 
 def to_text(status: RunStatus, now: datetime.datetime | None = None) -> str:
-    """For a terminal."""
+    """Return text for a terminal."""
     return printable("\n".join(_lines(status, now or datetime.datetime.now(datetime.UTC))))
 
 
@@ -318,7 +318,7 @@ def _lines(status: RunStatus, now: datetime.datetime) -> Iterator[str]:
         end = status.expected_end
         lately = " lately" if status.state == "running" else " in its last minutes"
         then = f"; expected end {_clock(end)} (in {_span(end - now)})" if end else ""
-        yield f"  {status.per_minute:.3g} cells a minute{lately}{then}"
+        yield f"  {status.per_minute:.3g} cells per minute{lately}{then}"
     elif status.state == "running":
         yield "  no cell has ended yet: no rate, no expected end"
     if status.damaged_lines:
@@ -352,8 +352,8 @@ def _state_words(status: RunStatus) -> str:
     words = {
         "running": f"running{where}{process}{since}",
         "finished": f"finished{last}",
-        "interrupted": f"interrupted{last}; the same `bench run` again goes on",
-        "died": f"died{where} without an end{last}; the same `bench run` again goes on",
+        "interrupted": f"interrupted{last}; the same `bench run` resumes it",
+        "died": f"died{where} without an end{last}; the same `bench run` resumes it",
     }
     return words.get(status.state, f"{status.state}{last}")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from bench.plugins.release import Claim
-from bench.privacy.accounting import Budget, Proof
+if TYPE_CHECKING:
+    from bench.plugins.release import Claim
+    from bench.privacy.accounting import Budget, Proof
 
 
 class Verdict(enum.StrEnum):
@@ -36,7 +37,7 @@ class Judgement:
 def judge(
     budget: Budget | None, claim: Claim | None, proof: Proof, audited: float | None = None
 ) -> Judgement:
-    """The verdict of the design page.
+    """Return the verdict on a release: see the design page.
 
     `audited` is a lower bound that has been replicated with fresh seeds and corrected for the
     number of methods audited; a refutation overrides everything else.

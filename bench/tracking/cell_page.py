@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, final
 
 from bench.plugins.metric import Direction, Family
 from bench.results.records import CellRow, ScoreRow, Status
-from bench.results.reproduce import repeat, table
+from bench.results.reproduce import json_object, repeat
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["cell_report", "cell_title", "epsilons_in_words", "repeat", "table"]
+__all__ = ["cell_report", "cell_title", "epsilons_in_words", "json_object", "repeat"]
 
 _GOOD = (Status.OK.value, Status.SKIPPED.value)
 
@@ -245,8 +245,8 @@ def _amount(value: float) -> str:
 
 
 def _facts(row: CellRow) -> list[tuple[str, str]]:
-    notes = [(f"note: {name}", str(value)) for name, value in table(row.notes).items()]
-    versions = _joined(f"{name} {version}" for name, version in table(row.versions).items())
+    notes = [(f"note: {name}", str(value)) for name, value in json_object(row.notes).items()]
+    versions = _joined(f"{name} {version}" for name, version in json_object(row.versions).items())
     return [
         ("method", f"{row.method} {_parameters(row.parameters)}"),
         ("dataset", f"{row.dataset_name or row.dataset} {_parameters(row.dataset_parameters)}"),
@@ -260,7 +260,7 @@ def _facts(row: CellRow) -> list[tuple[str, str]]:
 
 
 def _parameters(document: str) -> str:
-    given = table(document)
+    given = json_object(document)
     return f"({_joined(f'{name} = {value}' for name, value in given.items())})" if given else ""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from bench.plugins.metric import HEADLINES, Family
 from bench.results.records import CellRow, ScoreRow
-from bench.tracking.cell_page import table
+from bench.tracking.cell_page import json_object
 
 _PARAMETERS = (
     "method",
@@ -81,8 +81,8 @@ def tags_of(row: CellRow) -> dict[str, str]:
 def parameters_of(row: CellRow) -> dict[str, str]:
     """Return what the grid asked for; each hyperparameter separately, to compare methods."""
     values = {name: getattr(row, name) for name in _PARAMETERS}
-    values |= {f"parameter/{name}": value for name, value in table(row.parameters).items()}
-    of_the_dataset = table(row.dataset_parameters).items()
+    values |= {f"parameter/{name}": value for name, value in json_object(row.parameters).items()}
+    of_the_dataset = json_object(row.dataset_parameters).items()
     values |= {f"dataset_parameter/{name}": value for name, value in of_the_dataset}
     return {name: "" if value is None else str(value) for name, value in values.items()}
 

@@ -26,7 +26,7 @@ from bench.leaderboard.tables.board import Board
 from bench.leaderboard.tables.details import Files, NoSuchFile, Unavailable, shortened
 from bench.leaderboard.tables.load import GROUP, load_results, records
 from bench.results.records import CellRow, ScoreRow, Status
-from bench.results.reproduce import Repeat, repeat, table
+from bench.results.reproduce import Repeat, json_object, repeat
 
 _LONGEST_LOG = 20_000
 _LONGEST_REASON = 4_000
@@ -100,7 +100,7 @@ def _pages(
     )
     access = Access(board.public, closed, board.public and closed)
     files = Files(home, folders.get(row.key, ""))
-    asked = tuple(table(row.metrics))
+    asked = tuple(json_object(row.metrics))
     finished = row.status == Status.OK.value
     drawn = figures(files, row.task, scores, asked) if finished and not access.withheld else ()
     download = _download(row, access, files, path)
@@ -238,7 +238,7 @@ def _dossier(board: Board, row: CellRow, home: Path | None, size: str) -> str:
 
 
 def _facts(row: CellRow, access: Access) -> list[tuple[str, str]]:
-    versions = ", ".join(f"{name} {version}" for name, version in table(row.versions).items())
+    versions = ", ".join(f"{name} {version}" for name, version in json_object(row.versions).items())
     found = [
         ("Method", f"{row.method} {_parameters(row.parameters)}"),
         ("Dataset", f"{row.dataset_name or row.dataset} {_parameters(row.dataset_parameters)}"),
@@ -246,7 +246,7 @@ def _facts(row: CellRow, access: Access) -> list[tuple[str, str]]:
         ("Finished", row.finished_at),
     ]
     if not access.withheld:
-        notes = table(row.notes).items()
+        notes = json_object(row.notes).items()
         found += [(f"The method says: {name}", str(value)) for name, value in notes]
     found += [("Versions", versions), ("Hash of the method's source", row.source_hash)]
     if not access.public:
@@ -260,7 +260,7 @@ def _written(text: str, most: int) -> str:
 
 
 def _parameters(document: str) -> str:
-    given = table(document)
+    given = json_object(document)
     shown = ", ".join(f"{name} = {value}" for name, value in given.items())
     return f"({shown})" if given else ""
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, final
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.errors import StoreError
-from bench.leaderboard.tables.audits import audited, read_audits
-from bench.plugins.metric import Direction
-from bench.results.records import CellRow, ScoreRow, Status, arrow_schema, required
+from bench.leaderboard.tables.audits import audited
+from bench.results.reading import check_values, read_audits, read_table
+from bench.results.records import CellRow, ScoreRow
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]
 """Beside dataset, size and epsilon: what must be equal for two results to be comparable."""
@@ -59,9 +56,9 @@ def load_results(directories: Sequence[Path]) -> Results:
     cells, scores = [], []
     directories_in_order = tuple(unique.values())
     for number, directory in enumerate(directories_in_order):
-        cells.append(_read(directory, "cells.parquet", CellRow).assign(run=number))
-        scores.append(_read(directory, "scores.parquet", ScoreRow))
-        _check_values(directory, cells[-1], scores[-1])
+        cells.append(read_table(directory, "cells.parquet", CellRow).assign(run=number))
+        scores.append(read_table(directory, "scores.parquet", ScoreRow))
+        check_values(directory, cells[-1], scores[-1])
     all_cells = _named(pd.concat(cells, ignore_index=True))
     kept = _latest(_latest(all_cells, ["key"]), ["entrant", *GROUP, "repetition"])
     _check_directions(scores)
@@ -89,84 +86,6 @@ def load_results(directories: Sequence[Path]) -> Results:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table by column name."""
     return cast(list[dict[str, Any]], frame.to_dict("records"))
-
-
-def _read(directory: Path, name: str, record: type[CellRow] | type[ScoreRow]) -> pd.DataFrame:
-    path = directory / name
-    if not directory.is_dir():
-        raise StoreError(f"{directory}: no such folder; {_HINT}")
-    if not path.is_file():
-        raise StoreError(f"{directory}: holds no {name}, so it is no run directory; {_HINT}")
-    try:
-        # As a file, not as a dataset: folders named `a=b` above it must not become columns.
-        table = pq.ParquetFile(path).read()
-        table.validate(full=True)  # text that is not UTF-8 would pass until somebody reads it
-    except (OSError, pa.ArrowException) as problem:
-        raise StoreError(f"{path}: cannot be read as Parquet ({problem}); {_HINT}") from None
-    schema = arrow_schema(record)
-    table = _completed(table, schema, record)
-    _check_columns(path, table, schema)
-    table = table.select(schema.names).cast(schema)
-    required = [item.name for item in fields(record) if not str(item.type).endswith("| None")]
-    empty = [column for column in required if table.column(column).null_count]
-    if empty:
-        raise StoreError(f"{path}: empty values in {', '.join(empty)}; {_HINT}")
-    frame: pd.DataFrame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    return frame
-
-
-def _completed(
-    table: pa.Table, schema: pa.Schema, record: type[CellRow] | type[ScoreRow]
-) -> pa.Table:
-    """With the defaults of columns that an earlier version did not write."""
-    for item in fields(record):
-        if not required(item) and item.name not in table.column_names:
-            column = schema.field(item.name)
-            values = pa.array([item.default] * len(table), column.type)
-            table = table.append_column(column, values)
-    return table
-
-
-def _check_columns(path: Path, table: pa.Table, schema: pa.Schema) -> None:
-    """Columns that are not known stay unread: a later version may write more."""
-    problems = []
-    for column in schema:
-        positions = table.schema.get_all_field_indices(column.name)
-        if len(positions) != 1:
-            problems.append(f"column {column.name} is {'doubled' if positions else 'missing'}")
-            continue
-        found = table.schema.field(positions[0]).type
-        text = pa.types.is_string(column.type) and pa.types.is_large_string(found)
-        if found != column.type and not text:
-            problems.append(f"column {column.name} is {found}, expected {column.type}")
-    if problems:
-        raise StoreError(f"{path}: {'; '.join(problems)} (written by another version?); {_HINT}")
-
-
-def _check_values(directory: Path, cells: pd.DataFrame, scores: pd.DataFrame) -> None:
-    for frame, name, column, known in (
-        (cells, "cells.parquet", "status", [status.value for status in Status]),
-        (scores, "scores.parquet", "direction", [direction.value for direction in Direction]),
-    ):
-        strange = frame.loc[~frame[column].isin(known), column]
-        if len(strange):
-            raise StoreError(
-                f"{directory / name}: {column} {strange.iloc[0]!r}, expected one of "
-                f"{', '.join(known)} (written by another version?); {_HINT}"
-            )
-    targets = cells["eps_target"].dropna()
-    if ((targets <= 0) | (targets == math.inf)).any():
-        raise StoreError(
-            f"{directory / 'cells.parquet'}: eps_target holds a number that is not positive and "
-            f"finite; {_HINT}"
-        )
-    doubled = scores[scores.duplicated(["key", "metric"])]
-    if len(doubled):
-        row = doubled.iloc[0]
-        raise StoreError(
-            f"{directory / 'scores.parquet'}: two values of {row['metric']!r} for the cell "
-            f"{row['key']!r}; {_HINT}"
-        )
 
 
 def _check_directions(runs: Sequence[pd.DataFrame]) -> None:

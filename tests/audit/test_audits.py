@@ -11,10 +11,9 @@ from typing import Any, ClassVar, final
 import numpy as np
 import pytest
 
-from bench import PrivateData
 from bench.audit import evidence
 from bench.audit import laboratory as laboratories
-from bench.audit.audit_store import folder_of, read_audits
+from bench.audit.audit_store import folder_of
 from bench.audit.conclusion import conclude
 from bench.audit.engine import audit
 from bench.audit.known_answers import ExactGaussian, RowCopier
@@ -32,6 +31,8 @@ from bench.errors import InputError, NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
+from bench.privacy import PrivateData
+from bench.results.reading import read_audits
 from bench.results.records import AuditRow, Variant
 from bench.results.refutation import refutations
 from tests.support.tables import ToyTable
@@ -146,7 +147,7 @@ def test_halves_are_disjoint_and_as_large_as_asked(tmp_path: Path) -> None:
     features = np.array([trial.features for trial in trials])
     assert len(np.unique(features, axis=0)) == len(trials)
     low = 0.025 ** (1 / 20)  # Clopper-Pearson of 20 of 20
-    assert row.ceiling == pytest.approx(math.log(low / (1 - low)), abs=1e-3)
+    assert row.eps_detectable == pytest.approx(math.log(low / (1 - low)), abs=1e-3)
 
 
 def test_an_exact_mechanism_is_not_refuted_and_its_row_is_complete(tmp_path: Path) -> None:
@@ -361,7 +362,7 @@ def test_a_model_that_has_learned_its_rows_by_heart_reaches_the_ceiling(
     dataset = build_dataset(ToyTable())
     row = run(prepared(Memorises(), trials, dataset, kind=kind), tmp_path)
     assert row.status == "ok" and row.eps_proven == math.inf and row.eps_claimed is None
-    assert row.ceiling is not None and row.eps_audited == pytest.approx(row.ceiling)
+    assert row.eps_detectable is not None and row.eps_audited == pytest.approx(row.eps_detectable)
     assert row.planted is None and row.p_claim == row.p_proof == 1.0
     assert conclude(row, refutations([row])[row.key], tmp_path).verdict == "non-private"
 

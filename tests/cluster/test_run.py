@@ -1,4 +1,4 @@
-"""Whole runs through Ray, in processes of their own."""
+"""Whole runs through Ray, in separate processes or by the public function."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import bench
 from tests.support.installed import install_plugin
 
 BENCH = [sys.executable, "-m", "bench"]
@@ -186,3 +187,29 @@ def test_tracking_that_is_down_does_not_stop_the_run(grid: Path, tmp_path: Path)
     )  # fmt: skip
     assert "MLflow logging stopped" in result.stdout
     assert cells(out)["status"].tolist() == ["ok"]
+
+
+def test_a_notebook_runs_a_grid_and_loads_its_results(tmp_path: Path) -> None:
+    grid = bench.Grid(
+        "tiny", (bench.Variant("gbsg2", "gbsg2"),), (bench.Variant("marginals", "marginals"),),
+        ipc=(5,), epsilon=(1.0,), metrics=("ks",),
+    )  # fmt: skip
+    summary = bench.run(grid, tmp_path / "run", cpus=1)
+    assert summary.counts == {"ok": 1} and summary.failed == 0
+    found = bench.load_results(summary.directory)
+    assert found.cells["verdict"].tolist() == ["sound"] and "ks" in set(found.scores["metric"])
+    again = bench.run(grid, tmp_path / "run", cpus=1)
+    assert again.cached == 1 and again.keys == summary.keys
+
+
+def test_cells_without_a_dataset_are_refused_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
+    path = tmp_path / "closed.toml"
+    path.write_text('datasets = ["nis"]\nmethods = ["real"]\nmetrics = ["ks"]\n')
+    for _ in range(2):
+        summary = bench.run(path, tmp_path / "run")  # Ray is not started for it
+        ((row, _),) = summary.results()
+        assert row.status == "error" and row.reason.startswith("dataset nis:")
+        assert (summary.failed, summary.cached) == (1, 0)

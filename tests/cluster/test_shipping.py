@@ -32,7 +32,7 @@ ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=Fal
 def look():
     import importlib.metadata
     import bench
-    from bench.core import registry
+    from bench.plugins import registry
 
     plugin = registry.method_class("misbehaves")
     return {
@@ -41,12 +41,12 @@ def look():
         "methods": registry.method_names(),
         "datasets": len(registry.dataset_names()),
         "metrics": len(registry.metric_names()),
-        "source": __import__("bench.engine.keys").keys.method_source_hash("misbehaves"),
+        "source": __import__("bench.engine.keys").engine.keys.method_source_hash("misbehaves"),
         "version": importlib.metadata.version("misbehaves"),
     }
 
 
-from bench import keys
+from bench.engine import keys
 print(json.dumps([ray.get(ray.remote(look).remote()), keys.method_source_hash("misbehaves")]))
 """
 
@@ -120,12 +120,13 @@ def test_a_plugin_is_staged_whole_and_without_caches(plugin: Path, tmp_path: Pat
         "many_helpers.py",
         "many.plugins-2.0.dist-info/METADATA",
         "many.plugins-2.0.dist-info/entry_points.txt",
+        "many.plugins-2.0.dist-info/top_level.txt",
     }
     assert {f"bench/{name}/__init__.py" for name in shipping.FOLDERS} <= staged
     assert {
         "bench/cluster/driver.py",
         "bench/grids/smoke.toml",
-        "bench/methods/ldpdc.py",
+        "bench/methods/ndpdc/ldpdc.py",
     } <= staged
     assert any(name.startswith("bench/leaderboard/templates/") for name in staged)
     assert not [name for name in staged if "__pycache__" in name or "/." in name]
@@ -134,7 +135,7 @@ def test_a_plugin_is_staged_whole_and_without_caches(plugin: Path, tmp_path: Pat
 def test_what_is_staged_needs_no_installed_copy(tmp_path: Path) -> None:
     shipping.runtime_env(tmp_path)
     code = (
-        "import bench, bench.core, bench.methods, bench.datasets, bench.metrics, "
+        "import bench, bench.errors, bench.methods, bench.datasets, bench.metrics, "
         "bench.leaderboard; print(bench.__file__)"
     )
     # -S: nothing that is installed here can help.
@@ -173,7 +174,7 @@ def test_the_kubernetes_example_has_what_kuberay_needs() -> None:
     words = shlex.split(spec["entrypoint"])
     assert words[:2] == ["bench", "run"]
     # The options exist, and the driver joins the cluster that it is started in.
-    known = {option for parameter in cli.run.params for option in parameter.opts}
+    known = {option for parameter in cli.commands["run"].params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
     assert words[words.index("--ray-address") + 1] == "auto"
     cluster = spec["rayClusterSpec"]

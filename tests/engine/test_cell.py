@@ -108,13 +108,13 @@ def test_faults_become_statuses_with_reasons(how: str, status: str, reason: str)
         assert "synthesize" in outcome.row.log_tail or "check_release" in outcome.row.log_tail
 
 
-def test_same_key_same_bytes_and_another_seed_another_noise() -> None:
+def test_the_same_cell_gives_the_same_bytes() -> None:
     asked = cell("ldpdc")
     first, again = run(asked).release, run(asked).release
     assert first is not None and again is not None and first.rows is not None
     assert again.rows is not None and np.array_equal(first.rows.values, again.rows.values)
-    key = keys.cell_key(asked, DATASET.fingerprint)
-    assert keys.generator(key, "noise").random() != keys.generator(key, "public").random()
+    seed = keys.seed_of(asked)
+    assert keys.generator(seed, "noise").random() != keys.generator(seed, "public").random()
 
 
 def test_secure_noise_differs_every_time_and_is_not_study_only() -> None:

@@ -51,7 +51,7 @@ def test_every_pair_of_each_group_by_the_headline_of_its_task(run: Path) -> None
         ("gbsg2", "c-index/cox"),
     }
     assert len(found) == 6 and all(one.seeds == 2 for one in found)
-    assert all(one.size == "20" and one.eps_target == 1.0 for one in found)
+    assert all(one.ipc == "20" and one.eps_target == 1.0 for one in found)
     best = next(one for one in found if (one.first, one.second) == ("real", "ldpdc"))
     assert best.difference > 0 and best.low <= best.difference <= best.high
     assert best.first_verdict == "non-private" and best.second_verdict == "sound"

@@ -1,4 +1,4 @@
-"""Cells of methods with an environment of their own: in this process, then through Ray."""
+"""Cells of methods with their own environment: in this process, then through Ray."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -48,7 +48,7 @@ class Hermit(Method):
     """Declares an environment that happens to need nothing."""
 
     name: ClassVar[str] = "hermit"
-    title: ClassVar[str] = "Has an environment of its own"
+    title: ClassVar[str] = "Has its own environment"
     environment: ClassVar[Environment | None] = EMPTY
     seeded: ClassVar[bool] = False
     model: bool = False
@@ -94,8 +94,7 @@ def test_fitting_sees_no_row_that_a_method_may_not_see() -> None:
     assert len(bare.control) == len(bare.test) == 0
     assert bare.train.frame.empty and bare.validation.frame.empty
     asked = cell("ldpdc")
-    key = keys.cell_key(asked, DATASET.fingerprint)
-    here, there = (fit_cell(asked, key, data).release for data in (DATASET, bare))
+    here, there = (fit_cell(asked, data).release for data in (DATASET, bare))
     assert here is not None and there is not None and here.rows is not None
     assert there.rows is not None and np.array_equal(here.rows.values, there.rows.values)
 
@@ -104,9 +103,7 @@ def test_two_halves_give_what_one_run_gives() -> None:
     asked = cell("ldpdc")
     key = keys.cell_key(asked, DATASET.fingerprint)
     whole = run_cell(asked, key, DATASET, ("ks",))
-    halves = finish_cell(
-        asked, key, DATASET, ("ks",), fit_isolated(asked, key, for_fitting(DATASET))
-    )
+    halves = finish_cell(asked, key, DATASET, ("ks",), fit_isolated(asked, for_fitting(DATASET)))
     assert halves.scores == whole.scores
     varying = {"fit_seconds", "score_seconds", "peak_memory_mb", "finished_at"}
     for name in {*whole.row.__dataclass_fields__} - varying:
@@ -115,7 +112,7 @@ def test_two_halves_give_what_one_run_gives() -> None:
 
 def test_a_model_cannot_leave_its_environment() -> None:
     asked = cell(model=True)
-    fitted = fit_isolated(asked, "key", DATASET)
+    fitted = fit_isolated(asked, DATASET)
     row = finish_cell(asked, "key", DATASET, (), fitted).row
     assert row.status == "error" and "must release rows" in row.reason
 
@@ -153,7 +150,7 @@ def test_a_skip_for_lack_of_an_environment_is_tried_again(tmp_path: Path) -> Non
             store.finished[key] = (row, ())
             plan = planning.plan_cells([asked], datasets, store, ())
             assert (len(plan.jobs), plan.cached) == (jobs, 1 - jobs)
-        assert replace(plan, jobs=[planning.Job(asked, key, None, ())]).jobs[0].environment == EMPTY
+        assert planning.Job(asked, key, False, ()).environment == EMPTY
 
 
 # Through Ray ------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from bench.engine.cell import failed_row, run_cell
 from bench.engine.verify import verify
 from bench.errors import StoreError
 from bench.plugins.source import build_dataset
-from bench.results.journal import read_journal
-from bench.results.records import Cell, Outcome, Status, Variant
+from bench.results.journal import plain, read_journal
+from bench.results.reading import read_audits
+from bench.results.records import AuditRow, Cell, Outcome, Status, Variant, to_table
 from bench.results.run_directory import RunStore
+from tests.results.test_refutation import audit_row
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())
@@ -82,7 +85,7 @@ def test_two_halves_make_a_whole(tmp_path: Path) -> None:
     assert os.path.samefile(file, a / "releases" / KEY / "encoded.parquet")
     facts = json.loads((c / "run.json").read_text())
     assert (facts["grid"], facts["seeds"], facts["delta"]) == ("x + y", [0, 1], 1e-5)
-    assert facts["started_at"] == "2026-01-01" and facts["form"] == 1
+    assert facts["started_at"] == "2026-01-01" and facts["format_version"] == 1
     assert [part["directory"] for part in facts["merged_from"]] == [str(a), str(b)]
     assert [part["kept"] for part in facts["merged_from"]] == [1, 1]
     assert verify(c, sample=0).good
@@ -189,16 +192,50 @@ def test_charges_are_joined(tmp_path: Path) -> None:
     for directory, charges in ((a, ("x", "y")), (b, ("y", "z"))):
         with RunStore(directory) as store:
             for key in charges:
-                store.charge(key)
-    # A torn last line was never acted upon; the source is not mended either.
+                store.charge(key, f"identity-of-{key}" if key == "x" else "")
+    # A torn last line was never acted upon; the source is not repaired either.
     torn = (b / "charges.jsonl").read_bytes() + b'{"key": "w'
     (b / "charges.jsonl").write_bytes(torn)
     merging.merge_runs([a, b], tmp_path / "c")
-    assert RunStore(tmp_path / "c").charged() == {"x", "y", "z"}
+    assert RunStore(tmp_path / "c").charged() == {"x", "identity-of-x", "y", "z"}
     assert (b / "charges.jsonl").read_bytes() == torn
     (a / "charges.jsonl").write_text('nonsense\n{"key": "x"}\n')
     with pytest.raises(StoreError, match="charges may be lost"):
         merging.merge_runs([a, b], tmp_path / "d")
+
+
+def audited(directory: Path, *rows: AuditRow, table_only: bool = False) -> Path:
+    """A run directory that holds these audits."""
+    stored(directory)
+    for row in () if table_only else rows:
+        folder = directory / "audits" / row.key
+        folder.mkdir(parents=True)
+        (folder / "audit.json").write_text(json.dumps(plain(asdict(row))))
+        (folder / "ledger.json").write_text(row.key)
+    pq.write_table(to_table(rows, AuditRow), directory / "audits.parquet")
+    return directory
+
+
+def test_audits_are_joined(tmp_path: Path) -> None:
+    one, two, three = (audit_row(key, parameters="{}") for key in ("one", "two", "three"))
+    a = audited(tmp_path / "a", one, replace(two, status="error", reason="lost"))
+    b = audited(tmp_path / "b", two, three, table_only=True)
+    merge = merging.merge_runs([a, b], tmp_path / "c")
+    assert merge.conflicts == ()
+    expected = sorted([one, two, three], key=lambda row: row.key)
+    assert sorted(read_audits(tmp_path / "c"), key=lambda row: row.key) == expected
+    assert (tmp_path / "c" / "audits" / "one" / "ledger.json").read_text() == "one"
+    shutil.rmtree(tmp_path / "c" / "audits")
+    assert len(read_audits(tmp_path / "c")) == 3  # from the table
+
+
+def test_audits_that_contradict_each_other_are_a_conflict(tmp_path: Path) -> None:
+    one = audit_row("one", parameters="{}", eps_audited=1.0)
+    a = audited(tmp_path / "a", one)
+    b = audited(tmp_path / "b", replace(one, eps_audited=2.0))
+    (conflict,) = merging.merge_runs([a, b], tmp_path / "c").conflicts
+    assert "eps_audited 1 and 2" in conflict.describe()
+    assert [row.eps_audited for row in read_audits(tmp_path / "c")] == [1.0]
 
 
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
@@ -224,8 +261,8 @@ def test_unfit_sources_are_refused(tmp_path: Path) -> None:
         merging.merge_runs([a, tmp_path / "b"], tmp_path / "c")
     with RunStore(a), pytest.raises(StoreError, match="in use"):
         merging.merge_runs([a], tmp_path / "c")
-    (a / "run.json").write_text('{"form": 2}')
-    with pytest.raises(StoreError, match="form 2"):
+    (a / "run.json").write_text('{"format_version": 2}')
+    with pytest.raises(StoreError, match="format version 2"):
         merging.merge_runs([a], tmp_path / "c")
     assert not (tmp_path / "c").exists()
 

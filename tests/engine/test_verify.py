@@ -183,7 +183,7 @@ def test_methods_that_cannot_be_repeated_here(
     monkeypatch.setattr(kind, "seeded", False)
     assert verify(run).not_verifiable[0].reason == "method marginals cannot be seeded"
     monkeypatch.setattr(kind, "environment", Environment("tiny", ("a==1",), ()))
-    assert "environment of its own" in verify(run).not_verifiable[0].reason
+    assert "runs in its own environment" in verify(run).not_verifiable[0].reason
 
 
 def test_a_dataset_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

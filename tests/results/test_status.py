@@ -194,7 +194,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a run directory"):
         read_status(tmp_path)
     (tmp_path / "run.json").write_text('{"form": 99}')
-    with pytest.raises(StoreError, match="form 99"):
+    with pytest.raises(StoreError, match="format version 99"):
         read_status(tmp_path)
 
 

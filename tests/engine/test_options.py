@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.engine import manifest
+from bench.engine import options
 from bench.engine.grid import load_grid
 
 
 def test_everything_is_there_and_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/home/x/bench", "run", "--grid", "my grid"])
-    facts = manifest.manifest(load_grid("smoke"), ("ks", "tvd"))
+    facts = options.manifest(load_grid("smoke"), ("ks", "tvd"))
     assert facts == json.loads(json.dumps(facts))
     assert facts["methods"] == ["real", "marginals", "ldpdc"] and facts["metrics"] == ["ks", "tvd"]
     assert facts["command"] == "bench run --grid 'my grid'"
@@ -29,7 +29,7 @@ def test_everything_is_there_and_is_json(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_password_in_an_address_is_not_kept() -> None:
-    line = manifest.command_line(["bench", "run", "--mlflow-uri", "https://me:secret@host/x"])
+    line = options.command_line(["bench", "run", "--mlflow-uri", "https://me:secret@host/x"])
     assert "secret" not in line and "me" not in line.split("//")[1] and "@host/x" in line
 
 
@@ -43,25 +43,25 @@ def git(folder: Path, *arguments: str) -> str:
 def test_the_commit_of_a_checkout_and_whether_it_was_changed(tmp_path: Path) -> None:
     file = tmp_path / "package.py"
     file.write_text("a = 1")
-    assert manifest.git_state(file) == (None, None)
+    assert options.git_state(file) == (None, None)
     git(tmp_path, "init", "-q")
-    assert manifest.git_state(file) == (None, None)
+    assert options.git_state(file) == (None, None)
     git(tmp_path, "add", "package.py")
     git(tmp_path, "commit", "-q", "-m", "first")
     commit = git(tmp_path, "rev-parse", "HEAD").strip()
-    assert manifest.git_state(file) == (commit, False)
+    assert options.git_state(file) == (commit, False)
     file.write_text("a = 2")
-    assert manifest.git_state(file) == (commit, True)
+    assert options.git_state(file) == (commit, True)
     # A package in a virtual environment inside somebody's checkout is not that checkout's source.
     installed = tmp_path / "venv" / "package.py"
     installed.parent.mkdir()
     installed.write_text("")
-    assert manifest.git_state(installed) == (None, None)
+    assert options.git_state(installed) == (None, None)
 
 
 def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert manifest.git_state(Path(__file__)) == (None, None)
+    assert options.git_state(Path(__file__)) == (None, None)
 
 
 def test_the_hash_follows_names_and_versions_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_the_hash_follows_names_and_versions_only(monkeypatch: pytest.MonkeyPatc
 
     def hash_of(*found: Fake) -> str:
         monkeypatch.setattr(metadata, "distributions", lambda: iter(found))
-        return manifest.environment_hash()
+        return options.environment_hash()
 
     expected = hashlib.sha256(b"a-b==1\nc==2").hexdigest()
     assert hash_of(Fake("c", "2"), Fake("A_b", "1")) == expected
@@ -83,5 +83,5 @@ def test_the_hash_follows_names_and_versions_only(monkeypatch: pytest.MonkeyPatc
 def test_the_processor_has_a_name(tmp_path: Path) -> None:
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nmodel name\t: Abacus 9\nmodel name\t: Abacus 9\n")
-    assert manifest.cpu_model(path) == "Abacus 9"
-    assert manifest.cpu_model(tmp_path / "absent")
+    assert options.cpu_model(path) == "Abacus 9"
+    assert options.cpu_model(tmp_path / "absent")

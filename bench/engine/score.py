@@ -1,0 +1,145 @@
+"""Scores one release by metrics, which may fit the method again on other tables."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import pandas as pd
+
+from bench.data.dataset import Dataset, Split
+from bench.engine import keys
+from bench.engine.fit import in_words, synthesize
+from bench.environments import overlays
+from bench.errors import BenchError, NotComputable
+from bench.plugins import registry
+from bench.plugins.metric import Evaluation, Metric, Refit, Score
+from bench.plugins.release import Release
+from bench.results.records import Cell, Outcome, ScoreRow
+
+
+@final
+@dataclass(frozen=True)
+class Scored:
+    """What the metrics gave."""
+
+    scores: tuple[ScoreRow, ...]
+    details: Mapping[str, pd.DataFrame]
+    problems: Mapping[str, str]
+    """Metrics that failed, and how."""
+    log: str
+
+
+def score_release(
+    cell: Cell,
+    key: str,
+    dataset: Dataset,
+    release: Release,
+    metrics: Sequence[str],
+    threads: int,
+) -> Scored:
+    """Compute the metrics of a release. One that fails costs its own scores only."""
+    # The evaluator's randomness is the cell's seed alone: two methods with the same seed
+    # are compared on the same bootstrap resamples.
+    evaluation = Evaluation(dataset, release, cell.seed, threads)
+    scores: list[ScoreRow] = []
+    details: dict[str, pd.DataFrame] = {}
+    problems: dict[str, str] = {}
+    log = ""
+
+    environment = registry.method_class(cell.method.name).environment
+
+    def refit_for(metric: str) -> Refit:
+        if environment is not None and not overlays.inside(environment):
+            raise NotComputable(
+                f"it fits the method again, whose environment {environment.name} is not the one "
+                "that scores"
+            )
+
+        def refit(train: pd.DataFrame, repetition: int) -> Release:
+            changed, digest = _changed(dataset, train, keys.seed_of(cell))
+            # Other noise for every metric, repetition and table: two neighbours refitted with the
+            # same noise would differ by exactly one row.
+            purpose = f"/{metric}/{repetition}/{digest}"
+            return synthesize(cell, changed, purpose)
+
+        return refit
+
+    for name in metrics:
+        metric = registry.metric(name)
+        if dataset.task not in metric.tasks:
+            continue
+        try:
+            computed = (
+                metric.compute(evaluation)
+                if isinstance(metric, Metric)
+                else metric.compute(evaluation, refit_for(name))
+            )
+        except NotComputable as reason:
+            computed = metric.all_absent(str(reason))
+        except Exception as problem:
+            # The release is kept and the other metrics count, but the cell has failed.
+            problems[name] = in_words(problem)
+            log = traceback.format_exc()
+            computed = metric.all_absent(f"failed: {in_words(problem)}")
+        scores += [_score_row(key, score) for score in computed.scores]
+        details.update(computed.details)
+    return Scored(tuple(scores), details, problems, log)
+
+
+def _changed(dataset: Dataset, train: pd.DataFrame, seed: str) -> tuple[Dataset, str]:
+    """The dataset with another training table. Rows keep their fixed position by their index.
+
+    A metric that adds rows gives them new index values.
+    """
+    index = train.index.to_numpy()
+    if len(set(index)) != len(index):
+        raise BenchError("a training table for a refit needs a unique index")
+    known = dataset.train.rows.positions
+    positions = np.array(
+        [
+            known[label] if 0 <= label < len(known) else _position(seed, label)
+            for label in index.tolist()
+        ]
+    )
+    rows, _ = dataset.encoder.encode(train.reset_index(drop=True), positions)
+    digest = hashlib.sha256(pd.util.hash_pandas_object(train).to_numpy().tobytes()).hexdigest()
+    return replace(dataset, train=Split(train, rows)), digest
+
+
+def _position(seed: str, label: object) -> float:
+    return float(keys.generator(seed, f"position/{label}").random())
+
+
+def _score_row(key: str, score: Score) -> ScoreRow:
+    value = score.value
+    if value is not None and math.isnan(value):
+        value, reason = None, score.reason or "the metric gave no number"
+    else:
+        reason = score.reason
+    return ScoreRow(
+        key,
+        score.metric,
+        value,
+        score.low,
+        score.high,
+        score.direction.value,
+        score.family.value,
+        reason,
+        score.limit,
+        score.remark,
+        score.shown,
+    )
+
+
+def kept_scores(stored: Outcome | None, metrics: Sequence[str]) -> tuple[ScoreRow, ...]:
+    """Return earlier scores that these metrics do not give anew."""
+    if stored is None:
+        return ()
+    given = {output.name for name in metrics for output in registry.metric(name).declared()}
+    return tuple(score for score in stored.scores if score.metric not in given)
