@@ -197,8 +197,8 @@ def split_dataset(
             part, where = official.reset_index(drop=True), generator.random(len(official))
         rows, outside = encoder.encode(part, where)
         splits[split] = Split(part, rows)
-        for name, count in outside.items():
-            clipped[name] += count
+        for column, count in outside.items():
+            clipped[column] += count
     if preset == "paper":
         splits["control"] = splits["test"]
     return Dataset(
