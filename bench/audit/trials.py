@@ -14,7 +14,7 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -25,13 +25,12 @@ from bench.audit.canaries import Canary, with_canaries
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell_log import threads_capped
+from bench.engine.fit import Randomness, run_method
 from bench.errors import InputError
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, check_release
+from bench.plugins.method import Method
+from bench.plugins.release import Claim, Release
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
-from bench.privacy.noise import SeededNoise
-from bench.privacy.opening import open_private
 
 OUT = -1
 """The world without a canary."""
@@ -152,24 +151,15 @@ class Subject:
 
 
 def refit(subject: Subject, trial: TrialId) -> Release:
-    """The method behind the kernel, once more; the release carries its ledger."""
-
-    def fresh(purpose: str) -> np.random.Generator:
-        return keys.generator(subject.seed_key, f"{trial.tag}/{purpose}")
-
-    table = subject.table(trial)
-    private, ledger = open_private(
-        table,
-        subject.budget,
-        SeededNoise(fresh("noise")),
+    """Fit the method once more; the release carries its ledger."""
+    return run_method(
+        subject.method,
+        subject.table(trial),
+        Randomness.of(lambda purpose: keys.generator(subject.seed_key, f"{trial.tag}/{purpose}")),
+        ipc=subject.ipc,
+        budget=subject.budget,
         delta=subject.delta,
-        public_entropy=int(fresh("parts").integers(2**63)),
-        unit=subject.method.unit,
     )
-    spec = Spec(table.task, subject.ipc, subject.budget)
-    release = subject.method.synthesize(private, spec, fresh("public"))
-    check_release(release, table.encoder)
-    return replace(release, ledger=ledger)
 
 
 def run_trials(subject: Subject, trials: Sequence[TrialId]) -> list[Trial]:

@@ -19,13 +19,13 @@ from bench.conformance.tables import (
     ToyTable,
 )
 from bench.data.dataset import Dataset
+from bench.engine.fit import Randomness, run_method
 from bench.errors import NotApplicable
-from bench.plugins.method import Method, Spec
+from bench.plugins.method import Method
 from bench.plugins.release import Release
 from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy import Budget, Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise
-from bench.privacy.opening import open_private
 
 DELTA = 1e-5
 
@@ -141,16 +141,16 @@ class Subject:
     ) -> Run:
         """A release for any table; `blind` answers every noisy call as if there were no rows."""
         budget = Budget(epsilon, DELTA) if self.method.uses_budget else None
-        private, ledger = open_private(
+        randomness = Randomness(noise, seed, np.random.default_rng([seed, 1]))
+        release = run_method(
+            self.method,
             dataset,
-            budget,
-            noise,
+            randomness,
+            ipc=ipc,
+            budget=budget,
             delta=DELTA,
             check_rows=not blind,
             blind=blind,
-            public_entropy=seed,
-            unit=self.method.unit,
         )
-        rng = np.random.default_rng([seed, 1])
-        release = self.method.synthesize(private, Spec(dataset.task, ipc, budget), rng)
-        return Run(release, ledger, budget, dataset)
+        assert release.ledger is not None
+        return Run(release, release.ledger, budget, dataset)
