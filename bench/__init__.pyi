@@ -76,7 +76,8 @@ from bench.privacy.foreign import global_seeds as global_seeds
 from bench.privacy.foreign import quiet as quiet
 from bench.privacy.kernel import Plan as Plan
 from bench.privacy.kernel import PrivateData as PrivateData
-from bench.stats.multiple_testing import holm as holm
+from bench.stats.inference import CONFIDENCE as CONFIDENCE
+from bench.stats.inference import holm as holm
 
 __version__: str
 PUBLIC: Mapping[str, str]

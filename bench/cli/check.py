@@ -19,11 +19,10 @@ import click
 def check(method: str, parameters: str, no_audit: bool) -> None:
     """Check a method: contract, determinism, budget, noise, awkward tables, a quick audit.
 
-    Exit code 1 if anything must be mended.
+    Exit code 1 if anything must be fixed.
     """
-    from bench.conformance.findings import to_text
-    from bench.conformance.kit import check_method
-    from bench.conformance.quick_audit import quick_audit
+    from bench.conformance.kit import check_method, to_text
+    from bench.conformance.privacy import quick_audit
 
     def say(text: str) -> None:
         click.echo(f"... {text}", err=True)

@@ -19,7 +19,7 @@ from bench.plugins.metric import HEADLINES
 from bench.results.journal import read_journal
 from bench.results.records import CellRow, Status
 from bench.results.run_directory import RunStore
-from bench.stats.multiple_testing import holm
+from bench.stats.inference import holm
 
 LEVEL = 0.05
 RESAMPLES = 1000

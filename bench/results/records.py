@@ -149,7 +149,7 @@ class AuditRow:
     A bound is a lower bound on epsilon at 95%, from trials that chose nothing: canary, scorer and
     threshold come from the first half of the trials. p-values are of the null hypothesis that the
     claimed (proven) guarantee holds; 1 where there is none, or nothing spoke against it. Whether
-    that refutes is decided over all methods audited together (`bench.results.refutation`).
+    that refutes is decided over all methods audited together (`bench.results.audits`).
     """
 
     key: str
@@ -184,8 +184,8 @@ class AuditRow:
     """The bound that is valid whatever the method does; None where the audit did not finish."""
     eps_gaussian: float | None
     """The tighter bound for a ledger of full-batch Gaussians; None where it would not be valid."""
-    ceiling: float | None
-    """The largest bound that so many trials could have shown."""
+    eps_detectable: float | None
+    """Maximum detectable epsilon: the largest bound that so many trials could have shown."""
     p_claim: float
     p_proof: float
     replicated_eps: float | None

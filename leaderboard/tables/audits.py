@@ -10,59 +10,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.errors import InputError, StoreError
-from bench.results.records import AuditRow, Status, arrow_schema, required
-from bench.results.refutation import Refutation, refutations
+from bench.results.audits import Refutation, refutations
+from bench.results.records import AuditRow, Status
 from bench.results.verdicts import Verdict
-
-TABLE = "audits.parquet"
-
-
-def read_audits(directory: Path) -> tuple[AuditRow, ...]:
-    """The audits of a run directory; none where it holds no table of them."""
-    path = directory / TABLE
-    if not path.is_file():
-        return ()
-    try:
-        table = pq.ParquetFile(path).read()
-        table.validate(full=True)
-        names = [
-            item.name
-            for item in fields(AuditRow)
-            if required(item) or item.name in table.column_names
-        ]
-        schema = arrow_schema(AuditRow)
-        table = table.select(names).cast(pa.schema([schema.field(name) for name in names]))
-        rows = tuple(AuditRow(**record) for record in table.to_pylist())
-        for row in rows:
-            _check(row)
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as problem:
-        raise StoreError(
-            f"{path}: not a table of audits that this version can read ({problem}); make it again "
-            "with `bench audit`"
-        ) from None
-    return rows
-
-
-def _check(row: AuditRow) -> None:
-    for item in fields(AuditRow):
-        value = getattr(row, item.name)
-        if value is None and not str(item.type).endswith("| None"):
-            raise ValueError(f"an empty value in {item.name}")
-    if not isinstance(_parameters(row.parameters), dict):
-        raise ValueError("parameters are no JSON object")
-    for name in ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof"):
-        if not 0.0 <= getattr(row, name) <= 1.0:
-            raise ValueError(f"{name} {getattr(row, name)} is no probability")
 
 
 def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05) -> pd.DataFrame:

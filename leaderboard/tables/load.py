@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.errors import StoreError
-from bench.leaderboard.tables.audits import audited, read_audits
+from bench.leaderboard.tables.audits import audited
 from bench.plugins.metric import Direction
+from bench.results.audits import read_audits
 from bench.results.records import CellRow, ScoreRow, Status, arrow_schema, required
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from bench.audit.attacks import MODEL_SCORERS, ROW_SCORERS, SHADOW, Attacker
+from bench.audit import two_worlds
+from bench.audit.attacks import Attack, choose_attacks, choose_canary, fit_shadow
 from bench.audit.canaries import Canary, canaries, many_canaries
-from bench.audit.choosing import Attack, choose_attacks, choose_canary, fit_shadow
-from bench.audit.evidence import Promise, planted_power
+from bench.audit.scorers import MODEL_SCORERS, ROW_SCORERS, SHADOW, Attacker
+from bench.audit.tradeoff import Promise
 from bench.audit.trials import OUT, Stage, Trial, TrialId
 from bench.data.dataset import Dataset, Split
 from bench.plugins.release import Release, ReleasedModel, Rows
@@ -225,18 +226,20 @@ def test_the_shadow_classifier_is_the_known_direction() -> None:
 def test_power_is_that_of_the_planted_share(
     share: float, low: float, high: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bench.audit import evidence
-
-    monkeypatch.setattr(evidence, "PLANTED", share)
-    monkeypatch.setattr(evidence, "_REPETITIONS", 10)
+    monkeypatch.setattr(two_worlds, "PLANTED", share)
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 10)
     rng = np.random.default_rng(3)
     halves = [
         (trials(rng, stage, 1, 60, 0, 0), trials(rng, stage, OUT, 60, 0, 0))
         for stage in (Stage.CHOOSE, Stage.BOUND)
     ]
-    power, bug = planted_power(1, halves[0], halves[1], Promise(1.0, math.inf, 1e-5), "key")
+    power, bug = two_worlds.planted_power(
+        1, halves[0], halves[1], Promise(1.0, math.inf, 1e-5), "key"
+    )
     assert power is not None and low <= power <= high and "copied" in bug
-    nothing, why = planted_power(1, halves[0], halves[1], Promise(None, math.inf, 1e-5), "key")
+    nothing, why = two_worlds.planted_power(
+        1, halves[0], halves[1], Promise(None, math.inf, 1e-5), "key"
+    )
     assert nothing is None and "nothing is claimed" in why
 
 

@@ -11,17 +11,21 @@ from typing import Any, ClassVar, final
 import numpy as np
 import pytest
 
-from bench.audit import evidence
-from bench.audit import laboratory as laboratories
-from bench.audit.audit_store import folder_of, read_audits
-from bench.audit.conclusion import conclude
-from bench.audit.engine import audit
-from bench.audit.known_answers import ExactGaussian, RowCopier
-from bench.audit.report import markdown_table, report
-from bench.audit.request import Prepared, Request, prepare
-from bench.audit.self_test import TinyTable
-from bench.audit.trial_store import TrialStore
-from bench.audit.trials import OUT, Stage, Subject, Trial, TrialId, refit, run_trials
+from bench.audit import trials as audit_trials
+from bench.audit import two_worlds
+from bench.audit.audits import PreparedAudit, Request, audit, prepare
+from bench.audit.report import conclude, markdown_table, report
+from bench.audit.self_test import ExactGaussian, RowCopier, TinyTable
+from bench.audit.trials import (
+    OUT,
+    AuditTarget,
+    Stage,
+    Trial,
+    TrialId,
+    TrialStore,
+    refit,
+    run_trials,
+)
 from bench.cluster.batches import Crew
 from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
@@ -32,8 +36,8 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import PrivateData
+from bench.results.audits import folder_of, read_audits, refutations
 from bench.results.records import AuditRow, Variant
-from bench.results.refutation import refutations
 from tests.support.tables import ToyTable
 
 TINY = build_dataset(TinyTable())
@@ -42,12 +46,12 @@ TINY = build_dataset(TinyTable())
 @pytest.fixture(autouse=True)
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted bug: forty would take most of the time here."""
-    monkeypatch.setattr(evidence, "_REPETITIONS", 4)
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 4)
 
 
 def prepared(
     method: Method, trials: int = 80, dataset: Dataset = TINY, epsilon: float = 1.0, **others: Any
-) -> Prepared:
+) -> PreparedAudit:
     entry = Variant(method.name, method.name)
     request = Request(
         entry, Variant(dataset.name, dataset.name), epsilon, trials, ipc=None, **others
@@ -55,7 +59,7 @@ def prepared(
     return prepare(request, dataset, method)
 
 
-def run(asked: Prepared, directory: Path) -> AuditRow:
+def run(asked: PreparedAudit, directory: Path) -> AuditRow:
     with Crew(RunOptions(out=directory, cpus=1)) as crew:
         return audit(asked, directory, crew)
 
@@ -64,10 +68,10 @@ def run(asked: Prepared, directory: Path) -> AuditRow:
 
 
 def test_both_worlds_have_the_same_counts_and_differ_by_the_canary_alone() -> None:
-    subject = prepared(ExactGaussian(), dataset=build_dataset(ToyTable())).subject
-    outside = subject.table(TrialId(Stage.BOUND, OUT, 0))
-    for number, canary in enumerate(subject.canaries):
-        inside = subject.table(TrialId(Stage.BOUND, number, 0))
+    target = prepared(ExactGaussian(), dataset=build_dataset(ToyTable())).target
+    outside = target.table(TrialId(Stage.BOUND, OUT, 0))
+    for number, canary in enumerate(target.canaries):
+        inside = target.table(TrialId(Stage.BOUND, number, 0))
         assert inside.counts == outside.counts
         assert inside.validation_counts == outside.validation_counts
         mine, theirs = inside.train.rows, outside.train.rows
@@ -83,7 +87,7 @@ def test_no_two_trials_share_a_seed_and_no_seed_depends_on_the_rows() -> None:
     changed = replace(TINY, train=replace(TINY.train, rows=TINY.train.rows.take(np.arange(3))))
     changed = replace(changed, fingerprint="another table")
     first, second = prepared(ExactGaussian()), prepared(ExactGaussian(), dataset=changed)
-    assert first.subject.seed_key == second.subject.seed_key
+    assert first.target.seed_key == second.target.seed_key
     assert first.key != second.key
     trials = [
         TrialId(stage, canary, number)
@@ -92,13 +96,13 @@ def test_no_two_trials_share_a_seed_and_no_seed_depends_on_the_rows() -> None:
         for number in range(3)
     ]
     draws = {
-        float(keys.generator(first.subject.seed_key, f"{trial.tag}/{purpose}").random())
+        float(keys.generator(first.target.seed_key, f"{trial.tag}/{purpose}").random())
         for trial in trials
         for purpose in ("noise", "parts", "public")
     }
     assert len(draws) == 3 * len(trials)
     other = prepared(ExactGaussian(), seed=1)
-    assert other.subject.seed_key != first.subject.seed_key
+    assert other.target.seed_key != first.target.seed_key
 
 
 @final
@@ -117,14 +121,14 @@ class Teller(Method):
 
 
 def test_noise_and_public_randomness_are_fresh_in_every_trial_and_world() -> None:
-    subject = prepared(Teller()).subject
+    target = prepared(Teller()).target
     seen = []
     for canary in (OUT, 0):
         for number in range(2):
-            rows = refit(subject, TrialId(Stage.BOUND, canary, number)).rows
+            rows = refit(target, TrialId(Stage.BOUND, canary, number)).rows
             assert rows is not None
             seen.append(rows.values[0])
-    again = refit(subject, TrialId(Stage.BOUND, OUT, 0)).rows
+    again = refit(target, TrialId(Stage.BOUND, OUT, 0)).rows
     assert again is not None and np.array_equal(again.values[0], seen[0])
     for column in np.array(seen).T:
         assert len(set(column)) == len(column)
@@ -146,7 +150,7 @@ def test_halves_are_disjoint_and_as_large_as_asked(tmp_path: Path) -> None:
     features = np.array([trial.features for trial in trials])
     assert len(np.unique(features, axis=0)) == len(trials)
     low = 0.025 ** (1 / 20)  # Clopper-Pearson of 20 of 20
-    assert row.ceiling == pytest.approx(math.log(low / (1 - low)), abs=1e-3)
+    assert row.eps_detectable == pytest.approx(math.log(low / (1 - low)), abs=1e-3)
 
 
 def test_an_exact_mechanism_is_not_refuted_and_its_row_is_complete(tmp_path: Path) -> None:
@@ -162,7 +166,7 @@ def test_an_exact_mechanism_is_not_refuted_and_its_row_is_complete(tmp_path: Pat
     conclusion = conclude(row, found, tmp_path)
     assert conclusion.verdict == "sound" and "proves nothing" in conclusion.sentence
     text = report(row, found, tmp_path)
-    assert "ceiling" in text and "planted bug" in text and "refuted" not in text
+    assert "eps detectable" in text and "planted bug" in text and "refuted" not in text
     assert read_audits(tmp_path) == (row,)
 
 
@@ -190,33 +194,33 @@ def test_a_copied_row_is_refuted_after_a_replication(tmp_path: Path) -> None:
     assert "| proof refuted (on tiny-table) |" in line
 
 
-def test_an_interrupted_audit_goes_on_to_the_same_bytes(
+def test_an_interrupted_audit_resumes_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = prepared(ExactGaussian(), trials=80)
     run(asked, tmp_path / "whole")
     calls = 0
 
-    def interrupting(subject: Subject, trials: Sequence[TrialId]) -> list[Trial]:
+    def interrupting(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
         nonlocal calls
         calls += 1
         if calls == 4:
             raise KeyboardInterrupt
-        return run_trials(subject, trials)
+        return run_trials(target, trials)
 
-    monkeypatch.setattr(laboratories, "run_trials", interrupting)
+    monkeypatch.setattr(audit_trials, "run_trials", interrupting)
     with pytest.raises(KeyboardInterrupt):
         run(asked, tmp_path / "broken")
     kept = len(TrialStore(folder_of(tmp_path / "broken", asked.key)))
     assert 0 < kept < 80
     again = 0
 
-    def counting(subject: Subject, trials: Sequence[TrialId]) -> list[Trial]:
+    def counting(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
         nonlocal again
         again += len(trials)
-        return run_trials(subject, trials)
+        return run_trials(target, trials)
 
-    monkeypatch.setattr(laboratories, "run_trials", counting)
+    monkeypatch.setattr(audit_trials, "run_trials", counting)
     row = run(asked, tmp_path / "broken")
     assert again == 80 - kept
     files = [folder_of(tmp_path / name, asked.key) for name in ("whole", "broken")]
@@ -230,10 +234,10 @@ def test_a_second_call_refits_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     asked = prepared(ExactGaussian(), trials=40)
     first = run(asked, tmp_path)
 
-    def forbidden(subject: Subject, trials: Sequence[TrialId]) -> list[Trial]:
+    def forbidden(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
         raise AssertionError("a refit")
 
-    monkeypatch.setattr(laboratories, "run_trials", forbidden)
+    monkeypatch.setattr(audit_trials, "run_trials", forbidden)
     assert run(asked, tmp_path) == first
 
 
@@ -355,13 +359,13 @@ class Memorises(Method):
 
 
 @pytest.mark.parametrize("kind, trials", [("two-world", 80), ("one-run", 30)])
-def test_a_model_that_has_learned_its_rows_by_heart_reaches_the_ceiling(
+def test_a_model_that_has_learned_its_rows_by_heart_reaches_the_maximum_detectable_epsilon(
     kind: str, trials: int, tmp_path: Path
 ) -> None:
     dataset = build_dataset(ToyTable())
     row = run(prepared(Memorises(), trials, dataset, kind=kind), tmp_path)
     assert row.status == "ok" and row.eps_proven == math.inf and row.eps_claimed is None
-    assert row.ceiling is not None and row.eps_audited == pytest.approx(row.ceiling)
+    assert row.eps_detectable is not None and row.eps_audited == pytest.approx(row.eps_detectable)
     assert row.planted is None and row.p_claim == row.p_proof == 1.0
     assert conclude(row, refutations([row])[row.key], tmp_path).verdict == "non-private"
 

@@ -18,7 +18,7 @@ from bench.privacy.accounting import Budget
 from bench.privacy.events import DpEvent, gaussian, laplace, non_private, sampled_gaussian
 from bench.privacy.ledger import Entry, Ledger, Path
 from bench.stats.bounds import gaussian_epsilon, gaussian_frontier, p_value
-from bench.stats.tally import Tally
+from bench.stats.exact_test import Tally
 
 DELTA = 1e-5
 GRID = np.linspace(0.0, 1.0, 101)

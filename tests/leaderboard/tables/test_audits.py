@@ -27,7 +27,7 @@ AUDIT: dict[str, Any] = {
     "eps_proven": 0.75,
     "delta": 1e-5,
     "eps_audited": 0.25,
-    "ceiling": 4.2,
+    "eps_detectable": 4.2,
     "trials": 1000,
     "status": "ok",
 }

@@ -9,8 +9,8 @@ import pytest
 from bench.errors import InputError
 from bench.plugins.release import Claim
 from bench.privacy.accounting import Budget, Proof
+from bench.results.audits import Refutation, refutations
 from bench.results.records import AuditRow
-from bench.results.refutation import Refutation, refutations
 from bench.results.verdicts import Verdict, judge
 
 BLANK = {"str": "", "int": 0, "float": 1.0, "bool": False}
