@@ -1,7 +1,7 @@
 """Many small items of work in batches: Ray tasks, or this process where one CPU is asked for.
 
 A refit of a fast method takes milliseconds, a task costs more: a task gets as many items as take
-some seconds, by what the items before have taken.
+some seconds, judged by earlier items.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _LOG_LINES = 15
 @final
 @dataclass(frozen=True)
 class Done(Generic[Result]):
-    """How a batch ended."""
+    """Results of a batch, or the reason why there are none."""
 
     results: list[Result]
     seconds: float
     problem: str = ""
     skipped: bool = False
-    """True where the method does not fit the task: no failure."""
+    """True where the method does not fit the task, which is no failure."""
     log: str = ""
 
 
@@ -62,7 +62,7 @@ def _batch(
 
 @final
 class BatchError(BenchError):
-    """A batch failed: the reason is the method's own."""
+    """A batch failed, for a reason given by the method."""
 
     def __init__(self, done: Done[Any]) -> None:
         super().__init__(done.problem)
@@ -80,7 +80,7 @@ class Crew:
         self._stack = contextlib.ExitStack()
         self._joined = False
         self._pace: tuple[Any, float] | None = None
-        """What was worked on last, and the seconds of an item."""
+        """Shared object of the last batch, and its seconds per item."""
 
     def __enter__(self) -> Crew:
         return self
@@ -97,7 +97,7 @@ class Crew:
         cpus: int = 1,
         environment: Environment | None = None,
     ) -> Generator[list[Result], None, None]:
-        """Results of the items, batch by batch as they end.
+        """Yield results of the items, batch by batch as they end.
 
         Raises `BatchError` where the work itself fails; lost workers are started again.
         """
@@ -118,7 +118,7 @@ class Crew:
 
     def _learn(self, shared: Any, done: Done[Any]) -> None:
         if done.results:
-            # The first item of a process imports and calibrates: the quickest tells more.
+            # The first item of a process imports and calibrates: the fastest is typical.
             seconds = done.seconds / len(done.results)
             if self._pace is not None and self._pace[0] is shared:
                 seconds = min(seconds, self._pace[1])
@@ -192,7 +192,7 @@ class Crew:
             raise ClusterLostError(first_line(problem)) from None
 
     def _place(self, environment: Environment | None) -> dict[str, Any]:
-        """The interpreter of a method's own environment, made ready here first."""
+        """Prepare the environment of a method; return the options that select its interpreter."""
         if environment is None:
             return {}
         self._say(f"environment {environment.name}: making it ready (minutes, the first time)")

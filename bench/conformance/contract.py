@@ -42,7 +42,7 @@ _TOLERANCE = 0.1
 """Smallest difference that counts: scores of small releases of small tables are noisy."""
 
 
-def reads_clean(subject: Subject) -> Iterator[CheckResult]:
+def source_has_no_bypass(subject: Subject) -> Iterator[CheckResult]:
     """Its source has no underscored attribute of others, no global generator or private module."""
     path = inspect.getsourcefile(subject.kind)
     if path is None:
@@ -92,15 +92,15 @@ def _attribute(node: ast.Attribute) -> Iterator[tuple[int, str]]:
         yield node.lineno, f"{text}: randomness that no seed repeats"
 
 
-def says_what_it_is(subject: Subject) -> Iterator[CheckResult]:
+def has_a_description(subject: Subject) -> Iterator[CheckResult]:
     """Title, paper and docstring are given; hyperparameters are documented and serialisable."""
     kind = subject.kind
     missing = [name for name in ("title", "paper") if not getattr(kind, name, "")]
     document = getattr(inspect.getmodule(kind), "__doc__", None) or ""
     if len(document.split()) < 10:
-        missing.append("a module docstring that says what is computed, with paper and equation")
+        missing.append("a module docstring with what is computed, paper and equation")
     yield CheckResult(
-        "says what it is",
+        "description",
         CheckStatus.WARNING if missing else CheckStatus.PASSED,
         f"without {', '.join(missing)}" if missing else f"{kind.title}",
         "a reader of the leaderboard sees these; say `its own` where there is no paper",
@@ -140,7 +140,7 @@ def fits_some_task(subject: Subject) -> Iterator[CheckResult]:
     )
 
 
-def gives_what_was_asked(subject: Subject) -> Iterator[CheckResult]:
+def releases_what_was_asked(subject: Subject) -> Iterator[CheckResult]:
     """Releases have rows inside the schema, as many of each class as asked for."""
     problems = []
     for name in subject.fitting:
@@ -153,7 +153,7 @@ def gives_what_was_asked(subject: Subject) -> Iterator[CheckResult]:
         "size and schema",
         passed_unless(problems),
         "\n".join(problems) or f"{_kind(subject)} on {', '.join(subject.fitting)}",
-        "`spec.rows_per_class(private.counts)` says how many rows; values are encoded, one-hot "
+        "`spec.rows_per_class(private.counts)` is the number of rows; values are encoded, one-hot "
         "blocks may be soft, all within the encoder's range",
     )
 

@@ -15,9 +15,9 @@ from bench.plugins import registry
 
 Check = Callable[[Subject], Iterator[CheckResult]]
 
-FIRST: tuple[Check, ...] = (contract.reads_clean, contract.says_what_it_is)
+FIRST: tuple[Check, ...] = (contract.source_has_no_bypass, contract.has_a_description)
 CHECKS: tuple[Check, ...] = (
-    contract.gives_what_was_asked,
+    contract.releases_what_was_asked,
     contract.repeats_under_a_seed,
     contract.survives_awkward_tables,
     privacy.keeps_the_budget,

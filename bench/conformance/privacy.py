@@ -152,7 +152,7 @@ def _noise_together(ledger: Ledger) -> float:
 def rows_come_through_the_kernel(subject: Subject) -> Iterator[CheckResult]:
     """With every noisy call answered as if there were no rows, no row can change the release.
 
-    All rows of the second table are different, and one of them lies far outside the schema: what
+    All rows of the second table are different, and one of them is far outside the schema: what
     still differs was read by another way than a recorded call (an underscored attribute, a list
     that a row function fills, bounds or counts taken from rows).
     """
@@ -349,7 +349,7 @@ def quick_audit(subject: Subject) -> Iterator[CheckResult]:
         passed_unless(refuted),
         "\n".join([*refuted, seen]),
         "something reaches the release without its noise, or the claim is wrong; "
-        f"`bench audit {subject.name} --trials 20000` says more",
+        f"`bench audit {subject.name} --trials 20000` gives a sharper bound",
     )
 
 

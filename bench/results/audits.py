@@ -15,8 +15,8 @@ Replications are independent of first runs, so given those the replications' p-v
 and which were replicated is fixed. Holm keeps the probability that **any** innocent method's claim
 is refuted at most alpha, whatever the dependence between methods. Since the first run of that
 audit must have erred too, it is at most alpha^2 (by the union bound over its audits). The same
-holds for proofs, separately. Of a method that is not innocent the correction says that some number
-is wrong; which of them, its audits say at level alpha for this method alone.
+holds for proofs, separately. For a method that is not innocent the correction implies that some
+number is wrong; which one follows from its audits at level alpha for this method alone.
 
 Not covered: picking which audits to show after looking (`audits` must hold all that were run), and
 trials that are not independent. An audit that did not finish is not counted.

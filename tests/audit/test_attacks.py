@@ -92,21 +92,23 @@ def scored(values: list[list[float]], labels: list[int], canary: Canary) -> dict
 def test_scores_of_a_release_of_three_rows() -> None:
     point = np.array([1, 1, 1, 0, 0, 1], dtype=np.float32)
     canary = Canary("one", point, 1, 0)
-    found = scored([[1, 1, 1, 0, 0, 1], [1, 1, -1, 0, 0, 1], [0, 0, 0, 0, 0, 0]], [0, 1, 1], canary)
-    assert found["nearest row"] == 0.0
-    assert found["nearest row of its class"] == -2.0
-    assert found["copies"] == 0.0
-    assert found["class share"] == pytest.approx(2 / 3)
+    scores = scored(
+        [[1, 1, 1, 0, 0, 1], [1, 1, -1, 0, 0, 1], [0, 0, 0, 0, 0, 0]], [0, 1, 1], canary
+    )
+    assert scores["nearest row"] == 0.0
+    assert scores["nearest row of its class"] == -2.0
+    assert scores["copies"] == 0.0
+    assert scores["class share"] == pytest.approx(2 / 3)
     # |canary| = 2; its own class projects to 2 / 2 and 0.
-    assert found["projection"] == pytest.approx(0.5)
-    assert found["largest projection"] == pytest.approx(1.0)
-    assert found["second moment"] == pytest.approx(0.5)
+    assert scores["projection"] == pytest.approx(0.5)
+    assert scores["largest projection"] == pytest.approx(1.0)
+    assert scores["second moment"] == pytest.approx(0.5)
     # Bandwidth 0.25 x 2: squared distances 4 and 4 give exp(-8) each.
-    assert found["density"] == pytest.approx(-8.0)
+    assert scores["density"] == pytest.approx(-8.0)
     # Age and marker in the last bin: one of two; smoker: the second alone counts as yes; stage:
     # one of two. Each share gets 1 / 3 more.
     expected = [0.5, 0.5, 0.5, 0.5]
-    assert found["histograms"] == pytest.approx(float(np.mean(np.log(np.array(expected) + 1 / 3))))
+    assert scores["histograms"] == pytest.approx(float(np.mean(np.log(np.array(expected) + 1 / 3))))
 
 
 def test_a_planted_copy_is_seen_by_the_scorers_of_distance() -> None:

@@ -40,7 +40,7 @@ def call(*arguments: object) -> Result:
         (("ldpdc", "--dataset", "breast-cancer", "--eps", 1, "--ipc", "some"), "whole number"),
     ],
 )
-def test_mistakes_are_said_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     arguments: tuple[object, ...], text: str, tmp_path: Path
 ) -> None:
     result = call(*arguments, "--out", tmp_path, "--cpus", 1)
@@ -92,7 +92,7 @@ def test_several_methods_get_the_trials_that_their_speed_allows(
     assert clients["status"] == "skipped" and "unit of privacy" in clients["reason"]
 
 
-def test_another_speed_does_not_begin_an_audit_anew(
+def test_another_speed_does_not_start_an_audit_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(two_worlds, "_REPETITIONS", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from bench.audit import trials as audit_trials
@@ -31,7 +33,7 @@ from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
 from bench.engine import keys
 from bench.engine.options import RunOptions
-from bench.errors import InputError, NotApplicable
+from bench.errors import InputError, NotApplicable, StoreError
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
@@ -107,11 +109,11 @@ def test_no_two_trials_share_a_seed_and_no_seed_depends_on_the_rows() -> None:
 
 @final
 @dataclass(frozen=True)
-class Teller(Method):
+class ReleasesRandomness(Method):
     """Releases the numbers that it was given as randomness."""
 
-    name: ClassVar[str] = "teller"
-    title: ClassVar[str] = "Tells its randomness"
+    name: ClassVar[str] = "releases-randomness"
+    title: ClassVar[str] = "Releases its randomness"
     uses_ipc: ClassVar[bool] = False
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
@@ -121,7 +123,7 @@ class Teller(Method):
 
 
 def test_noise_and_public_randomness_are_fresh_in_every_trial_and_world() -> None:
-    target = prepared(Teller()).target
+    target = prepared(ReleasesRandomness()).target
     seen = []
     for canary in (OUT, 0):
         for number in range(2):
@@ -134,7 +136,7 @@ def test_noise_and_public_randomness_are_fresh_in_every_trial_and_world() -> Non
         assert len(set(column)) == len(column)
 
 
-# The course of an audit ---
+# The procedure of an audit ---
 
 
 def test_halves_are_disjoint_and_as_large_as_asked(tmp_path: Path) -> None:
@@ -161,11 +163,11 @@ def test_an_exact_mechanism_is_not_refuted_and_its_row_is_complete(tmp_path: Pat
     assert row.eps_proven == pytest.approx(1.0, abs=2e-3)
     assert row.eps_audited is not None and row.eps_gaussian is not None
     assert row.eps_audited <= 1.0 and row.planted is not None and 0.0 <= row.planted <= 1.0
-    found = refutations([row])[row.key]
-    assert not found.claim and not found.proof
-    conclusion = conclude(row, found, tmp_path)
+    refutation = refutations([row])[row.key]
+    assert not refutation.claim and not refutation.proof
+    conclusion = conclude(row, refutation, tmp_path)
     assert conclusion.verdict == "sound" and "proves nothing" in conclusion.sentence
-    text = report(row, found, tmp_path)
+    text = report(row, refutation, tmp_path)
     assert "eps detectable" in text and "planted bug" in text and "refuted" not in text
     assert read_audits(tmp_path) == (row,)
 
@@ -177,13 +179,13 @@ def test_a_copied_row_is_refuted_after_a_replication(tmp_path: Path) -> None:
     assert row.p_claim < 0.05 and row.replicated_p_claim < 0.05
     assert row.replicated_eps is not None and row.replicated_eps > 1.0
     assert row.refits == 300 and row.trials == 100
-    found = refutations([row])[row.key]
-    assert found.claim and found.proof
-    conclusion = conclude(row, found, tmp_path)
+    refutation = refutations([row])[row.key]
+    assert refutation.claim and refutation.proof
+    conclusion = conclude(row, refutation, tmp_path)
     assert conclusion.refuted and conclusion.verdict == "proof refuted"
     table = markdown_table([row], tmp_path)
     assert "proof refuted" in table and "| known-row-copier | tiny-table | 1 | 1 |" in table
-    # The same code on other rows, where the attack found nothing: what is refuted stays refuted.
+    # The same code on other rows, where the attack finds nothing: what is refuted stays refuted.
     blank = {"p_claim": 1.0, "p_proof": 1.0, "replicated_p_claim": 1.0, "replicated_p_proof": 1.0}
     other = replace(row, key="other", dataset="elsewhere", **blank)
     (line,) = (
@@ -230,6 +232,31 @@ def test_an_interrupted_audit_resumes_to_the_same_bytes(
     assert replace(row, seconds=0, finished_at="") == replace(whole, seconds=0, finished_at="")
 
 
+@pytest.mark.parametrize("from_table", [False, True])
+def test_a_row_of_an_earlier_version_is_read(tmp_path: Path, from_table: bool) -> None:
+    """The maximum detectable epsilon had another name."""
+    row = run(prepared(ExactGaussian(), trials=40), tmp_path)
+    path = folder_of(tmp_path, row.key) / "audit.json"
+    path.write_text(path.read_text().replace('"eps_detectable"', '"ceiling"'))
+    if from_table:
+        path.unlink()
+        table = pq.read_table(tmp_path / "audits.parquet")
+        names = ["ceiling" if name == "eps_detectable" else name for name in table.column_names]
+        pq.write_table(table.rename_columns(names), tmp_path / "audits.parquet")
+    assert read_audits(tmp_path) == (row,)
+
+
+@pytest.mark.parametrize(
+    "change", [{"p_claim": 2.0}, {"p_proof": None}, {"trials": "many"}, {"parameters": "[]"}]
+)
+def test_a_row_with_impossible_values_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    row = run(prepared(ExactGaussian(), trials=40), tmp_path)
+    path = folder_of(tmp_path, row.key) / "audit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(StoreError, match="run the audit again"):
+        read_audits(tmp_path)
+
+
 def test_a_second_call_refits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = prepared(ExactGaussian(), trials=40)
     first = run(asked, tmp_path)
@@ -262,17 +289,17 @@ class Breaking(Method):
 @final
 @dataclass(frozen=True)
 class OfClients(Method):
-    """Protects centres, not rows."""
+    """Protects clients, not rows."""
 
     name: ClassVar[str] = "of-clients"
-    title: ClassVar[str] = "Protects centres"
+    title: ClassVar[str] = "Protects clients"
     unit: ClassVar[str] = "client"
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         raise AssertionError("not to be fitted")
 
 
-def test_failures_are_said_and_not_kept(tmp_path: Path) -> None:
+def test_failures_are_recorded_and_not_cached(tmp_path: Path) -> None:
     broken = run(prepared(Breaking()), tmp_path)
     assert broken.status == "error" and "something broke" in broken.reason
     assert run(prepared(Breaking()), tmp_path).finished_at != broken.finished_at
@@ -288,7 +315,7 @@ def test_failures_are_said_and_not_kept(tmp_path: Path) -> None:
 @final
 @dataclass(frozen=True)
 class Elsewhere(Method):
-    """Claims an epsilon at a delta of its own."""
+    """Claims an epsilon at another delta."""
 
     name: ClassVar[str] = "elsewhere"
     title: ClassVar[str] = "Claims at another delta"
@@ -300,7 +327,7 @@ class Elsewhere(Method):
         return Release(rows, claim=Claim(1.0, self.delta, "its paper"))
 
 
-def test_a_claim_at_a_larger_delta_is_not_held_against_the_smaller_one(tmp_path: Path) -> None:
+def test_a_claim_at_a_larger_delta_is_not_tested_at_a_smaller_one(tmp_path: Path) -> None:
     row = run(prepared(Elsewhere()), tmp_path)
     assert row.status == "error" and "--delta 0.1" in row.reason
     assert run(prepared(Elsewhere(), delta=0.1), tmp_path).eps_claimed == 1.0
@@ -324,7 +351,7 @@ def test_the_table_shows_the_newest_audit_of_a_setting(tmp_path: Path) -> None:
         ({"ipc": 0}, "not a positive number of rows"),
     ],
 )
-def test_senseless_requests_are_refused(change: dict[str, Any], text: str) -> None:
+def test_invalid_requests_are_refused(change: dict[str, Any], text: str) -> None:
     good = {"epsilon": 1.0, "trials": 100}
     with pytest.raises(InputError, match=text):
         Request(Variant("ldpdc", "ldpdc"), Variant("t", "t"), **{**good, **change})
@@ -348,18 +375,18 @@ class Memory(ReleasedModel):
 @final
 @dataclass(frozen=True)
 class Memorises(Method):
-    """A model that has learned its rows by heart."""
+    """A model that has memorised its rows."""
 
     name: ClassVar[str] = "memorises"
-    title: ClassVar[str] = "Learns by heart"
+    title: ClassVar[str] = "Memorises its rows"
     uses_ipc: ClassVar[bool] = False
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
-        return Release(model=Memory(private.raw("learned by heart").values))
+        return Release(model=Memory(private.raw("memorised").values))
 
 
 @pytest.mark.parametrize("kind, trials", [("two-world", 80), ("one-run", 30)])
-def test_a_model_that_has_learned_its_rows_by_heart_reaches_the_maximum_detectable_epsilon(
+def test_a_model_that_has_memorised_its_rows_reaches_the_maximum_detectable_epsilon(
     kind: str, trials: int, tmp_path: Path
 ) -> None:
     dataset = build_dataset(ToyTable())

@@ -1,4 +1,4 @@
-"""Whole audits of the exact Gaussian mechanism, again and again: how often does a bound lie?
+"""Whole audits of the exact Gaussian mechanism, again and again: how often is a bound too large?
 
 Every repetition is an audit as `bench audit` runs it: refits behind the kernel, canary, scorer and
 threshold chosen on the first half. Only the seed differs.

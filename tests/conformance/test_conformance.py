@@ -16,9 +16,9 @@ from bench.plugins.release import Release
 from tests.support import mistaken
 
 CHECKS: tuple[tuple[Check, type[Method]], ...] = (
-    (contract.says_what_it_is, mistaken.Unwritable),
+    (contract.has_a_description, mistaken.Unwritable),
     (contract.fits_some_task, mistaken.Silent),
-    (contract.gives_what_was_asked, mistaken.Stingy),
+    (contract.releases_what_was_asked, mistaken.Stingy),
     (contract.repeats_under_a_seed, mistaken.Forgetful),
     (contract.survives_awkward_tables, mistaken.Fragile),
     (privacy.noise_falls_with_epsilon, mistaken.Backwards),
@@ -94,7 +94,7 @@ def test_noise_that_is_not_as_recorded_is_found(monkeypatch: pytest.MonkeyPatch)
     [(mistaken.Copies, CheckStatus.FAILED), (mistaken.Sound, CheckStatus.PASSED)],
     ids=["copies", "sound"],
 )
-def test_the_quick_audit_tells_a_copied_row(
+def test_the_quick_audit_detects_a_copied_row(
     kind: type[Method], status: CheckStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(privacy, "_affordable", lambda subject, name: ("two-world", 120))
@@ -119,7 +119,7 @@ def test_a_slow_method_gets_a_quick_audit_of_few_fits(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "problem"),
     [
         ("np.random.seed(3)", "a global seed"),
         ("torch.manual_seed(3)", "a global seed"),
@@ -136,12 +136,12 @@ def test_a_slow_method_gets_a_quick_audit_of_few_fits(monkeypatch: pytest.Monkey
         ("generator = np.random.default_rng(3)", ""),
     ],
 )
-def test_source_is_read_for_ways_around_the_kernel(line: str, found: str) -> None:
+def test_source_is_read_for_ways_around_the_kernel(line: str, problem: str) -> None:
     texts = [text for _, text in contract.suspicious(line)]
-    assert any(found in text for text in texts) if found else not texts
+    assert any(problem in text for text in texts) if problem else not texts
 
 
-def test_what_a_check_cannot_carry_out_says_why() -> None:
+def test_a_check_that_cannot_run_gives_its_reason() -> None:
     subject = on_tables(registry.method_class("real"))
     results = {
         result.check: result

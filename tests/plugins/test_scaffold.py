@@ -65,9 +65,9 @@ def test_a_new_method_passes_the_checks(checkout: Path) -> None:
     subject = Subject(plugin(checkout / "methods/brand_new_means.py", Method))
     assert subject.fitting == ("table", "three classes", "survival", "images")
     for check in (
-        contract.reads_clean,
-        contract.says_what_it_is,
-        contract.gives_what_was_asked,
+        contract.source_has_no_bypass,
+        contract.has_a_description,
+        contract.releases_what_was_asked,
         contract.repeats_under_a_seed,
         contract.survives_awkward_tables,
         privacy.keeps_the_budget,

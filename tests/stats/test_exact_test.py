@@ -74,13 +74,13 @@ def test_p_value_is_the_supremum_that_a_fine_search_finds(name: str) -> None:
             for h in counts
         ]
     )
-    found = 0.0
+    supremum = 0.0
     for false in np.linspace(0.0, 0.75, 600):
         true = float(frontier(np.array([false]))[0])
         masses = np.outer(binom.pmf(counts, trials, true), binom.pmf(counts, trials, false))
-        found = max(found, float(masses[member].sum()))
+        supremum = max(supremum, float(masses[member].sum()))
     p_value = exact_p_value(tally, frontier)
-    assert found <= p_value <= found * 1.05 + 1e-7
+    assert supremum <= p_value <= supremum * 1.05 + 1e-7
     assert p_value < 2 * error
 
 

@@ -43,8 +43,8 @@ def test_delta_term_written_out(right: int) -> None:
         for step in range(1, right + 1)
     )
     expected = binom.sf(right - 1, made, rate) + 2 * canaries * delta * steepest
-    found = one_run_p_value(Guesses(canaries, made, right), epsilon, delta)
-    assert found == pytest.approx(min(1.0, expected))
+    p_value = one_run_p_value(Guesses(canaries, made, right), epsilon, delta)
+    assert p_value == pytest.approx(min(1.0, expected))
 
 
 def test_bound_falls_with_delta_and_with_abstained_canaries() -> None:
