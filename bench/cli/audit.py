@@ -106,7 +106,7 @@ def _table(directory: Path, file: Path | None) -> None:
     from bench.audit.report import markdown_table, page
     from bench.audit.trials import write_text
     from bench.errors import StoreError
-    from bench.results.audits import read_audits
+    from bench.results.reading import read_audits
 
     rows = read_audits(directory)
     if not rows:
@@ -194,8 +194,9 @@ def _shown(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
     from bench.audit.report import conclude, report
-    from bench.results.audits import read_audits, refutations
+    from bench.results.audits import refutations
     from bench.results.journal import plain
+    from bench.results.reading import read_audits
     from bench.results.records import Status
 
     # Corrected for all methods ever audited into this directory, not for those of this call.

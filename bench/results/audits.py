@@ -28,23 +28,19 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.errors import InputError, StoreError
-from bench.results.journal import plain, unplain
-from bench.results.records import AuditRow, Status, required, to_table
+from bench.results.journal import plain
+from bench.results.reading import AUDITS, read_audit, read_audits
+from bench.results.records import AuditRow, Status, to_table
 from bench.results.run_directory import write_atomically
 from bench.stats.inference import holm
-
-TABLE = "audits.parquet"
-_ROW = "audit.json"
-_FORMER_NAMES = {"eps_detectable": "ceiling"}
-"""Columns that earlier versions wrote under another name."""
 
 _Method = tuple[str, str, str]
 
@@ -57,12 +53,12 @@ def folder_of(directory: Path, key: str) -> Path:
 def write_audit(directory: Path, row: AuditRow) -> None:
     """Write the row of an audit and compile the table anew."""
     try:
-        path = folder_of(directory, row.key) / _ROW
+        path = folder_of(directory, row.key) / "audit.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(plain(asdict(row)), indent=1).encode() + b"\n")
         table = pa.BufferOutputStream()
-        pq.write_table(to_table(_rows(directory), AuditRow), table)
-        write_atomically(directory / TABLE, table.getvalue().to_pybytes())
+        pq.write_table(to_table(read_audits(directory), AuditRow), table)
+        write_atomically(directory / AUDITS, table.getvalue().to_pybytes())
     except OSError as problem:
         raise StoreError(
             f"{directory}: cannot be written ({problem.strerror or problem}); name another --out"
@@ -71,69 +67,8 @@ def write_audit(directory: Path, row: AuditRow) -> None:
 
 def stored_audit(directory: Path, key: str) -> AuditRow | None:
     """Return the row of an audit, if there is one."""
-    path = folder_of(directory, key) / _ROW
-    return _row(path) if path.is_file() else None
-
-
-def read_audits(directory: Path) -> tuple[AuditRow, ...]:
-    """Return all audits of a run directory, by method, dataset and epsilon."""
-    rows = _rows(directory)
-    if not rows and (directory / TABLE).is_file():
-        rows = _table(directory / TABLE)
-    return tuple(
-        sorted(rows, key=lambda row: (row.label, row.dataset, row.eps_target or 0.0, row.kind))
-    )
-
-
-def _rows(directory: Path) -> list[AuditRow]:
-    return [_row(path) for path in sorted((directory / "audits").glob(f"*/{_ROW}"))]
-
-
-def _row(path: Path) -> AuditRow:
-    try:
-        return _record(unplain(json.loads(path.read_text(encoding="utf-8"))))
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise StoreError(
-            f"{path}: not an audit that this version can read ({problem!r}); remove its folder "
-            "and run the audit again"
-        ) from None
-
-
-def _table(path: Path) -> list[AuditRow]:
-    try:
-        table = pq.ParquetFile(path).read()
-        table.validate(full=True)
-        return [_record(row) for row in table.to_pylist()]
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as problem:
-        raise StoreError(
-            f"{path}: not a table of audits that this version can read ({problem}); make it again "
-            "with `bench audit`"
-        ) from None
-
-
-def _record(values: dict[str, Any]) -> AuditRow:
-    given = {name: values[old] for name, old in _FORMER_NAMES.items() if old in values} | values
-    # Later additions have defaults: what an earlier version wrote is read.
-    names = [item.name for item in fields(AuditRow) if item.name in given or required(item)]
-    row = AuditRow(**{name: given[name] for name in names})
-    _check(row)
-    return row
-
-
-_KINDS = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
-
-
-def _check(row: AuditRow) -> None:
-    for item in fields(AuditRow):
-        value, kind = getattr(row, item.name), str(item.type)
-        optional = value is None and kind.endswith("| None")
-        if not optional and not isinstance(value, _KINDS[kind.removesuffix(" | None")]):
-            raise ValueError(f"{value!r} as {item.name}")
-    if not isinstance(json.loads(row.parameters), dict):
-        raise ValueError("parameters are no JSON object")
-    for name in ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof"):
-        if not 0.0 <= getattr(row, name) <= 1.0:
-            raise ValueError(f"{name} {getattr(row, name)} is no probability")
+    path = folder_of(directory, key) / "audit.json"
+    return read_audit(path) if path.is_file() else None
 
 
 @final

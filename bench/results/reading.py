@@ -11,12 +11,17 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from bench.errors import StoreError
 from bench.results import run_directory as store
-from bench.results.journal import Finished, Journal, json_lines
+from bench.results.journal import Finished, Journal, json_lines, unplain
+from bench.results.records import AuditRow, required
 
 _PLAIN_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}")
 
@@ -167,3 +172,73 @@ def _shared(path: Path) -> IO[bytes] | None:
 def printable(text: str) -> str:
     """Text of a stranger for a terminal: control characters would be obeyed there."""
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+# Audits ---
+
+AUDITS = "audits.parquet"
+AUDIT_ROWS = "audits/*/audit.json"
+_FORMER_NAMES = {"eps_detectable": "ceiling"}
+"""Columns that earlier versions wrote under another name."""
+
+
+def read_audits(directory: Path) -> tuple[AuditRow, ...]:
+    """Return all audits of a run directory, by method, dataset and epsilon.
+
+    `audits/<key>/audit.json` is the row of one audit; `audits.parquet` is compiled from all of
+    them, and is all that a copy for others may hold.
+    """
+    rows = [read_audit(path) for path in sorted(directory.glob(AUDIT_ROWS))]
+    if not rows and (directory / AUDITS).is_file():
+        rows = _audit_table(directory / AUDITS)
+    return tuple(
+        sorted(rows, key=lambda row: (row.label, row.dataset, row.eps_target or 0.0, row.kind))
+    )
+
+
+def read_audit(path: Path) -> AuditRow:
+    """Return the audit that an `audit.json` holds."""
+    try:
+        return _audit(unplain(json.loads(path.read_text(encoding="utf-8"))))
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise StoreError(
+            f"{path}: not an audit that this version can read ({problem!r}); remove its folder "
+            "and run the audit again"
+        ) from None
+
+
+def _audit_table(path: Path) -> list[AuditRow]:
+    try:
+        table = pq.ParquetFile(path).read()
+        table.validate(full=True)
+        return [_audit(row) for row in table.to_pylist()]
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as problem:
+        raise StoreError(
+            f"{path}: not a table of audits that this version can read ({problem}); make it again "
+            "with `bench audit`"
+        ) from None
+
+
+def _audit(values: dict[str, Any]) -> AuditRow:
+    given = {name: values[old] for name, old in _FORMER_NAMES.items() if old in values} | values
+    # Later additions have defaults: what an earlier version wrote is read.
+    names = [item.name for item in fields(AuditRow) if item.name in given or required(item)]
+    row = AuditRow(**{name: given[name] for name in names})
+    _check(row)
+    return row
+
+
+_KINDS = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
+
+
+def _check(row: AuditRow) -> None:
+    for item in fields(AuditRow):
+        value, kind = getattr(row, item.name), str(item.type)
+        optional = value is None and kind.endswith("| None")
+        if not optional and not isinstance(value, _KINDS[kind.removesuffix(" | None")]):
+            raise ValueError(f"{value!r} as {item.name}")
+    if not isinstance(json.loads(row.parameters), dict):
+        raise ValueError("parameters are no JSON object")
+    for name in ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof"):
+        if not 0.0 <= getattr(row, name) <= 1.0:
+            raise ValueError(f"{name} {getattr(row, name)} is no probability")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from bench.errors import StoreError
 from bench.leaderboard.tables.audits import audited
 from bench.plugins.metric import Direction
-from bench.results.audits import read_audits
+from bench.results.reading import read_audits
 from bench.results.records import CellRow, ScoreRow, Status, arrow_schema, required
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]

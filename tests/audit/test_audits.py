@@ -38,7 +38,8 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import PrivateData
-from bench.results.audits import folder_of, read_audits, refutations
+from bench.results.audits import folder_of, refutations
+from bench.results.reading import read_audits
 from bench.results.records import AuditRow, Variant
 from tests.support.tables import ToyTable
 
