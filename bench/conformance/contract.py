@@ -23,18 +23,10 @@ _SAID = "CONTRIBUTING.md, `What a method must keep to`"
 
 _GLOBAL_SEEDS = ("seed", "manual_seed", "set_rng_state")
 _GLOBAL_OWNERS = ("np.random", "numpy.random", "torch", "torch.random", "torch.cuda", "random")
-_LEGACY = [
-    "rand",
-    "randn",
-    "randint",
-    "normal",
-    "uniform",
-    "choice",
-    "permutation",
-    "shuffle",
-    "random",
-]
+_LEGACY = "rand randn randint random normal uniform choice permutation shuffle"
+"""Names of functions of numpy's global generator."""
 _FORBIDDEN_MODULES = {"pickle", "random", "secrets"}
+_KERNEL_MODULES = {"bench.privacy.noise", "bench.privacy.vault"}
 
 _EPSILONS = (0.5, 5.0, 50.0)
 _SEEDS = 3
@@ -70,11 +62,11 @@ def suspicious(source: str) -> Iterator[tuple[int, str]]:
                 if item.name.split(".")[0] in _FORBIDDEN_MODULES
             )
         elif isinstance(node, ast.ImportFrom):
-            module = (node.module or "").split(".")
-            if module[0] in _FORBIDDEN_MODULES:
-                yield node.lineno, f"imports from {node.module}"
-            elif node.module in ("bench.privacy.noise", "bench.privacy.vault"):
-                yield node.lineno, f"imports {node.module}: noise belongs to the kernel"
+            module, names = node.module or "", {item.name for item in node.names}
+            if module.split(".")[0] in _FORBIDDEN_MODULES:
+                yield node.lineno, f"imports from {module}"
+            elif module in _KERNEL_MODULES or names & {"Vault", "open_private"}:
+                yield node.lineno, f"imports from {module}: noise belongs to the kernel"
 
 
 def _attribute(node: ast.Attribute) -> Iterator[tuple[int, str]]:
@@ -86,7 +78,7 @@ def _attribute(node: ast.Attribute) -> Iterator[tuple[int, str]]:
     # `torch.Generator().manual_seed(...)` seeds a local generator, as it should be done.
     if node.attr in _GLOBAL_SEEDS and owner in _GLOBAL_OWNERS:
         yield node.lineno, f"{text}: a global seed"
-    if owner in ("np.random", "numpy.random") and node.attr in _LEGACY:
+    if owner in ("np.random", "numpy.random") and node.attr in _LEGACY.split():
         yield node.lineno, f"{text}: numpy's global generator"
     if text == "os.urandom":
         yield node.lineno, f"{text}: randomness that no seed repeats"
@@ -149,28 +141,25 @@ def releases_what_was_asked(subject: Subject) -> Iterator[CheckResult]:
             problems += [
                 f"{name}, {_asked(ipc)}: {text}" for text in _misfits(subject, name, release, ipc)
             ]
+    result = "a model" if subject.run(subject.fitting[0]).release.rows is None else "rows"
     yield CheckResult(
         "size and schema",
         passed_unless(problems),
-        "\n".join(problems) or f"{_kind(subject)} on {', '.join(subject.fitting)}",
+        "\n".join(problems) or f"{result} on {', '.join(subject.fitting)}",
         "`spec.rows_per_class(private.counts)` is the number of rows; values are encoded, one-hot "
         "blocks may be soft, all within the encoder's range",
     )
 
 
 def _misfits(subject: Subject, name: str, release: Release, ipc: int | None) -> Iterator[str]:
-    dataset = toy_dataset(name)
     if release.rows is None or not subject.method.uses_ipc:
         return
+    dataset = toy_dataset(name)
     classes = len(dataset.schema.classes)
     counts = np.bincount(release.rows.labels, minlength=classes).tolist()
     wanted = [ipc] * classes if ipc is not None else list(dataset.counts.by_class)
     if counts != wanted:
         yield f"{counts} rows of the classes, asked for {wanted}"
-
-
-def _kind(subject: Subject) -> str:
-    return "a model" if subject.run(subject.fitting[0]).release.rows is None else "rows"
 
 
 def _asked(ipc: int | None) -> str:

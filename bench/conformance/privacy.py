@@ -227,9 +227,9 @@ def noise_is_as_recorded(subject: Subject) -> Iterator[CheckResult]:
     check = "noise and sampling are as recorded"
     ledger = subject.run(subject.fitting[0]).ledger
     recorded = [
-        event
+        (event, parameters)
         for event in dict.fromkeys(entry.event for entry in ledger.entries if not entry.trust)
-        if not events.is_non_private(event) and parameters_of(event) is not None
+        if (parameters := parameters_of(event)) is not None
     ]
     if not recorded:
         yield CheckResult(
@@ -237,8 +237,8 @@ def noise_is_as_recorded(subject: Subject) -> Iterator[CheckResult]:
         )
         return
     seen, problems = [], []
-    for number, event in enumerate(recorded[:_EVENTS]):
-        text, wrong = _tried(event, number)
+    for seed, (event, parameters) in enumerate(recorded[:_EVENTS]):
+        text, wrong = _tried(events.in_words(event), *parameters, seed)
         seen.append(text)
         problems += wrong
     yield CheckResult(
@@ -260,11 +260,8 @@ def parameters_of(event: Any) -> tuple[str, float, float] | None:
     return None
 
 
-def _tried(event: Any, seed: int) -> tuple[str, list[str]]:
-    parameters = parameters_of(event)
-    if parameters is None:
-        raise TypeError(f"{events.in_words(event)} cannot be asked for")
-    kind, level, rate = parameters
+def _tried(event: str, kind: str, level: float, rate: float, seed: int) -> tuple[str, list[str]]:
+    """Return what was measured of an event, and what is wrong with it."""
     dataset = toy_dataset("table")
     witness = _Streams(seed)
     private, _ = open_private(dataset, None, witness)
@@ -275,7 +272,7 @@ def _tried(event: Any, seed: int) -> tuple[str, list[str]]:
     else:
         noise = np.stack([_sum(private, level, rate, witness, count) for _ in range(_CALLS)])
         measured = check_noise(noise, Noise.GAUSSIAN, level)
-    words = f"{events.in_words(event)}: measured {measured.measured:.4g}"
+    words = f"{event}: measured {measured.measured:.4g}"
     problems = [] if measured.passed() else [f"{words}, p = {measured.p_value:.2g}"]
     if rate < 1.0:
         inside = np.zeros((_CALLS, count))

@@ -131,6 +131,7 @@ def test_a_slow_method_gets_a_quick_audit_of_few_fits(monkeypatch: pytest.Monkey
         ("import pickle", "imports pickle"),
         ("from random import gauss", "imports from random"),
         ("from bench.privacy.noise import SystemNoise", "noise belongs to the kernel"),
+        ("from bench.privacy.kernel import Vault", "noise belongs to the kernel"),
         ("key = os.urandom(8)", "no seed repeats"),
         ("x = self._helper(rng.normal(size=3))", ""),
         ("generator = np.random.default_rng(3)", ""),
