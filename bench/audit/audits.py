@@ -16,12 +16,13 @@ from typing import Any, Literal, final
 from bench.audit.canaries import canaries, many_canaries
 from bench.audit.one_run import FEWEST_CANARIES, one_run_audit
 from bench.audit.trials import (
+    FIRST,
     OUT,
     AuditTarget,
     Say,
     Stage,
-    TrialRunner,
     TrialStore,
+    run_steps,
     run_trials,
     trial_ids,
     write_text,
@@ -205,20 +206,20 @@ def _audited(prepared: PreparedAudit, directory: Path, crew: Crew, say: Say) -> 
     store = TrialStore(folder_of(directory, prepared.key))
     if len(store):
         say(f"{request.describe()}: resumes, {len(store)} refits were done before")
-    runner = TrialRunner(prepared.target, store, crew, say)
-    blank = _blank_row(prepared)
+    target, blank = prepared.target, _blank_row(prepared)
     before = sum(trial.seconds for trial in store.all())
     started = time.perf_counter()
     try:
-        _check_applicable(prepared.target.method)
+        _check_applicable(target.method)
         if request.kind == "two-world":
-            row = two_world_audit(runner, request.trials, blank)
+            steps = two_world_audit(target, request.trials, blank)
         else:
-            row = one_run_audit(runner, blank)
+            steps = one_run_audit(target, blank)
+        row = run_steps(steps, target, store, crew, say)
     except (BatchError, NotApplicable) as problem:
         return _failed(blank, problem, say)
     seconds = before + time.perf_counter() - started
-    write_text(runner.ledger().to_json(), store.folder / "ledger.json")
+    write_text(store.get([FIRST])[0].document, store.folder / "ledger.json")
     store.finish()
     return replace(row, refits=len(store), status=Status.OK.value, seconds=seconds)
 

@@ -8,7 +8,7 @@ computed from one more fit, with independent coins. Guesses follow from its rele
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -17,7 +17,17 @@ import numpy.typing as npt
 
 from bench.audit.scorers import scorer_names
 from bench.audit.tradeoff import Promise
-from bench.audit.trials import OUT, Stage, Trial, TrialId, TrialRunner, trial_ids
+from bench.audit.trials import (
+    OUT,
+    AuditSteps,
+    AuditTarget,
+    History,
+    Stage,
+    Trial,
+    TrialId,
+    Wanted,
+    trial_ids,
+)
 from bench.audit.two_worlds import ALPHA
 from bench.engine import keys
 from bench.errors import NotApplicable
@@ -60,30 +70,30 @@ class _Strategy:
         return guesses(relative, coins, self.share, rng)
 
 
-def one_run_audit(runner: TrialRunner, blank: AuditRow) -> AuditRow:
-    """Run the audit, or what is missing of it, and complete its row."""
-    target = runner.target
+def one_run_audit(target: AuditTarget, blank: AuditRow) -> AuditSteps:
+    """Ask for the trials of the audit and complete its row."""
+    history = History()
     count, delta = len(target.canaries), target.delta
     if count < FEWEST_CANARIES:
         raise NotApplicable(
             f"the schema allows {count} different canaries only; a one-run audit needs at least "
             f"{FEWEST_CANARIES}"
         )
-    references = runner.trials(trial_ids(Stage.CHOOSE, OUT, _REFERENCES), "to choose")
+    references = yield from history.ask(trial_ids(Stage.CHOOSE, OUT, _REFERENCES), "to choose")
     coins = [target.coins(trial.id) for trial in references]
     strategy = _chosen([trial.scores for trial in references], coins, delta, target.seed_key)
 
-    def run(stage: Stage) -> tuple[Trial, Guesses]:
-        (trial,) = runner.trials([TrialId(stage, OUT, 0)], stage.value)
+    def run(stage: Stage) -> Generator[Wanted, list[Trial], tuple[Trial, Guesses]]:
+        (trial,) = yield from history.ask([TrialId(stage, OUT, 0)], stage.value)
         rng = keys.generator(target.seed_key, f"{stage.value}/ties")
         return trial, strategy.guessed(trial.scores, target.coins(trial.id), rng)
 
-    counted, guessed = run(Stage.BOUND)
+    counted, guessed = yield from run(Stage.BOUND)
     # The canaries are in many parts: only the epsilon of the whole holds for all of them.
-    promise = Promise.of(runner)
+    promise = Promise.of(target, history)
     p_claim, p_proof = _p_values(guessed, promise)
     name = scorer_names(counted.scores.shape[1])[strategy.scorer]
-    power, bug = _planted_power([*references, counted], runner, promise)
+    power, bug = _planted_power([*references, counted], target, promise)
     row = replace(
         blank,
         eps_claimed=promise.claimed,
@@ -101,8 +111,8 @@ def one_run_audit(runner: TrialRunner, blank: AuditRow) -> AuditRow:
     )
     if min(p_claim, p_proof) >= ALPHA:
         return row
-    _, again = run(Stage.REPLICATE)
-    promise = Promise.of(runner)
+    _, again = yield from run(Stage.REPLICATE)
+    promise = Promise.of(target, history)
     p_claim, p_proof = _p_values(again, promise)
     return replace(
         row,
@@ -122,7 +132,7 @@ def _p_values(guessed: Guesses, promise: Promise) -> tuple[float, float]:
 
 
 def _planted_power(
-    trials: Sequence[Trial], runner: TrialRunner, promise: Promise
+    trials: Sequence[Trial], target: AuditTarget, promise: Promise
 ) -> tuple[float | None, str]:
     """Return the share of planted bugs that the same procedure finds, and a description of the bug.
 
@@ -134,7 +144,6 @@ def _planted_power(
     promised = promise.smallest
     if promised is None:
         return None, f"{bug}: nothing is claimed or proven that it could break"
-    target = runner.target
     coins = [target.coins(trial.id) for trial in trials]
     rng = keys.generator(target.seed_key, "planted")
     detected = 0

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from dp_accounting import PrivacyAccountant, dp_event
 
 from bench.audit.canaries import Canary
-from bench.audit.trials import TrialRunner
+from bench.audit.trials import AuditTarget, History
 from bench.errors import InputError
 from bench.privacy import accounting as accountant
 from bench.privacy import ledger as ledgers
@@ -195,13 +195,13 @@ class Promise:
     """True where that ledger holds full-batch Gaussians only."""
 
     @classmethod
-    def of(cls, runner: TrialRunner, canary: Canary | None = None) -> Promise:
+    def of(cls, target: AuditTarget, history: History, canary: Canary | None = None) -> Promise:
         """Return the guarantees of the trials so far; with a canary, also the curve of its part."""
-        claimed, proven, delta = runner.claimed(), runner.proven(), runner.target.delta
-        if canary is None or not runner.one_ledger():
+        claimed, proven, delta = history.claimed(), history.proven(), target.delta
+        if canary is None or not history.one_ledger():
             return cls(claimed, proven, delta)
-        ledger = runner.ledger()
-        schema = runner.target.dataset.schema
+        ledger = history.ledger()
+        schema = target.dataset.schema
         parts = {"split": "train", "class": schema.classes[canary.label]}
         if schema.site is not None:
             parts["site"] = schema.site.categories[canary.site]

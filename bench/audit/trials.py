@@ -23,7 +23,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -45,6 +45,7 @@ from bench.plugins.method import Method
 from bench.plugins.release import Claim, Release
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
+from bench.results.records import AuditRow
 
 Say = Callable[[str], None]
 
@@ -383,60 +384,85 @@ def _read(path: Path) -> list[Trial]:
     ]
 
 
-# Running what is missing ---
+# What an audit asks for, and how it gets it ---
 
 
 @final
-class TrialRunner:
-    """Runs the missing trials of one target and stores them as they end."""
+@dataclass(frozen=True)
+class Wanted:
+    """Trials that an audit needs before it can continue."""
 
-    def __init__(
-        self, target: AuditTarget, store: TrialStore, crew: Crew, say: Say = lambda text: None
-    ) -> None:
-        self.target = target
-        self._store = store
-        self._crew = crew
-        self._say = say
+    trials: tuple[TrialId, ...]
+    purpose: str
 
-    def trials(self, wanted: Sequence[TrialId], purpose: str = "") -> list[Trial]:
-        """Return these trials, from the store or run now."""
-        missing = self._store.missing(wanted)
-        method = self.target.method
-        done, said = 0, time.monotonic()
-        work = self._crew.run(
-            run_trials,
-            self.target,
-            missing,
-            cpus=method.resources.cpus,
-            environment=method.environment,
-        )
-        with contextlib.closing(work):
-            for batch in work:
-                self._store.add(batch)
-                done += len(batch)
-                if time.monotonic() - said > _SAY_SECONDS:
-                    said = time.monotonic()
-                    self._say(f"{purpose}: {done} of {len(missing)} refits")
-        return self._store.get(wanted)
 
-    @property
-    def finished(self) -> list[Trial]:
-        """All trials so far."""
-        return self._store.all()
+AuditSteps = Generator[Wanted, list[Trial], AuditRow]
+"""An audit as a generator: it yields the trials that it wants, receives them and returns its row.
+
+Nothing is run or stored by it, so that the same trials always give the same row.
+"""
+
+
+@final
+class History:
+    """Trials that an audit has received so far, and the guarantees that they came with."""
+
+    def __init__(self) -> None:
+        self._trials: dict[TrialId, Trial] = {}
+
+    def ask(
+        self, wanted: Iterable[TrialId], purpose: str
+    ) -> Generator[Wanted, list[Trial], list[Trial]]:
+        """Ask for trials and keep them."""
+        trials = yield Wanted(tuple(wanted), purpose)
+        self._trials |= {trial.id: trial for trial in trials}
+        return trials
 
     def ledger(self) -> Ledger:
         """Return the ledger of the first trial."""
-        return Ledger.from_json(self.trials([FIRST])[0].document)
+        return Ledger.from_json(self._trials[FIRST].document)
 
     def claimed(self) -> float | None:
         """Return the largest claim of all trials; None where nothing is claimed."""
-        claims = [trial.claimed for trial in self.finished if not math.isnan(trial.claimed)]
-        return max(claims, default=None)
+        claims = [trial.claimed for trial in self._trials.values()]
+        return max((claim for claim in claims if not math.isnan(claim)), default=None)
 
     def proven(self) -> float:
         """Return the largest proven epsilon of all trials."""
-        return max(trial.proven for trial in self.finished)
+        return max(trial.proven for trial in self._trials.values())
 
     def one_ledger(self) -> bool:
         """True where every trial had the same events: then they have one trade-off curve."""
-        return len({trial.ledger for trial in self.finished}) == 1
+        return len({trial.ledger for trial in self._trials.values()}) == 1
+
+
+def run_steps(
+    steps: AuditSteps, target: AuditTarget, store: TrialStore, crew: Crew, say: Say
+) -> AuditRow:
+    """Run an audit to its end; trials are stored as they end, and stored ones are not repeated."""
+    try:
+        wanted = next(steps)
+        while True:
+            _run_missing(wanted, target, store, crew, say)
+            wanted = steps.send(store.get(wanted.trials))
+    except StopIteration as end:
+        row: AuditRow = end.value
+        return row
+
+
+def _run_missing(
+    wanted: Wanted, target: AuditTarget, store: TrialStore, crew: Crew, say: Say
+) -> None:
+    missing = store.missing(wanted.trials)
+    method = target.method
+    done, said = 0, time.monotonic()
+    work = crew.run(
+        run_trials, target, missing, cpus=method.resources.cpus, environment=method.environment
+    )
+    with contextlib.closing(work):
+        for batch in work:
+            store.add(batch)
+            done += len(batch)
+            if time.monotonic() - said > _SAY_SECONDS:
+                said = time.monotonic()
+                say(f"{wanted.purpose}: {done} of {len(missing)} refits")

@@ -12,7 +12,7 @@ Of N trials, half choose and half count, each half with as many trials with a ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -28,7 +28,16 @@ from bench.audit.attacks import (
 )
 from bench.audit.scorers import scorer_names
 from bench.audit.tradeoff import Promise, tradeoff_p_value
-from bench.audit.trials import OUT, Stage, Trial, TrialRunner, trial_ids
+from bench.audit.trials import (
+    OUT,
+    AuditSteps,
+    AuditTarget,
+    History,
+    Stage,
+    Trial,
+    Wanted,
+    trial_ids,
+)
 from bench.engine import keys
 from bench.results.records import AuditRow
 from bench.stats.bounds import epsilon_bound, gaussian_bound, max_detectable, p_value
@@ -60,15 +69,16 @@ class Evidence:
     p_proof: float
 
 
-def two_world_audit(runner: TrialRunner, trials: int, blank: AuditRow) -> AuditRow:
-    """Run the audit, or what is missing of it, and complete its row."""
-    target = runner.target
+def two_world_audit(target: AuditTarget, trials: int, blank: AuditRow) -> AuditSteps:
+    """Ask for the trials of the audit and complete its row."""
+    history = History()
     quarter = trials // 4
-    outside = runner.trials(trial_ids(Stage.CHOOSE, OUT, quarter), "without a canary")
-    canary, inside = _chosen_canary(runner, quarter, outside)
+    wanted = trial_ids(Stage.CHOOSE, OUT, quarter)
+    outside = yield from history.ask(wanted, "without a canary")
+    canary, inside = yield from _chosen_canary(target, history, quarter, outside)
     attacks = choose_attacks(canary, inside, outside, target.delta)
-    counted = _both_worlds(runner, Stage.BOUND, canary, quarter, "for the bound")
-    promise = Promise.of(runner, target.canaries[canary])
+    counted = yield from _both_worlds(history, Stage.BOUND, canary, quarter, "for the bound")
+    promise = Promise.of(target, history, target.canaries[canary])
     evidence = weigh(attacks, counted, promise)
     power, bug = planted_power(canary, (inside, outside), counted, promise, target.seed_key)
     row = replace(
@@ -91,9 +101,9 @@ def two_world_audit(runner: TrialRunner, trials: int, blank: AuditRow) -> AuditR
     )
     if min(evidence.p_claim, evidence.p_proof) >= ALPHA:
         return row
-    fresh = _both_worlds(runner, Stage.REPLICATE, canary, quarter, "with fresh seeds")
+    fresh = yield from _both_worlds(history, Stage.REPLICATE, canary, quarter, "with fresh seeds")
     # Where ledgers differ from trial to trial, the fresh ones may prove less.
-    promise = Promise.of(runner, target.canaries[canary])
+    promise = Promise.of(target, history, target.canaries[canary])
     again = weigh(attacks, fresh, promise)
     return replace(
         row,
@@ -106,28 +116,29 @@ def two_world_audit(runner: TrialRunner, trials: int, blank: AuditRow) -> AuditR
 
 
 def _chosen_canary(
-    runner: TrialRunner, quarter: int, outside: Sequence[Trial]
-) -> tuple[int, list[Trial]]:
+    target: AuditTarget, history: History, quarter: int, outside: Sequence[Trial]
+) -> Generator[Wanted, list[Trial], tuple[int, list[Trial]]]:
     """Return the best canary and all trials of the first half that had it in."""
-    count = len(runner.target.canaries)
+    count = len(target.canaries)
     pilot = max(2, int(_PILOT_SHARE * quarter / count)) if count > 1 else 0
     canary = 0
     if pilot:
         wanted = [trial for k in range(count) for trial in trial_ids(Stage.CHOOSE, k, pilot)]
-        trials = runner.trials(wanted, "to choose a canary")
+        trials = yield from history.ask(wanted, "to choose a canary")
         pilots = {k: trials[k * pilot : (k + 1) * pilot] for k in range(count)}
-        canary = choose_canary(pilots, outside, runner.target.delta)
+        canary = choose_canary(pilots, outside, target.delta)
     rest = max(quarter - pilot * count, 2) + pilot
     wanted = trial_ids(Stage.CHOOSE, canary, rest)
-    return canary, runner.trials(wanted, "to choose scorer and threshold")
+    inside = yield from history.ask(wanted, "to choose scorer and threshold")
+    return canary, inside
 
 
 def _both_worlds(
-    runner: TrialRunner, stage: Stage, canary: int, count: int, purpose: str
-) -> Worlds:
-    """Run trials with and without the canary together."""
+    history: History, stage: Stage, canary: int, count: int, purpose: str
+) -> Generator[Wanted, list[Trial], Worlds]:
+    """Ask for trials with and without the canary together."""
     wanted = [*trial_ids(stage, canary, count), *trial_ids(stage, OUT, count)]
-    trials = runner.trials(wanted, purpose)
+    trials = yield from history.ask(wanted, purpose)
     return trials[:count], trials[count:]
 
 

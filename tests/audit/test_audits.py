@@ -233,6 +233,24 @@ def test_an_interrupted_audit_resumes_to_the_same_bytes(
     assert replace(row, seconds=0, finished_at="") == replace(whole, seconds=0, finished_at="")
 
 
+def test_stored_trials_alone_give_the_same_row(tmp_path: Path) -> None:
+    """An audit is a function of its trials: none is run, and order and batches do not matter."""
+    asked = prepared(RowCopier(probability=0.8), trials=80)
+    row = run(asked, tmp_path)
+    assert row.replicated_eps is not None
+    store = TrialStore(folder_of(tmp_path, asked.key))
+    steps = two_worlds.two_world_audit(asked.target, 80, replace(row, eps_proven=None, p_claim=1.0))
+    wanted = next(steps)
+    purposes = [wanted.purpose]
+    with pytest.raises(StopIteration) as end:
+        while True:
+            assert not store.missing(wanted.trials)
+            wanted = steps.send(store.get(wanted.trials))
+            purposes.append(wanted.purpose)
+    assert end.value.value == row
+    assert purposes[-2:] == ["for the bound", "with fresh seeds"]
+
+
 @pytest.mark.parametrize("from_table", [False, True])
 def test_a_row_of_an_earlier_version_is_read(tmp_path: Path, from_table: bool) -> None:
     """The maximum detectable epsilon had another name."""
