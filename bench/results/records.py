@@ -146,14 +146,14 @@ class ScoreRow:
 class AuditRow:
     """One row of `audits.parquet`: one audit of one method with its parameters.
 
-    A bound is a lower bound on epsilon at 95%, from trials that chose nothing: canary, scorer and
-    threshold come from the first half of the trials. p-values are of the null hypothesis that the
-    claimed (proven) guarantee holds; 1 where there is none, or nothing spoke against it. Whether
-    that refutes is decided over all methods audited together (`bench.results.audits`).
+    A bound is a lower bound on epsilon at 95%, from trials that were not used to choose canary,
+    scorer and threshold. p-values are of the null hypothesis that the claimed (proven) guarantee
+    holds; 1 where there is none, or no evidence against it. Whether a number is refuted is decided
+    over all methods audited together (`bench.results.audits`).
     """
 
     key: str
-    """Of the audit: what was attacked, how and how often."""
+    """Hash of what was attacked, how and how often."""
     kind: str
     """`two-world` or `one-run`."""
     method: str
@@ -173,7 +173,7 @@ class AuditRow:
     trials: int
     """Refits in both worlds together that the bound is based on; canaries of a one-run audit."""
     refits: int
-    """All fits of the method, those that chose and the replication included."""
+    """All fits of the method, those used for choosing and the replication included."""
     canary: str
     scorer: str
     threshold: float | None
@@ -189,7 +189,7 @@ class AuditRow:
     p_claim: float
     p_proof: float
     replicated_eps: float | None
-    """The same test with fresh seeds, where the first spoke against a number; else None."""
+    """Bound of a replication with fresh seeds, where the first trials contradict a number."""
     replicated_p_claim: float
     replicated_p_proof: float
     planted: float | None
