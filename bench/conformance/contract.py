@@ -113,7 +113,7 @@ def has_a_description(subject: Subject) -> Iterator[CheckResult]:
     yield CheckResult(
         "hyperparameters",
         passed_unless(without),
-        f"no default for {', '.join(without)}" if without else f"{len(items)} fields",
+        f"no default for {', '.join(without)}" if without else f"{len(items)} with defaults",
         "give every field the paper's value as its default, the same for every dataset",
     )
 
