@@ -28,9 +28,10 @@ from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy import PrivateData, gaussian
 from bench.privacy.accounting import pld_epsilon
 from bench.privacy.calibration import smallest_noise
+from bench.privacy.events import gaussian
+from bench.privacy.kernel import PrivateData
 from bench.privacy.noise import NoiseSource
 from bench.results.audits import refutations
 from bench.results.records import AuditRow, Status, Variant

@@ -62,7 +62,7 @@ def _batch(
 
 @final
 class BatchError(BenchError):
-    """A batch failed, for a reason given by the method."""
+    """The method failed in a batch."""
 
     def __init__(self, done: Done[Any]) -> None:
         super().__init__(done.problem)
@@ -80,7 +80,7 @@ class Crew:
         self._stack = contextlib.ExitStack()
         self._joined = False
         self._pace: tuple[Any, float] | None = None
-        """Shared object of the last batch, and its seconds per item."""
+        """What was worked on last, and seconds per item."""
 
     def __enter__(self) -> Crew:
         return self
@@ -192,7 +192,7 @@ class Crew:
             raise ClusterLostError(first_line(problem)) from None
 
     def _place(self, environment: Environment | None) -> dict[str, Any]:
-        """Prepare the environment of a method; return the options that select its interpreter."""
+        """Prepare the interpreter of a method's own environment."""
         if environment is None:
             return {}
         self._say(f"environment {environment.name}: making it ready (minutes, the first time)")

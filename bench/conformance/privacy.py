@@ -30,7 +30,9 @@ from bench.data.encoder import EncodedRows
 from bench.engine.options import RunOptions
 from bench.errors import BenchError
 from bench.plugins.release import Release
-from bench.privacy import Ledger, PrivateData, events
+from bench.privacy import events
+from bench.privacy.kernel import PrivateData
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.records import Status, Variant

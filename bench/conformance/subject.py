@@ -16,7 +16,8 @@ from bench.engine.fit import Randomness, run_method
 from bench.errors import NotApplicable
 from bench.plugins.method import Method
 from bench.plugins.release import Release
-from bench.privacy import Budget, Ledger
+from bench.privacy.accounting import Budget
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise
 
 DELTA = 1e-5

@@ -37,7 +37,7 @@ from bench.errors import InputError, NotApplicable, StoreError
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
-from bench.privacy import PrivateData
+from bench.privacy.kernel import PrivateData
 from bench.results.audits import folder_of, refutations
 from bench.results.reading import read_audits
 from bench.results.records import AuditRow, Variant
