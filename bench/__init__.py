@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 PUBLIC = {
     "bench.errors": "BenchError DataError InputError InvalidReleaseError NotApplicable "
     "NotComputable PrivacyContractError SchemaError",
-    "bench.stats.multiple_testing": "holm",
+    "bench.stats.inference": "CONFIDENCE holm",
     "bench.data.schema": "Categorical Column Numeric Role Rule Schema Task read_toml",
     "bench.data.encoder": "Block EncodedRows Encoder Floats Integers",
     "bench.data.counts": "Counts",

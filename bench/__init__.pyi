@@ -83,7 +83,8 @@ from bench.privacy.third_party import quiet as quiet
 from bench.results.reading import RunTables as RunTables
 from bench.results.reading import load_results as load_results
 from bench.results.records import Variant as Variant
-from bench.stats.multiple_testing import holm as holm
+from bench.stats.inference import CONFIDENCE as CONFIDENCE
+from bench.stats.inference import holm as holm
 
 __version__: str
 PUBLIC: Mapping[str, str]

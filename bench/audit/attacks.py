@@ -1,221 +1,188 @@
-"""Scores of a release: how much it looks as if the canary had been in the table.
+"""Attacks: canary, scorer and threshold, chosen on the first half of the trials only.
 
-A scorer is a function of the release, the canary and the public schema. Larger should mean `in`;
-where it is the other way round, the first half of the trials says so. `features` are what the
-shadow classifier learns from.
+The shadow classifier is a likelihood ratio of two Gaussians with one covariance (linear
+discriminant, covariance shrunk after Ledoit and Wolf 2004), learned from summaries of releases with
+and without the canary. It is compared with the plain scorers on releases that it has not seen: the
+first half is cut in two for that, each part scored by the classifier of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.audit.canaries import Canary
-from bench.data.encoder import Encoder
-from bench.data.schema import Numeric
-from bench.plugins.release import Release, ReleasedModel, Rows
+from bench.audit.scorers import SHADOW, scorer_names
+from bench.audit.trials import Trial
+from bench.stats.bounds import Threshold, best_threshold, middle_threshold
+from bench.stats.exact_test import Tally
 
 Array = npt.NDArray[np.float64]
 
-ROW_SCORERS = (
-    "nearest row",
-    "nearest row of its class",
-    "density",
-    "projection",
-    "largest projection",
-    "second moment",
-    "copies",
-    "histograms",
-    "class share",
-)
-MODEL_SCORERS = ("confidence", "output")
-SHADOW = "shadow classifier"
-
-_COPY = 1e-3
-"""Largest distance of a copy, over the root of the number of columns."""
-_BANDWIDTH = 0.25
-"""Of the density, over the same."""
-_BINS = 8
-_FLOOR = 1e-6
-_FEATURES = 192
-"""More numbers than these are projected at random: a classifier of a thousand trials needs few."""
-_PROBES = 48
-
-
-def scorer_names(width: int) -> tuple[str, ...]:
-    """Names of so many scores: of released rows, or of a released model."""
-    return ROW_SCORERS if width == len(ROW_SCORERS) else MODEL_SCORERS
+_OUTLIER = 6.0
+"""Bound of standardised features: one odd release must not decide the classifier."""
+_SHADOW_TRIALS = 20
+"""Fewest trials per world for the shadow classifier."""
 
 
 @final
 @dataclass(frozen=True)
-class _Columns:
-    """How the histograms read a row."""
+class Shadow:
+    """A linear score of standardised features."""
 
-    single: npt.NDArray[np.intp]
-    """Encoded columns of one number."""
-    bins: Array
-    """How many bins each of them has."""
-    wide: tuple[slice, ...]
-    """Blocks of one number a category."""
+    mean: Array
+    scale: Array
+    weights: Array
 
-    @classmethod
-    def of(cls, encoder: Encoder) -> _Columns:
-        single = [block for block in encoder.blocks if block.stop - block.start == 1]
-        bins = [float(_BINS) if isinstance(block.column, Numeric) else 2.0 for block in single]
-        wide = tuple(block.slice for block in encoder.blocks if block.stop - block.start > 1)
-        return cls(np.array([block.start for block in single], dtype=np.intp), np.array(bins), wide)
+    def scores(self, features: Array) -> Array:
+        """Log likelihood ratio of `in` against `out`, up to a constant and a scale."""
+        return np.asarray(_standardised(features, self.mean, self.scale) @ self.weights)
+
+
+def fit_shadow(inside: Array, outside: Array) -> Shadow:
+    """Learn to distinguish releases of both worlds."""
+    from sklearn.covariance import ledoit_wolf
+
+    mean, scale = outside.mean(axis=0), outside.std(axis=0)
+    scale = np.where(scale > 1e-9 * (1.0 + np.abs(mean)), scale, np.inf)
+    first, second = (_standardised(part, mean, scale) for part in (inside, outside))
+    means = first.mean(axis=0), second.mean(axis=0)
+    scatter = np.concatenate([first - means[0], second - means[1]])
+    covariance, _ = ledoit_wolf(scatter, assume_centered=True)
+    covariance = covariance + 1e-6 * np.eye(len(covariance))
+    weights = np.linalg.solve(covariance, means[0] - means[1])
+    # Of unit spread: a threshold from one classifier then fits another, taught by more trials.
+    spread = float(np.sqrt(max(weights @ covariance @ weights, 1e-300)))
+    return Shadow(mean, scale, weights / spread)
 
 
 @final
 @dataclass(frozen=True)
-class Attacker:
-    """Scores releases against canaries; everything it knows is public."""
+class Attack:
+    """A canary, a scorer and a threshold."""
 
-    encoder: Encoder
-    canaries: tuple[Canary, ...]
-    _probes: Array = field(init=False, repr=False, compare=False)
-    _columns: _Columns = field(init=False, repr=False, compare=False)
+    canary: int
+    scorer: str
+    threshold: Threshold
+    shadow: Shadow | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_columns", _Columns.of(self.encoder))
-        rng = np.random.default_rng(1)
-        probes = rng.uniform(-1.0, 1.0, (_PROBES, self.encoder.width))
-        own = np.array([canary.values for canary in self.canaries[:16]], dtype=np.float64)
-        object.__setattr__(self, "_probes", np.concatenate([own, probes]))
+    def scores(self, trials: Sequence[Trial]) -> Array:
+        """Return one number per trial."""
+        if self.shadow is not None:
+            return self.shadow.scores(features_of(trials, self.canary))
+        table = scores_of(trials, self.canary)
+        return table[:, scorer_names(table.shape[1]).index(self.scorer)]
 
-    def scores(self, release: Release, only: int | None = None) -> Array:
-        """(canaries, scorers); with `only`, of one canary, and 0 for the others."""
-        numbers = range(len(self.canaries)) if only is None else [only]
-        if release.model is not None:
-            chosen = [self.canaries[number] for number in numbers]
-            found = _model_scores(release.model, self.encoder, chosen)
-        else:
-            assert release.rows is not None
-            table = _Table(release.rows, self.encoder, self._columns)
-            found = np.array([table.scores(self.canaries[number]) for number in numbers])
-        if only is None:
-            return found
-        scores = np.zeros((len(self.canaries), found.shape[1]))
-        scores[only] = found[0]
-        return scores
+    def tally(self, inside: Sequence[Trial], outside: Sequence[Trial]) -> Tally:
+        """Count calls on trials that were not used to choose the attack."""
+        return self.threshold.tally(self.scores(inside), self.scores(outside))
 
-    def planted(self, release: Release, canary: Canary) -> Array:
-        """Scores of the same release with the canary copied into it: a planted bug."""
-        if release.model is not None:
-            # A model that has learned it by heart: certain of its label, or no error at all.
-            return np.array([0.0, float(canary.label > 0)])
-        assert release.rows is not None
-        rows = release.rows
-        own = np.flatnonzero(np.asarray(rows.labels) == canary.label)
-        place = int(own[0]) if len(own) else 0
-        values, labels = np.array(rows.values), np.array(rows.labels)
-        values[place], labels[place] = canary.values, canary.label
-        copied = replace(rows, values=values, labels=labels)
-        return _Table(copied, self.encoder, self._columns).scores(canary)
 
-    def features(self, release: Release) -> npt.NDArray[np.float32]:
-        """A summary of the release as a whole: moments of the classes, or answers of the model."""
-        if release.model is not None:
-            answers = _answers(release.model, self.encoder, self._probes)
-            return _short(answers.reshape(-1)).astype(np.float32)
-        assert release.rows is not None
-        summary = _Table(release.rows, self.encoder, self._columns).moments()
-        return _short(summary).astype(np.float32)
+def choose_canary(
+    pilots: Mapping[int, Sequence[Trial]], outside: Sequence[Trial], delta: float
+) -> int:
+    """Return the canary whose presence is most visible, by any plain scorer.
+
+    Canaries are compared by the bound that the few pilot trials show, if any; then by the rank-sum
+    statistic, which needs no threshold.
+    """
+
+    def merit(canary: int) -> tuple[float, float]:
+        inside, without = scores_of(pilots[canary], canary), scores_of(outside, canary)
+        bounds, ranks = [0.0], [0.0]
+        for column in range(inside.shape[1]):
+            pair = inside[:, column], without[:, column]
+            bounds.append(best_threshold(*pair, delta).bound)
+            ranks.append(abs(_rank_sum(*pair)))
+        return max(bounds), max(ranks)
+
+    return max(pilots, key=lambda canary: (merit(canary), -canary))
 
 
 @final
-class _Table:
-    """Released rows, prepared for several canaries."""
+@dataclass(frozen=True)
+class AttackPair:
+    """The two attacks of an audit; the use of each is fixed before any count is seen."""
 
-    def __init__(self, rows: Rows, encoder: Encoder, columns: _Columns) -> None:
-        self._columns = columns
-        self._encoder = encoder
-        self._values = np.asarray(rows.values, dtype=np.float64)
-        self._labels = np.asarray(rows.labels)
-        weights = np.ones(len(rows)) if rows.weights is None else np.asarray(rows.weights, float)
-        self._weights = weights / max(float(weights.sum()), _FLOOR)
-        self._classes = len(encoder.schema.classes)
-
-    def scores(self, canary: Canary) -> Array:
-        """One number a scorer, in the order of ROW_SCORERS."""
-        point = canary.values.astype(np.float64)
-        scale = self._encoder.max_norm
-        squares = ((self._values - point) ** 2).sum(axis=1)
-        own = self._labels == canary.label
-        share = float(self._weights[own].sum())
-        if not own.any():  # nothing of its class: judged by all rows
-            own = np.ones(len(own), dtype=bool)
-        inside, weights = squares[own], self._weights[own]
-        weights = weights / max(float(weights.sum()), _FLOOR)
-        along = self._values[own] @ (point / max(float(np.linalg.norm(point)), _FLOOR))
-        exponent = -inside / (2.0 * (_BANDWIDTH * scale) ** 2)
-        top = float(exponent.max())
-        density = top + float(np.log(max(float(weights @ np.exp(exponent - top)), 1e-300)))
-        return np.array(
-            [
-                -float(np.sqrt(squares.min())),
-                -float(np.sqrt(inside.min())),
-                density,
-                float(weights @ along),
-                float(along.max()),
-                float(weights @ along**2),
-                float((inside <= (_COPY * scale) ** 2).sum()),
-                self._histograms(point, own, weights),
-                share,
-            ]
-        )
-
-    def _histograms(self, point: Array, own: npt.NDArray[np.bool_], weights: Array) -> float:
-        """Mean log share of the rows of its class that fall into the canary's bin, by column."""
-        values = self._values[own]
-        single, bins = self._columns.single, self._columns.bins
-        same = [_binned(values[:, single], bins) == _binned(point[single], bins)]
-        same += [
-            (values[:, block].argmax(axis=1) == int(point[block].argmax()))[:, None]
-            for block in self._columns.wide
-        ]
-        shares = weights @ np.concatenate(same, axis=1)
-        return float(np.log(shares + 1.0 / (len(weights) + 1.0)).mean())
-
-    def moments(self) -> Array:
-        """Share, mean and mean square of every class."""
-        pieces: list[Array] = []
-        for label in range(self._classes):
-            own = self._labels == label
-            weights = self._weights[own]
-            share = float(weights.sum())
-            values, weights = self._values[own], weights / max(share, _FLOOR)
-            pieces += [np.array([share]), weights @ values, weights @ values**2]
-        return np.concatenate(pieces)
+    bound: Attack
+    """For the epsilon bound and the claim: the best cut for one epsilon, mostly far in a tail."""
+    curve: Attack
+    """For the Gaussian bound: the cut that best distinguishes the worlds, mostly in the middle. The
+    proven trade-off curve is tested by both, with p-values doubled."""
 
 
-def _binned(values: Array, bins: Array) -> Array:
-    return np.minimum(np.maximum(np.floor((values + 1.0) / 2.0 * bins), 0.0), bins - 1.0)
+def choose_attacks(
+    canary: int, inside: Sequence[Trial], outside: Sequence[Trial], delta: float
+) -> AttackPair:
+    """Return scorers and thresholds that do best on these trials, which are used up by it."""
+    tables = scores_of(inside, canary), scores_of(outside, canary)
+    pairs = {
+        name: (tables[0][:, at], tables[1][:, at])
+        for at, name in enumerate(scorer_names(tables[0].shape[1]))
+    }
+    shadow = None
+    if min(len(inside), len(outside)) >= _SHADOW_TRIALS:
+        with_it, without = features_of(inside, canary), features_of(outside, canary)
+        pairs[SHADOW] = _crossed(with_it, without)
+        shadow = fit_shadow(with_it, without)
+    best = {name: best_threshold(*pair, delta) for name, pair in pairs.items()}
+    middle = {name: middle_threshold(*pair) for name, pair in pairs.items()}
+
+    def attack(thresholds: Mapping[str, Threshold]) -> Attack:
+        name = max(thresholds, key=lambda scorer: thresholds[scorer].bound)
+        return Attack(canary, name, thresholds[name], shadow if name == SHADOW else None)
+
+    return AttackPair(attack(best), attack(middle))
 
 
-def _answers(model: ReleasedModel, encoder: Encoder, values: Array) -> Array:
-    features = values[:, : encoder.feature_width].astype(np.float32)
-    answers = np.asarray(model.predict(features), dtype=np.float64)
-    return np.nan_to_num(answers, nan=0.0, posinf=1e6, neginf=-1e6)
+def best_plain(canary: int, inside: Array, outside: Array, delta: float) -> Attack:
+    """Return the best of the plain scorers, from tables of their scores."""
+    names = scorer_names(inside.shape[1])
+    attacks = [
+        Attack(canary, name, best_threshold(inside[:, at], outside[:, at], delta))
+        for at, name in enumerate(names)
+    ]
+    return max(attacks, key=lambda attack: attack.threshold.bound)
 
 
-def _model_scores(model: ReleasedModel, encoder: Encoder, canaries: Sequence[Canary]) -> Array:
-    values = np.array([canary.values for canary in canaries], dtype=np.float64)
-    answers = _answers(model, encoder, values)
-    if answers.ndim == 1:
-        return np.stack([answers, answers], axis=1)
-    labels = np.array([canary.label for canary in canaries])
-    sure = np.log(np.maximum(answers[np.arange(len(labels)), labels], _FLOOR))
-    return np.stack([sure, answers[:, -1]], axis=1)
+def scores_of(trials: Sequence[Trial], canary: int) -> Array:
+    """Return the scores (trials, scorers) of one canary."""
+    return np.array([trial.scores[canary] for trial in trials])
 
 
-def _short(summary: Array) -> Array:
-    if len(summary) <= _FEATURES:
-        return summary
-    signs = np.random.default_rng(len(summary)).choice([-1.0, 1.0], (len(summary), _FEATURES))
-    return np.asarray(summary @ signs / np.sqrt(len(summary)), dtype=np.float64)
+def features_of(trials: Sequence[Trial], canary: int) -> Array:
+    """Return (trials, features): the summary of the release, and the plain scores."""
+    return np.array(
+        [np.concatenate([trial.features, trial.scores[canary]]) for trial in trials],
+        dtype=np.float64,
+    )
+
+
+def _crossed(inside: Array, outside: Array) -> tuple[Array, Array]:
+    """Return scores of each part by the classifier of the other."""
+    scored = []
+    models = [fit_shadow(inside[part::2], outside[part::2]) for part in (0, 1)]
+    for table in (inside, outside):
+        scores = np.empty(len(table))
+        for part in (0, 1):
+            scores[part::2] = models[1 - part].scores(table[part::2])
+        scored.append(scores)
+    return scored[0], scored[1]
+
+
+def _standardised(features: Array, mean: Array, scale: Array) -> Array:
+    return np.clip((features - mean) / scale, -_OUTLIER, _OUTLIER)
+
+
+def _rank_sum(inside: Array, outside: Array) -> float:
+    """Return the standardised rank-sum statistic of Wilcoxon, without correction for ties."""
+    from scipy.stats import rankdata
+
+    first, second = len(inside), len(outside)
+    ranks = rankdata(np.concatenate([inside, outside]))
+    expected = first * (first + second + 1) / 2
+    spread = np.sqrt(first * second * (first + second + 1) / 12)
+    return float((ranks[:first].sum() - expected) / spread)

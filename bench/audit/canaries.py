@@ -2,8 +2,8 @@
 
 A two-world audit compares a table with the same table plus one canary. Any fixed pair of
 neighbours gives a valid bound; a good canary gives a large one. Which rows are far from the others
-is not known without looking at them, so that several are tried, and the first half of the trials
-says which one a method betrays most.
+cannot be known without reading them, so that several canaries are tried, and the first half of the
+trials shows which one is most visible in the releases.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from bench.data.schema import Categorical, Numeric, Task
 Array = npt.NDArray[np.float64]
 
 POSITION = 0.0
-"""Fixed position of the canary: the lowest one, which a method that takes the first row of a part
-takes for certain. Guarantees hold for any fixed position."""
+"""Fixed position of the canary: the lowest one, so that a method that takes the first row of a part
+takes the canary. Guarantees hold for any fixed position."""
 
 _NO_UNITS = pd.DataFrame()
-"""Trials need no table in units."""
+"""Placeholder: trials need no table in units."""
 _PATTERN = 20_230_711
 """Seed of the public signs of the adversarial direction."""
 
@@ -44,7 +44,7 @@ class Canary:
 
 
 def canaries(dataset: Dataset) -> tuple[Canary, ...]:
-    """The canaries of a dataset: of its schema and its declared counts, never of its rows."""
+    """Return the canaries of a dataset, from its schema and declared counts, never its rows."""
     encoder = dataset.encoder
     site = _smallest_site(dataset)
     by_class = dataset.counts.by_class
@@ -75,29 +75,29 @@ def canaries(dataset: Dataset) -> tuple[Canary, ...]:
 
 
 def many_canaries(dataset: Dataset, count: int, rng: np.random.Generator) -> tuple[Canary, ...]:
-    """Corners of the schema at random, with random labels: the canaries of a one-run audit.
+    """Return random corners of the schema with random labels: canaries of a one-run audit.
 
-    Random signs are nearly orthogonal, so that one canary says little about another.
+    Random signs are nearly orthogonal, so that one canary carries little information on another.
     """
     encoder, site = dataset.encoder, _smallest_site(dataset)
-    found: dict[bytes, Canary] = {}
+    corners: dict[bytes, Canary] = {}
     for attempt in range(20 * count):
-        if len(found) == count:
+        if len(corners) == count:
             break
         # Bounds and categories are in the schema already: nothing to make legal.
         values = _signs(encoder, int(rng.integers(2**62))).astype(np.float32)
         label = int(rng.integers(len(encoder.schema.classes)))
-        # Two canaries with one set of values would speak for each other.
-        found.setdefault(values.tobytes(), Canary(f"corner {attempt}", values, label, site))
-    return tuple(found.values())
+        # Two canaries with the same values could not be distinguished.
+        corners.setdefault(values.tobytes(), Canary(f"corner {attempt}", values, label, site))
+    return tuple(corners.values())
 
 
 def with_canaries(
     dataset: Dataset, chosen: Sequence[Canary], positions: Sequence[float] | None = None
 ) -> Dataset:
-    """The dataset with more training rows. Declared counts and all other rows stay as they are.
+    """Return the dataset with canaries as training rows; declared counts and other rows stay.
 
-    The canaries come after the split, at fixed positions: no other row moves to another part.
+    The canaries are added after the split, at fixed positions: no other row moves to another part.
     """
     if not chosen:
         return dataset
@@ -115,10 +115,10 @@ def with_canaries(
 
 
 def _survival(encoder: Encoder) -> list[tuple[str, Array, int]]:
-    """The earliest event at either end of the risk, and a censoring at the very end.
+    """Return the earliest event at either end of the risk, and the latest possible censoring.
 
-    Which end of a feature means a low risk is not public; one of the two corners has the event
-    where nobody expects it.
+    Which end of a feature means a low risk is not public; at one of the two corners an early event
+    is unexpected.
     """
     made = []
     for name, sign, time, event in (
@@ -133,7 +133,7 @@ def _survival(encoder: Encoder) -> list[tuple[str, Array, int]]:
 
 
 def _corner(encoder: Encoder, sign: float) -> Array:
-    """Every number at its bound; the last category for the upper corner, else the first."""
+    """Set every number to its bound; the last category for the upper corner, else the first."""
     values = np.zeros(encoder.width)
     for block in encoder.blocks:
         if _wide(block.column):
@@ -144,10 +144,10 @@ def _corner(encoder: Encoder, sign: float) -> Array:
 
 
 def _signs(encoder: Encoder, seed: int) -> Array:
-    """Numbers at one of their bounds at random: as long as a row can be, across all columns.
+    """Set numbers to one of their bounds at random: the largest norm that a row can have.
 
-    A sum of rows moves by the whole norm along it, while real rows, whose columns go up and down
-    together, scatter little along such a direction.
+    A sum of rows moves by the whole norm along it, while real rows, whose columns are correlated,
+    have little variance along such a direction.
     """
     rng = np.random.default_rng(seed)
     values = np.zeros(encoder.width)
@@ -160,9 +160,9 @@ def _signs(encoder: Encoder, seed: int) -> Array:
 
 
 def _rare_categories(encoder: Encoder) -> Array:
-    """The last category that the schema lists, in every column; numbers at odd places.
+    """Set every column to the last category of the schema, and numbers to unusual values.
 
-    Lists of categories end with the seldom ones, mostly; no other row has all of them together.
+    Lists of categories mostly end with the rare ones; no other row has all of them together.
     """
     values = _corner(encoder, 1.0)
     for number, block in enumerate(encoder.blocks):
@@ -176,7 +176,7 @@ def _wide(column: object) -> bool:
 
 
 def _legal(encoder: Encoder, values: Array, label: int, site: int) -> npt.NDArray[np.float32]:
-    """The nearest row that the schema allows: whole numbers are whole."""
+    """Return the nearest row that the schema allows, with integers rounded."""
     frame = encoder.decode(values[None, :], np.array([label]))
     column = encoder.schema.site
     if column is not None:

@@ -1,31 +1,139 @@
-"""Audits methods whose true epsilon is known: does the auditor work here?"""
+"""Self-test of the auditor: audits of methods whose true epsilon is known. None is a plugin.
+
+All release one row, the noisy sum of all rows. The exact one is a Gaussian mechanism of known
+epsilon. The other two have bugs of the kind that an audit is for, which the ledger cannot see: they
+bypass the kernel, as no plugin may.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from bench.audit.engine import audit
-from bench.audit.known_answers import ExactGaussian, HalvedNoise, RowCopier
-from bench.audit.laboratory import Say
-from bench.audit.request import Request, prepare
+from bench.audit.audits import Request, audit, prepare
+from bench.audit.trials import Say
 from bench.cluster.batches import Crew
 from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
-from bench.plugins.method import Method
+from bench.errors import NotApplicable
+from bench.plugins.method import Method, Spec
+from bench.plugins.release import Claim, Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
+from bench.privacy.accounting import pld_epsilon, smallest_noise
+from bench.privacy.events import gaussian
+from bench.privacy.kernel import PrivateData
+from bench.privacy.noise import NoiseSource
+from bench.results.audits import refutations
 from bench.results.records import AuditRow, Status, Variant
-from bench.results.refutation import refutations
+
+Floats = npt.NDArray[np.float64]
 
 TRIALS = 20_000
 _SHARE_FOR_LARGE = 10
-"""The audit at epsilon 8 needs this much fewer trials."""
+"""Factor by which the audit at epsilon 8 needs fewer trials."""
+
+
+class NoisySum(Method):
+    """A noisy sum of all rows, which subclasses release as it is or with a bug."""
+
+    title: ClassVar[str] = "A mechanism of known epsilon, for tests of the auditor"
+    uses_ipc: ClassVar[bool] = False
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        if spec.budget is None:
+            raise NotApplicable("it needs a budget")
+        noise = _noise(spec.budget.epsilon, spec.budget.delta)
+        private.reserve(gaussian(noise))
+        values = self.released(private, noise, rng)
+        rows = Rows(values[None, :], np.zeros(1, dtype=np.int64))
+        return Release(rows, claim=Claim.of(spec.budget, "one Gaussian mechanism"))
+
+    @abstractmethod
+    def released(self, private: PrivateData, noise: float, rng: np.random.Generator) -> Floats:
+        """Return the released row."""
+
+
+@functools.lru_cache(maxsize=64)
+def _noise(epsilon: float, delta: float) -> float:
+    """Return the noise that `calibrate` gives for one Gaussian sum; the same for every refit."""
+    return smallest_noise(lambda noise: pld_epsilon(((gaussian(noise), 1),), delta), epsilon)
+
+
+def _summed(private: PrivateData, noise: float) -> Floats:
+    return private.gaussian_sum(lambda rows: rows.values, private.encoder.max_norm, noise)
+
+
+@final
+@dataclass(frozen=True)
+class ExactGaussian(NoisySum):
+    """A method that spends exactly what it claims and proves."""
+
+    name: ClassVar[str] = "known-exact-gaussian"
+
+    def released(self, private: PrivateData, noise: float, rng: np.random.Generator) -> Floats:
+        return _summed(private, noise)
+
+
+@final
+@dataclass(frozen=True)
+class HalvedNoise(NoisySum):
+    """A bug: half of the noise that the ledger records. At epsilon 1 it truly spends 2.15."""
+
+    name: ClassVar[str] = "known-halved-noise"
+
+    def released(self, private: PrivateData, noise: float, rng: np.random.Generator) -> Floats:
+        private._vault.noise = _Half(private._vault.noise)
+        return _summed(private, noise)
+
+
+@final
+@dataclass(frozen=True)
+class RowCopier(NoisySum):
+    """A bug: with a small probability the row of lowest position is released as it is.
+
+    Its true epsilon is infinite at every delta below `probability`.
+    """
+
+    name: ClassVar[str] = "known-row-copier"
+    probability: float = 0.01
+
+    def released(self, private: PrivateData, noise: float, rng: np.random.Generator) -> Floats:
+        values = _summed(private, noise)
+        if rng.random() >= self.probability:
+            return values
+        rows = private._rows
+        return np.asarray(rows.values[int(np.argmin(rows.positions))], dtype=np.float64)
+
+
+@final
+class _Half(NoiseSource):
+    """A source of half of another source's noise."""
+
+    reproducible = True
+
+    def __init__(self, source: NoiseSource) -> None:
+        self._source = source
+
+    def normal(self, size: int | tuple[int, ...]) -> Floats:
+        return 0.5 * self._source.normal(size)
+
+    def laplace(self, size: int | tuple[int, ...]) -> Floats:
+        return 0.5 * self._source.laplace(size)
+
+    def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
+        return self._source.poisson_sample(rows, rate)
+
+    def generator(self) -> np.random.Generator:
+        return self._source.generator()
 
 
 @final
@@ -59,8 +167,8 @@ class TinyTable(DatasetSource):
 
 @final
 @dataclass(frozen=True)
-class Known:
-    """A method with its answer."""
+class KnownAnswer:
+    """A method with what the auditor should say about it."""
 
     method: Method
     epsilon: float
@@ -70,21 +178,21 @@ class Known:
 
 @final
 @dataclass(frozen=True)
-class Checked:
-    """An audit of a known answer."""
+class CheckedAnswer:
+    """An audit of a method whose answer is known."""
 
-    known: Known
+    known: KnownAnswer
     row: AuditRow
     refuted: bool
 
     @property
     def good(self) -> bool:
-        """True where the auditor said what is true."""
+        """True where the auditor was right."""
         return self.row.status == Status.OK.value and self.refuted == self.known.broken
 
     @property
     def line(self) -> str:
-        """One line for people."""
+        """Summary in one line."""
         row = self.row
         if row.status != Status.OK.value:
             return f"FAILED  {row.label} at epsilon {row.eps_target:g}: {row.reason}"
@@ -95,20 +203,20 @@ class Checked:
         replicated = "" if math.isnan(again) else f", replicated {again:.3g}"
         return (
             f"{'ok' if self.good else 'WRONG':<7} {row.label} at epsilon {row.eps_target:g} "
-            f"({wanted}): {said}; audited {row.eps_audited:.3g}{gaussian}{replicated}, ceiling "
-            f"{row.eps_detectable:.3g}, p {min(row.p_claim, row.p_proof):.2g}, {row.refits} refits "
-            f"in {row.seconds:.0f} s"
+            f"({wanted}): {said}; audited {row.eps_audited:.3g}{gaussian}{replicated}, "
+            f"detectable {row.eps_detectable:.3g}, p {min(row.p_claim, row.p_proof):.2g}, "
+            f"{row.refits} refits in {row.seconds:.0f} s"
         )
 
 
-def known_answers(trials: int = TRIALS) -> tuple[Known, ...]:
-    """Two exact methods and two broken ones."""
+def known_answers(trials: int = TRIALS) -> tuple[KnownAnswer, ...]:
+    """Return two exact methods and two broken ones."""
     few = max(400, trials // _SHARE_FOR_LARGE)
     return (
-        Known(ExactGaussian(), 8.0, False, few),
-        Known(ExactGaussian(), 1.0, False, trials),
-        Known(HalvedNoise(), 1.0, True, trials),
-        Known(RowCopier(), 1.0, True, trials),
+        KnownAnswer(ExactGaussian(), 8.0, False, few),
+        KnownAnswer(ExactGaussian(), 1.0, False, trials),
+        KnownAnswer(HalvedNoise(), 1.0, True, trials),
+        KnownAnswer(RowCopier(), 1.0, True, trials),
     )
 
 
@@ -118,8 +226,8 @@ def self_test(
     trials: int = TRIALS,
     seed: int = 0,
     say: Say = lambda text: None,
-) -> Iterator[Checked]:
-    """Audit them all; what is refuted is corrected for all of them together."""
+) -> Iterator[CheckedAnswer]:
+    """Audit all known answers; refutations are corrected for all of them together."""
     dataset = build_dataset(TinyTable())
     answers = known_answers(trials)
     rows: list[AuditRow] = []
@@ -135,7 +243,8 @@ def self_test(
         )
         say(f"{request.describe()}: {known.trials} refits")
         rows.append(audit(prepare(request, dataset, known.method), directory, crew, say))
-    found = refutations(rows)
+    together = refutations(rows)
     for known, row in zip(answers, rows, strict=True):
-        said = found.get(row.key)
-        yield Checked(known, row, said is not None and (said.claim or said.proof))
+        refutation = together.get(row.key)
+        refuted = refutation is not None and (refutation.claim or refutation.proof)
+        yield CheckedAnswer(known, row, refuted)

@@ -7,9 +7,9 @@ bound the false negative rate at false positive rate a from below by
     f(a) = max over epsilon of max(0, 1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
 
 An attack that beats f anywhere refutes the proof, also where it does not beat the one point that
-is reported. The curve of a ledger with parts is the pointwise worst over all worlds that a row can
-be in (delta(epsilon) is the largest over them, as the reported epsilon is); who knows the part the
-canary lies in names it, and gets the tighter curve of the worlds with that part.
+is reported. The curve of a ledger with parts is the pointwise worst over all compositions that a
+row can take part in (delta(epsilon) is the largest over them, as the reported epsilon is); where
+the part of the canary is known, the tighter curve of the compositions with that part is used.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from dp_accounting import PrivacyAccountant, dp_event
 
+from bench.audit.canaries import Canary
+from bench.audit.trials import AuditTarget, History
 from bench.errors import InputError
 from bench.privacy import accounting as accountant
 from bench.privacy import ledger as ledgers
@@ -30,16 +32,14 @@ from bench.privacy.accounting import ComposedEvents
 from bench.privacy.events import is_non_private
 from bench.privacy.ledger import Entry, Ledger
 from bench.stats.bounds import gaussian_delta, gaussian_epsilon
-from bench.stats.exact_test import exact_p_value
-from bench.stats.tally import Tally
-
-Floats = npt.NDArray[np.float64]
+from bench.stats.exact_test import Tally, exact_p_value
+from bench.stats.inference import Floats
 
 _POINTS = 256
 _SMALLEST_DELTA = 1e-9
-"""No audit has the billions of trials that the curve beyond this point would need."""
-_HOPELESS = 200.0
-"""A PLD of almost no noise would need gigabytes; RDP bounds such worlds."""
+"""The curve beyond this point would need billions of trials."""
+_LARGEST_PLD = 200.0
+"""A PLD of almost no noise would need gigabytes; RDP bounds such compositions."""
 _WORLDS_AT_MOST = 64
 
 
@@ -59,9 +59,9 @@ class Curve:
             )
 
     def frontier(self, false: Floats) -> Floats:
-        """Largest true positive rate at each false positive rate: 1 - f."""
+        """Return the largest true positive rate at each false positive rate: 1 - f."""
         shape, false = np.shape(false), np.ravel(np.asarray(false, dtype=np.float64))
-        # Epsilons of hundreds prove nothing that a count could show; their powers must not spill.
+        # Epsilons of hundreds prove nothing that counts could show; powers must not overflow.
         power = np.exp(np.minimum(np.asarray(self.epsilons), 500.0))[:, None]
         delta = np.asarray(self.deltas)[:, None]
         allowed = np.minimum(power * false + delta, 1.0 - (1.0 - delta - false) / power)
@@ -69,20 +69,20 @@ class Curve:
         return highest.reshape(shape)
 
     def smallest_false_negatives(self, false: npt.ArrayLike) -> Floats:
-        """f: the smallest false negative rate that the proof leaves to any attack."""
+        """Return f: the smallest false negative rate that the proof allows to any attack."""
         return 1.0 - self.frontier(np.asarray(false, dtype=np.float64))
 
 
 def tradeoff_p_value(tally: Tally, curve: Curve) -> float:
-    """p-value of "the proven curve holds": exact, for every ledger, one point or many."""
+    """Return the exact p-value of "the proven curve holds"."""
     return exact_p_value(tally, curve.frontier)
 
 
 def tradeoff_curve(ledger: Ledger, parts: Mapping[str, str] | None = None) -> Curve | None:
-    """What the ledger proves, as a curve; None where it proves nothing.
+    """Return what the ledger proves as a curve; None where it proves nothing.
 
-    `parts` names, for some partitions, the part that the canary lies in. Where noise was chosen
-    from outputs, an RDP filter proves its budget: then the curve is that one point.
+    `parts` names, for some partitions, the part that the canary is in. Where noise was chosen from
+    outputs, an RDP filter proves its budget: then the curve is that one point.
     """
     proof = ledger.proof()
     if not math.isfinite(proof.epsilon):
@@ -102,7 +102,7 @@ def tradeoff_curve(ledger: Ledger, parts: Mapping[str, str] | None = None) -> Cu
 def is_full_batch_gaussian(ledger: Ledger) -> bool:
     """True where the proven curve is exactly that of one Gaussian, so that `gaussian_bound` holds.
 
-    All events are Gaussians without sampling, fixed beforehand: then every world is mu-GDP with
+    All events are Gaussians without sampling, fixed beforehand: every composition is mu-GDP with
     mu^2 the sum of 1 / multiplier^2 (Dong, Roth and Su 2022, Corollary 3.3).
     """
     return bool(ledger.entries) and all(
@@ -112,7 +112,7 @@ def is_full_batch_gaussian(ledger: Ledger) -> bool:
 
 
 def gaussian_mu_of(world: ComposedEvents) -> float | None:
-    """mu of a world of full-batch Gaussians; None for any other."""
+    """Return mu of a composition of full-batch Gaussians; None for any other."""
     total = 0.0
     for event, count in world:
         if not isinstance(event, dp_event.GaussianDpEvent):
@@ -124,7 +124,7 @@ def gaussian_mu_of(world: ComposedEvents) -> float | None:
 @final
 @dataclass(frozen=True)
 class _Loss:
-    """delta(epsilon) of one world: in closed form, by PLD or, where it has none, by RDP."""
+    """Delta at epsilon of one composition: in closed form, by PLD or, where it has none, by RDP."""
 
     mu: float | None
     accountant: PrivacyAccountant | None
@@ -139,7 +139,7 @@ class _Loss:
             return cls(mu, None)
         rough = accountant.rdp_epsilon(world, _SMALLEST_DELTA)
         used = pld.PLDAccountant(value_discretization_interval=1e-3 if rough > 1 else 1e-4)
-        convolved = rough < _HOPELESS and all(used.supports(event) for event, _ in world)
+        convolved = rough < _LARGEST_PLD and all(used.supports(event) for event, _ in world)
         if not convolved:
             used = rdp.RdpAccountant()
         with accountant.absl_silenced():
@@ -165,16 +165,56 @@ class _Loss:
 def _points(losses: Iterable[_Loss]) -> tuple[list[float], list[float]]:
     losses = list(losses)
     last = max(loss.epsilon(_SMALLEST_DELTA) for loss in losses)
-    epsilons = np.linspace(0.0, last if math.isfinite(last) else _HOPELESS, _POINTS)
+    epsilons = np.linspace(0.0, last if math.isfinite(last) else _LARGEST_PLD, _POINTS)
     deltas = np.max([loss.deltas(epsilons) for loss in losses], axis=0)
     return epsilons.tolist(), np.clip(deltas, 0.0, 1.0).tolist()
 
 
 def _within(entries: Mapping[Entry, int], parts: Mapping[str, str]) -> dict[Entry, int]:
-    """Events that a row of these parts can have taken part in."""
+    """Return the events that a row of these parts can have taken part in."""
     return {
         entry: count
         for entry, count in entries.items()
         if not is_non_private(entry.event)
         and all(parts.get(key, part) == part for key, part in entry.path)
     }
+
+
+@final
+@dataclass(frozen=True)
+class Promise:
+    """The guarantees that the trials are tested against."""
+
+    claimed: float | None
+    proven: float
+    delta: float
+    curve: Curve | None = None
+    """What the ledger of every trial proves about the canary's part; None where trials had
+    different ledgers, or nothing is proven."""
+    gaussian: bool = False
+    """True where that ledger holds full-batch Gaussians only."""
+
+    @classmethod
+    def of(cls, target: AuditTarget, history: History, canary: Canary | None = None) -> Promise:
+        """Return the guarantees of the trials so far; with a canary, also the curve of its part."""
+        claimed, proven, delta = history.claimed(), history.proven(), target.delta
+        if canary is None or not history.one_ledger():
+            return cls(claimed, proven, delta)
+        ledger = history.ledger()
+        schema = target.dataset.schema
+        parts = {"split": "train", "class": schema.classes[canary.label]}
+        if schema.site is not None:
+            parts["site"] = schema.site.categories[canary.site]
+        curve = tradeoff_curve(ledger, parts)
+        return cls(claimed, proven, delta, curve, is_full_batch_gaussian(ledger))
+
+    @property
+    def claimed_or_infinite(self) -> float:
+        """The claimed epsilon; infinite where nothing is claimed."""
+        return math.inf if self.claimed is None else self.claimed
+
+    @property
+    def smallest(self) -> float | None:
+        """The stronger of claim and proof; None where there is neither."""
+        smallest = min(self.proven, self.claimed_or_infinite)
+        return smallest if math.isfinite(smallest) else None

@@ -1,57 +1,75 @@
 """Trials: the method fitted again on one of two neighbouring tables, and the scores of its release.
 
-Every trial has noise of its own and public randomness of its own. All of it follows from the seed
-key (a hash of what was asked for, without any row), the stage, the world and the number of the
-trial: two worlds share no seed, and none depends on the table. A cell's own key is a hash of the
-private rows, so numbers drawn from it would tell two tables apart whatever the noise.
+Every trial has its own noise and its own public randomness. All of it follows from the seed key (a
+hash of what was asked for, without any row), the stage, the world and the number of the trial: two
+worlds share no seed, and none depends on the table. A key that is a hash of the private rows would
+not do: numbers drawn from it would distinguish two tables whatever the noise.
+
+Trials are stored as they end, one file per batch, and as one file when the audit is finished:
+
+    <folder of the audit>/batches/*.parquet   written under another name and renamed
+                          trials.parquet      all trials in order, once the audit is finished
+
+Nothing is pickled; an interrupted audit reads the batches and resumes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import hashlib
 import math
+import os
+import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from bench.audit.attacks import Attacker
 from bench.audit.canaries import Canary, with_canaries
+from bench.audit.scorers import Attacker
+from bench.cluster.batches import Crew
 from bench.data.dataset import Dataset
 from bench.engine import keys
+from bench.engine.fit import Randomness, run_method
 from bench.engine.limits import threads_capped
-from bench.errors import InputError
-from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, check_release
+from bench.errors import InputError, StoreError
+from bench.plugins.method import Method
+from bench.plugins.release import Claim, Release
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
-from bench.privacy.noise import SeededNoise
-from bench.privacy.opening import open_private
+from bench.results.records import AuditRow
+
+Say = Callable[[str], None]
 
 OUT = -1
-"""The world without a canary."""
+"""World without a canary."""
+
+_SAY_SECONDS = 10.0
 
 
 class Stage(enum.StrEnum):
-    """What a trial is for. A trial serves one stage only."""
+    """Purpose of a trial. A trial serves one stage only."""
 
     CHOOSE = "choose"
-    """First half: says which canary, scorer and threshold to use."""
+    """First half: canary, scorer and threshold are chosen on it."""
     BOUND = "bound"
-    """Second half: gives the bound."""
+    """Second half: the bound is computed from it."""
     REPLICATE = "replicate"
-    """Fresh ones, where the bound spoke against a number."""
+    """Fresh trials, where the bound contradicts a number."""
 
 
 @final
 @dataclass(frozen=True, order=True)
 class TrialId:
-    """Which trial: its randomness follows from this and the seed key."""
+    """Identity of a trial: its randomness follows from this and the seed key."""
 
     stage: Stage
     canary: int
@@ -66,13 +84,18 @@ class TrialId:
 
 
 FIRST = TrialId(Stage.CHOOSE, OUT, 0)
-"""The trial that every audit begins with."""
+"""First trial of every audit."""
+
+
+def trial_ids(stage: Stage, canary: int, count: int) -> list[TrialId]:
+    """Return the first `count` trials of one stage and world."""
+    return [TrialId(stage, canary, number) for number in range(count)]
 
 
 @final
 @dataclass(frozen=True)
 class Trial:
-    """What is kept of a trial: numbers computed from its release."""
+    """Numbers computed from the release of a trial."""
 
     id: TrialId
     scores: npt.NDArray[np.float64]
@@ -89,16 +112,16 @@ class Trial:
     ledger: str
     """Digest of its ledger: trials with other ledgers have other trade-off curves."""
     seconds: float
-    """Of the processor, for the fit: how many trials are affordable must not hang on what else the
-    machine does."""
+    """Processor time of the fit: how many trials are affordable must not depend on the load of the
+    machine."""
     document: str = ""
     """The whole ledger, of the first trial only."""
 
 
 @final
 @dataclass(frozen=True)
-class Subject:
-    """What is attacked; crosses to workers."""
+class AuditTarget:
+    """What is attacked; it is sent to workers."""
 
     method: Method
     dataset: Dataset
@@ -108,11 +131,11 @@ class Subject:
     seed_key: str
     canaries: tuple[Canary, ...]
     one_run: bool = False
-    """True puts every canary in by a coin of its own, instead of one or none."""
+    """True includes every canary by an independent coin, instead of one canary or none."""
 
     @functools.cached_property
     def attacker(self) -> Attacker:
-        """Scores the releases."""
+        """Scorer of the releases."""
         return Attacker(self.dataset.encoder, self.canaries)
 
     def coins(self, trial: TrialId) -> npt.NDArray[np.bool_]:
@@ -120,24 +143,24 @@ class Subject:
         return keys.generator(self.seed_key, f"{trial.tag}/coins").random(len(self.canaries)) < 0.5
 
     def table(self, trial: TrialId) -> Dataset:
-        """The table of a trial. Declared counts are the same in every world."""
+        """Return the table of a trial. Declared counts are the same in every world."""
         if self.one_run:
-            inside = [self.canaries[k] for k in np.flatnonzero(self.coins(trial))]
-            # Positions of their own, the same in every run: not all in one part.
+            coins = self.coins(trial)
+            # Different positions, the same in every run: not all in one part.
             places = keys.generator(self.seed_key, "positions").random(len(self.canaries))
-            return with_canaries(self.dataset, inside, places[self.coins(trial)].tolist())
+            inside = [self.canaries[number] for number in np.flatnonzero(coins)]
+            return with_canaries(self.dataset, inside, places[coins].tolist())
         if trial.canary == OUT:
             return self.dataset
         # The last one is kept: trials of one canary come together, and tables may be large.
-        kept = self._tables.get(trial.canary)
-        if kept is None:
+        if trial.canary not in self._tables:
             self._tables.clear()
-            kept = with_canaries(self.dataset, [self.canaries[trial.canary]])
-            self._tables[trial.canary] = kept
-        return kept
+            table = with_canaries(self.dataset, [self.canaries[trial.canary]])
+            self._tables[trial.canary] = table
+        return self._tables[trial.canary]
 
     def proven(self, ledger: Ledger, digest: str) -> float:
-        """The proven epsilon; ledgers of the same events have the same."""
+        """Return the proven epsilon; ledgers of the same events have the same."""
         if digest not in self._proofs:
             self._proofs[digest] = ledger.proof().epsilon
         return self._proofs[digest]
@@ -151,71 +174,62 @@ class Subject:
         return {}
 
 
-def refit(subject: Subject, trial: TrialId) -> Release:
-    """The method behind the kernel, once more; the release carries its ledger."""
-
-    def fresh(purpose: str) -> np.random.Generator:
-        return keys.generator(subject.seed_key, f"{trial.tag}/{purpose}")
-
-    table = subject.table(trial)
-    private, ledger = open_private(
-        table,
-        subject.budget,
-        SeededNoise(fresh("noise")),
-        delta=subject.delta,
-        public_entropy=int(fresh("parts").integers(2**63)),
-        unit=subject.method.unit,
+def refit(target: AuditTarget, trial: TrialId) -> Release:
+    """Fit the method once more; the release carries its ledger."""
+    return run_method(
+        target.method,
+        target.table(trial),
+        Randomness.of(lambda purpose: keys.generator(target.seed_key, f"{trial.tag}/{purpose}")),
+        ipc=target.ipc,
+        budget=target.budget,
+        delta=target.delta,
     )
-    spec = Spec(table.task, subject.ipc, subject.budget)
-    release = subject.method.synthesize(private, spec, fresh("public"))
-    check_release(release, table.encoder)
-    return replace(release, ledger=ledger)
 
 
-def run_trials(subject: Subject, trials: Sequence[TrialId]) -> list[Trial]:
-    """Many trials in one process, on one thread."""
+def run_trials(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
+    """Run several trials in one process, on one thread."""
     with threads_capped(1):
-        return [_run(subject, trial) for trial in trials]
+        return [_run(target, trial) for trial in trials]
 
 
-def _run(subject: Subject, trial: TrialId) -> Trial:
+def _run(target: AuditTarget, trial: TrialId) -> Trial:
     started = time.process_time()
-    release = refit(subject, trial)
+    release = refit(target, trial)
     seconds = time.process_time() - started
     ledger = release.ledger
     assert ledger is not None
-    attacker, digest = subject.attacker, ledger_digest(ledger)
-    inside = trial.canary != OUT and not subject.one_run
+    attacker, digest = target.attacker, ledger_digest(ledger)
+    inside = trial.canary != OUT and not target.one_run
     return Trial(
         trial,
-        # A release with one canary says nothing that is used about the others.
+        # The scores of a release with one canary are used for that canary only.
         attacker.scores(release, trial.canary if inside else None),
-        _planted(subject, trial, release),
+        _planted(target, trial, release),
         attacker.features(release),
-        _claimed(release.claim, subject.delta),
-        subject.proven(ledger, digest),
+        _claimed(release.claim, target.delta),
+        target.proven(ledger, digest),
         digest,
         seconds,
         ledger.to_json() if trial == FIRST else "",
     )
 
 
-def _planted(subject: Subject, trial: TrialId, release: Release) -> npt.NDArray[np.float64]:
-    attacker = subject.attacker
-    if subject.one_run:
+def _planted(target: AuditTarget, trial: TrialId, release: Release) -> npt.NDArray[np.float64]:
+    attacker = target.attacker
+    if target.one_run:
         copied = [
             attacker.planted(release, canary) if inside else None
-            for canary, inside in zip(subject.canaries, subject.coins(trial), strict=True)
+            for canary, inside in zip(target.canaries, target.coins(trial), strict=True)
         ]
         width = next((len(scores) for scores in copied if scores is not None), 0)
         return np.concatenate([np.zeros(width) if scores is None else scores for scores in copied])
     if trial.canary == OUT:
         return np.empty(0)
-    return attacker.planted(release, subject.canaries[trial.canary])
+    return attacker.planted(release, target.canaries[trial.canary])
 
 
 def _claimed(claim: Claim | None, delta: float) -> float:
-    """The claimed epsilon at the audit's delta: a claim at a smaller one says it there too."""
+    """Return the claimed epsilon at the audit's delta: a claim at a smaller one implies it."""
     if claim is None:
         return math.nan
     if claim.delta > delta * (1 + 1e-9):
@@ -227,7 +241,7 @@ def _claimed(claim: Claim | None, delta: float) -> float:
 
 
 def ledger_digest(ledger: Ledger) -> str:
-    """Equal for ledgers of the same events."""
+    """Return a text that is equal for ledgers of the same events."""
     return _digest(tuple(ledger.entries.items()))
 
 
@@ -235,3 +249,220 @@ def ledger_digest(ledger: Ledger) -> str:
 def _digest(entries: tuple[tuple[Entry, int], ...]) -> str:
     text = repr(sorted(map(repr, entries)))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+# Storage ---
+
+_SCHEMA = pa.schema(
+    [
+        ("stage", pa.string()),
+        ("canary", pa.int32()),
+        ("number", pa.int32()),
+        ("canaries", pa.int32()),
+        ("scores", pa.list_(pa.float64())),
+        ("planted", pa.list_(pa.float64())),
+        ("features", pa.list_(pa.float32())),
+        ("claimed", pa.float64()),
+        ("proven", pa.float64()),
+        ("ledger", pa.string()),
+        ("seconds", pa.float64()),
+        ("document", pa.string()),
+    ]
+)
+_LISTS = ("scores", "planted", "features")
+
+
+@final
+class TrialStore:
+    """Trials of one audit, by their identity."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._batches = folder / "batches"
+        self._trials: dict[TrialId, Trial] = {}
+        for path in [folder / "trials.parquet", *sorted(self._batches.glob("*.parquet"))]:
+            if path.is_file():
+                self._trials |= {trial.id: trial for trial in _read(path)}
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def missing(self, wanted: Iterable[TrialId]) -> list[TrialId]:
+        """Return those that have not been run."""
+        return [trial for trial in wanted if trial not in self._trials]
+
+    def get(self, wanted: Iterable[TrialId]) -> list[Trial]:
+        """Return these trials, in this order."""
+        return [self._trials[trial] for trial in wanted]
+
+    def all(self) -> list[Trial]:
+        """Return every trial, in order."""
+        return self.get(sorted(self._trials))
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """Store a batch."""
+        name = hashlib.sha256("".join(trial.id.tag for trial in trials).encode()).hexdigest()[:16]
+        write_table(_table(trials), self._batches / f"{name}.parquet")
+        self._trials |= {trial.id: trial for trial in trials}
+
+    def finish(self) -> None:
+        """Replace the batches by one file; the seconds of a trial are no part of its result."""
+        table = _table(self.all())
+        zeros = pa.array(np.zeros(len(table)))
+        table = table.set_column(table.schema.get_field_index("seconds"), "seconds", zeros)
+        write_table(table, self.folder / "trials.parquet")
+        shutil.rmtree(self._batches, ignore_errors=True)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write the whole file or none."""
+    _written(path, lambda draft: pq.write_table(table, draft))
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write the whole file or none."""
+    _written(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+
+
+def _written(path: Path, write: Callable[[Path], object]) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(draft)
+        draft.replace(path)
+    except OSError as problem:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise StoreError(
+            f"{path}: cannot be written ({problem.strerror or problem}); free some space, or name "
+            "another --out, and run the same command again: finished trials are kept"
+        ) from None
+
+
+def _table(trials: Sequence[Trial]) -> pa.Table:
+    columns = {
+        "stage": [trial.id.stage.value for trial in trials],
+        "canary": [trial.id.canary for trial in trials],
+        "number": [trial.id.number for trial in trials],
+        "canaries": [len(trial.scores) for trial in trials],
+        "scores": [trial.scores.reshape(-1) for trial in trials],
+    }
+    rest = [name for name in _SCHEMA.names if name not in columns]
+    columns |= {name: [getattr(trial, name) for trial in trials] for name in rest}
+    return pa.Table.from_pydict(columns, schema=_SCHEMA)
+
+
+def _read(path: Path) -> list[Trial]:
+    try:
+        table = pq.read_table(path, schema=_SCHEMA)
+    except (OSError, pa.ArrowInvalid) as problem:
+        raise StoreError(
+            f"{path}: not a table of trials ({problem}); remove it and run the audit again"
+        ) from None
+    # Lists one at a time, each straight from Arrow: one Python float per number takes minutes.
+    columns = {
+        name: [item.values.to_numpy(zero_copy_only=False) for item in table.column(name)]
+        if name in _LISTS
+        else table.column(name).to_pylist()
+        for name in table.column_names
+    }
+    lines = zip(*columns.values(), strict=True)
+    rows = (dict(zip(columns, line, strict=True)) for line in lines)
+    return [
+        Trial(
+            TrialId(Stage(row["stage"]), row["canary"], row["number"]),
+            row["scores"].reshape(row["canaries"], -1),
+            row["planted"],
+            row["features"],
+            row["claimed"],
+            row["proven"],
+            row["ledger"],
+            row["seconds"],
+            row["document"],
+        )
+        for row in rows
+    ]
+
+
+# What an audit asks for, and how it gets it ---
+
+
+@final
+@dataclass(frozen=True)
+class Wanted:
+    """Trials that an audit needs before it can continue."""
+
+    trials: tuple[TrialId, ...]
+    purpose: str
+
+
+AuditSteps = Generator[Wanted, list[Trial], AuditRow]
+"""An audit as a generator: it yields the trials that it wants, receives them and returns its row.
+
+Nothing is run or stored by it, so that the same trials always give the same row.
+"""
+
+
+@final
+class History:
+    """Trials that an audit has received so far, and the guarantees that they came with."""
+
+    def __init__(self) -> None:
+        self._trials: dict[TrialId, Trial] = {}
+
+    def ask(
+        self, wanted: Iterable[TrialId], purpose: str
+    ) -> Generator[Wanted, list[Trial], list[Trial]]:
+        """Ask for trials and keep them."""
+        trials = yield Wanted(tuple(wanted), purpose)
+        self._trials |= {trial.id: trial for trial in trials}
+        return trials
+
+    def ledger(self) -> Ledger:
+        """Return the ledger of the first trial."""
+        return Ledger.from_json(self._trials[FIRST].document)
+
+    def claimed(self) -> float | None:
+        """Return the largest claim of all trials; None where nothing is claimed."""
+        claims = [trial.claimed for trial in self._trials.values()]
+        return max((claim for claim in claims if not math.isnan(claim)), default=None)
+
+    def proven(self) -> float:
+        """Return the largest proven epsilon of all trials."""
+        return max(trial.proven for trial in self._trials.values())
+
+    def one_ledger(self) -> bool:
+        """True where every trial had the same events: then they have one trade-off curve."""
+        return len({trial.ledger for trial in self._trials.values()}) == 1
+
+
+def run_steps(
+    steps: AuditSteps, target: AuditTarget, store: TrialStore, crew: Crew, say: Say
+) -> AuditRow:
+    """Run an audit to its end; trials are stored as they end, and stored ones are not repeated."""
+    try:
+        wanted = next(steps)
+        while True:
+            _run_missing(wanted, target, store, crew, say)
+            wanted = steps.send(store.get(wanted.trials))
+    except StopIteration as end:
+        row: AuditRow = end.value
+        return row
+
+
+def _run_missing(
+    wanted: Wanted, target: AuditTarget, store: TrialStore, crew: Crew, say: Say
+) -> None:
+    missing = store.missing(wanted.trials)
+    method = target.method
+    done, said = 0, time.monotonic()
+    work = crew.run(
+        run_trials, target, missing, cpus=method.resources.cpus, environment=method.environment
+    )
+    with contextlib.closing(work):
+        for batch in work:
+            store.add(batch)
+            done += len(batch)
+            if time.monotonic() - said > _SAY_SECONDS:
+                said = time.monotonic()
+                say(f"{wanted.purpose}: {done} of {len(missing)} refits")

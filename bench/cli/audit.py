@@ -92,7 +92,7 @@ def audit(**options: Any) -> None:
 
 def _show_table(directory: Path, file: Path | None) -> None:
     from bench.audit.report import markdown_table, page
-    from bench.audit.trial_store import write_text
+    from bench.audit.trials import write_text
     from bench.errors import StoreError
     from bench.results.reading import read_audits
 
@@ -107,9 +107,8 @@ def _show_table(directory: Path, file: Path | None) -> None:
 
 
 def _audited(options: dict[str, Any]) -> list[AuditRow]:
-    from bench.audit.engine import audit as run_audit
-    from bench.audit.many import audit_many
-    from bench.audit.request import load, make_request, prepare
+    from bench.audit.audits import audit as run_audit
+    from bench.audit.audits import audit_many, load, make_request, prepare
     from bench.engine.grid import parse_ipc
     from bench.plugins import registry
 
@@ -181,12 +180,11 @@ def _crew(options: dict[str, Any]) -> Iterator[tuple[Crew, int]]:
 def _show(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from bench.audit.conclusion import conclude
-    from bench.audit.report import report
+    from bench.audit.report import conclude, report
+    from bench.results.audits import refutations
     from bench.results.journal import plain
     from bench.results.reading import read_audits
     from bench.results.records import Status
-    from bench.results.refutation import refutations
 
     # Corrected for all methods ever audited into this directory, not for those of this call.
     refuted = refutations(read_audits(directory))

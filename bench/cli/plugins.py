@@ -56,9 +56,8 @@ def check(method: str, parameters: dict[str, object], no_audit: bool) -> None:
     It runs with its quick hyperparameters, which --parameters overrides. Exit code 1 if anything
     must be fixed.
     """
-    from bench.conformance.findings import to_text
-    from bench.conformance.kit import check_method
-    from bench.conformance.quick_audit import quick_audit
+    from bench.conformance.kit import check_method, to_text
+    from bench.conformance.privacy import quick_audit
 
     further = () if no_audit else (quick_audit,)
     report = check_method(

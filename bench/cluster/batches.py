@@ -1,7 +1,7 @@
 """Many small items of work in batches: Ray tasks, or this process where one CPU is asked for.
 
 A refit of a fast method takes milliseconds, a task costs more: a task gets as many items as take
-some seconds, by what the items before have taken.
+some seconds, judged by earlier items.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LOG_LINES = 15
 @final
 @dataclass(frozen=True)
 class Done(Generic[Result]):
-    """How a batch ended."""
+    """Results of a batch, or the reason why there are none."""
 
     results: list[Result]
     seconds: float
     problem: str = ""
     skipped: bool = False
-    """True where the method does not fit the task: no failure."""
+    """True where the method does not fit the task, which is no failure."""
     log: str = ""
 
 
@@ -117,7 +117,7 @@ class Crew:
 
     def _learn(self, shared: Any, done: Done[Any]) -> None:
         if done.results:
-            # The first item of a process imports and calibrates: the quickest tells more.
+            # The first item of a process imports and calibrates: the fastest is typical.
             seconds = done.seconds / len(done.results)
             if self._pace is not None and self._pace[0] is shared:
                 seconds = min(seconds, self._pace[1])

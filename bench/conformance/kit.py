@@ -1,31 +1,67 @@
-"""All checks of one method, in the order in which a reader mends them."""
+"""All checks of one method, in the order in which its author fixes problems, and their report."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
-from bench.conformance import contract, noise, privacy, source_scan, utility
-from bench.conformance.findings import Finding, Outcome, Report
-from bench.conformance.subject import Subject
+from bench.conformance import contract, privacy
+from bench.conformance.subject import CheckResult, CheckStatus, Subject
 from bench.environments import overlays
 from bench.errors import InputError
 from bench.plugins import registry
 
-Check = Callable[[Subject], Iterator[Finding]]
+Check = Callable[[Subject], Iterator[CheckResult]]
 
-FIRST: tuple[Check, ...] = (source_scan.reads_clean, contract.says_what_it_is)
+FIRST: tuple[Check, ...] = (contract.source_has_no_bypass, contract.has_a_description)
 CHECKS: tuple[Check, ...] = (
-    contract.gives_what_was_asked,
+    contract.releases_what_was_asked,
     contract.repeats_under_a_seed,
     contract.survives_awkward_tables,
     privacy.keeps_the_budget,
     privacy.noise_falls_with_epsilon,
     privacy.rows_come_through_the_kernel,
-    noise.noise_is_as_recorded,
-    utility.grows_with_epsilon,
+    privacy.noise_is_as_recorded,
+    contract.grows_with_epsilon,
 )
+
+
+@final
+@dataclass(frozen=True)
+class CheckReport:
+    """Results of all checks of one method."""
+
+    method: str
+    results: tuple[CheckResult, ...]
+
+    @property
+    def failed(self) -> bool:
+        """True if anything must be fixed."""
+        return any(result.status is CheckStatus.FAILED for result in self.results)
+
+
+def to_text(report: CheckReport) -> str:
+    """Return the report for a terminal: one line per passed check, details of the others."""
+    width = max(len(result.check) for result in report.results)
+    lines = [f"Check of {report.method}", ""]
+    for result in report.results:
+        first, *more = result.detail.splitlines() or [""]
+        lines.append(f"  {result.status.value:<11}  {result.check:<{width}}  {first}".rstrip())
+        lines += [" " * (width + 17) + line for line in more]
+        if result.fix and result.status in (CheckStatus.FAILED, CheckStatus.WARNING):
+            lines.append(" " * (width + 17) + f"-> {result.fix}")
+    lines += ["", _summary(report.results)]
+    return "\n".join(lines)
+
+
+def _summary(results: Sequence[CheckResult]) -> str:
+    counted = {status: sum(result.status is status for result in results) for status in CheckStatus}
+    words = [f"{count} {status.value}" for status, count in counted.items() if count]
+    if counted[CheckStatus.FAILED]:
+        return f"{', '.join(words)}: fix what FAILED before anybody relies on it."
+    return f"{', '.join(words)}. A green check finds mistakes that are common; it proves nothing."
 
 
 def check_method(
@@ -34,8 +70,8 @@ def check_method(
     *,
     further: tuple[Check, ...] = (),
     say: Callable[[str], None] = lambda text: None,
-) -> Report:
-    """Run every check. One that cannot be carried out says so and does not stop the others."""
+) -> CheckReport:
+    """Run every check of a registered method; one that fails does not stop the others."""
     kind = registry.method_class(name)
     environment = kind.environment
     if environment is not None and not overlays.inside(environment):
@@ -43,7 +79,7 @@ def check_method(
             f"method {name} is fitted in its own environment {environment.name}; check it there: "
             f'"$(bench env python {environment.name})" -P -m bench check {name}'
         )
-    registry.build_method(name, parameters)  # refuses unknown ones with the known ones listed
+    registry.build_method(name, parameters)  # refuses unknown parameters
     return check_subject(Subject(kind, parameters), further=further, say=say)
 
 
@@ -52,25 +88,26 @@ def check_subject(
     *,
     further: tuple[Check, ...] = (),
     say: Callable[[str], None] = lambda text: None,
-) -> Report:
-    """The same for a method that is at hand as a class."""
-    findings: list[Finding] = []
+) -> CheckReport:
+    """Run every check of a method that is given as a class."""
+    results: list[CheckResult] = []
     for check in FIRST:
-        findings += _carried_out(check, subject, say)
+        results += _carried_out(check, subject, say)
     applicable = _carried_out(contract.fits_some_task, subject, say)
-    findings += applicable
-    if all(finding.outcome is Outcome.PASSED for finding in applicable):
+    results += applicable
+    if all(result.status is CheckStatus.PASSED for result in applicable):
         for check in (*CHECKS, *further):
-            findings += _carried_out(check, subject, say)
-    return Report(subject.name, tuple(findings))
+            results += _carried_out(check, subject, say)
+    return CheckReport(subject.name, tuple(results))
 
 
-def _carried_out(check: Check, subject: Subject, say: Callable[[str], None]) -> list[Finding]:
+def _carried_out(check: Check, subject: Subject, say: Callable[[str], None]) -> list[CheckResult]:
     say((check.__doc__ or check.__name__).splitlines()[0])
     try:
         return list(check(subject))
     except Exception as problem:
-        # The method's own error is what its author must see; it is a finding, not a crash.
+        # The error of the method is what its author must see; it is a result, not a crash.
         last = traceback.format_exc().strip().splitlines()[-7:]
         text = "\n".join([f"{type(problem).__name__}: {problem}", *last[:-1]])
-        return [Finding(check.__name__.replace("_", " "), Outcome.FAILED, text, "mend this error")]
+        name = check.__name__.replace("_", " ").strip()
+        return [CheckResult(name, CheckStatus.FAILED, text, "fix this error")]

@@ -1,30 +1,94 @@
-"""Checks of privacy: the budget, the ways from rows to release, the noise."""
+"""Checks of privacy: budget, paths from rows to release, noise and sampling, a quick audit."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 
-from bench.conformance.findings import Finding, Outcome
-from bench.conformance.noise import parameters_of
-from bench.conformance.subject import SplitStreams, Subject, table
+from bench.audit.audits import Kind, Request, audit, prepare
+from bench.audit.two_worlds import FEWEST_TRIALS
+from bench.cluster.batches import Crew
+from bench.conformance.subject import (
+    DELTA,
+    CheckResult,
+    CheckStatus,
+    Subject,
+    passed_unless,
+)
+from bench.conformance.tables import toy_dataset
 from bench.data.dataset import Dataset, Split
 from bench.data.encoder import EncodedRows
+from bench.engine.options import RunOptions
 from bench.errors import BenchError
 from bench.plugins.release import Release
+from bench.privacy import events
+from bench.privacy.kernel import PrivateData
 from bench.privacy.ledger import Ledger
+from bench.privacy.noise import NoiseSource, SeededNoise
+from bench.privacy.opening import open_private
+from bench.results.records import Status, Variant
 from bench.results.verdicts import judge
+from bench.stats.noise_check import Noise, check_noise, check_sampling
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
 _BEYOND = 1e6
+"""Value far outside every schema."""
+
+_CALLS = 200
+_WIDTH = 16
+_EVENTS = 4
+"""Number of different events of one ledger that are tried; most methods have one or two."""
+
+_EPSILON = 1.0
+_SECONDS = 30.0
+_TRIALS_AT_MOST = 2000
+_CANARIES = 24
+"""Number of corners of the smallest table."""
+_LEVEL = 1e-3
+"""Level of the first trials and of fresh ones: a sound method fails once in a million checks."""
 
 
-def keeps_the_budget(subject: Subject) -> Iterator[Finding]:
-    """The ledger proves no more than the target, at every target, or says why it proves nothing."""
+@final
+class _Streams(NoiseSource):
+    """Seeded noise that remembers samples; sampling may have a separate generator.
+
+    With two generators the number of rows does not change the noise.
+    """
+
+    reproducible = True
+
+    def __init__(self, noise: int | list[int], sampling: list[int] | None = None) -> None:
+        self._noise = SeededNoise(np.random.default_rng(noise))
+        self._sampling = (
+            self._noise if sampling is None else SeededNoise(np.random.default_rng(sampling))
+        )
+        self.sampled: list[npt.NDArray[np.intp]] = []
+
+    def normal(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        return self._noise.normal(size)
+
+    def laplace(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
+        return self._noise.laplace(size)
+
+    def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
+        self.sampled.append(self._sampling.poisson_sample(rows, rate))
+        return self.sampled[-1]
+
+    def generator(self) -> np.random.Generator:
+        return self._noise.generator()
+
+
+def keeps_the_budget(subject: Subject) -> Iterator[CheckResult]:
+    """The ledger proves at most the target at every target, or gives a reason for no proof."""
     check = "budget"
     problems, spent = [], []
     for name in subject.fitting:
@@ -43,35 +107,35 @@ def keeps_the_budget(subject: Subject) -> Iterator[Finding]:
             else:
                 spent.append(f"{judged.text}: {proof.epsilon / epsilon:.1%} of the target")
     shares = dict.fromkeys(spent)
-    yield Finding(
+    yield CheckResult(
         check,
-        Outcome.FAILED if problems else Outcome.PASSED,
+        passed_unless(problems),
         "\n".join(problems) or "\n".join(list(shares)[:4]),
         "ask `private.calibrate(plans)` for the noise and `private.reserve_all(plans(noise))` "
         "before the first call; both take the same plans",
     )
 
 
-def noise_falls_with_epsilon(subject: Subject) -> Iterator[Finding]:
-    """A larger budget never means more noise, of all calls together."""
+def noise_falls_with_epsilon(subject: Subject) -> Iterator[CheckResult]:
+    """A larger budget never means more noise of all calls together."""
     check = "noise falls as epsilon grows"
     name = subject.fitting[0]
     levels = [_noise_together(subject.run(name, epsilon).ledger) for epsilon in EPSILONS]
     if all(math.isinf(level) for level in levels):
-        yield Finding(check, Outcome.NOT_CHECKED, "no noisy call is in the ledger")
+        yield CheckResult(check, CheckStatus.NOT_CHECKED, "no noisy call is in the ledger")
         return
     falls = all(a >= b * (1 - 1e-9) for a, b in itertools.pairwise(levels))
     text = ", ".join(f"{s:.3g} at {e:g}" for s, e in zip(levels, EPSILONS, strict=True))
-    yield Finding(
+    yield CheckResult(
         check,
-        Outcome.PASSED if falls else Outcome.FAILED,
+        CheckStatus.PASSED if falls else CheckStatus.FAILED,
         f"noise multiplier of all calls together {text}",
         "calibrate the noise to `spec.budget`: `private.calibrate(plans)`",
     )
 
 
 def _noise_together(ledger: Ledger) -> float:
-    """The one multiplier that all calls are worth: precisions add up. Infinite without any call.
+    """Return the multiplier of one call with the precision of all; infinite without any call.
 
     A method may ask other questions at another budget, so that single calls cannot be compared.
     Exact for Gaussians on all rows; a sampled one counts with the square of its rate, which is as
@@ -80,17 +144,17 @@ def _noise_together(ledger: Ledger) -> float:
     """
     precision = 0.0
     for entry, count in ledger.entries.items():
-        found = parameters_of(entry.event)
-        if found is not None:
-            _, level, rate = found
+        parameters = parameters_of(entry.event)
+        if parameters is not None:
+            _, level, rate = parameters
             precision += count * (rate / level) ** 2
     return precision**-0.5 if precision else math.inf
 
 
-def rows_come_through_the_kernel(subject: Subject) -> Iterator[Finding]:
+def rows_come_through_the_kernel(subject: Subject) -> Iterator[CheckResult]:
     """With every noisy call answered as if there were no rows, no row can change the release.
 
-    The rows of the second table are all others, and one of them lies far beyond the schema: what
+    All rows of the second table are different, and one of them is far outside the schema: what
     still differs was read by another way than a recorded call (an underscored attribute, a list
     that a row function fills, bounds or counts taken from rows).
     """
@@ -99,35 +163,39 @@ def rows_come_through_the_kernel(subject: Subject) -> Iterator[Finding]:
     ledger = subject.run(name).ledger
     reasons = ledger.proof().reasons
     if reasons:
-        yield Finding(check, Outcome.NOT_CHECKED, f"it reads rows openly: {reasons[0]}")
+        yield CheckResult(
+            check, CheckStatus.NOT_CHECKED, f"it has non-private access: {reasons[0]}"
+        )
         return
     if any(entry.trust for entry in ledger.entries):
-        yield Finding(check, Outcome.NOT_CHECKED, "a trusted library reads the rows itself")
+        yield CheckResult(check, CheckStatus.NOT_CHECKED, "a trusted library reads the rows itself")
         return
     releases = []
-    for dataset in (table(name), _other_rows(table(name))):
+    for dataset in (toy_dataset(name), _other_rows(toy_dataset(name))):
         try:
-            releases.append(_fingerprint(subject, dataset))
+            releases.append(_blind_bytes(subject, dataset))
         except BenchError as problem:
-            yield Finding(check, Outcome.NOT_CHECKED, f"no release from pure noise: {problem}")
+            yield CheckResult(
+                check, CheckStatus.NOT_CHECKED, f"no release from pure noise: {problem}"
+            )
             return
     same = releases[0] == releases[1]
-    yield Finding(
+    yield CheckResult(
         check,
-        Outcome.PASSED if same else Outcome.FAILED,
+        CheckStatus.PASSED if same else CheckStatus.FAILED,
         "" if same else "the release changes with the rows although every noisy call is blind",
         "use only what `private`'s calls return; no underscored attributes, no rows kept by a "
         "row function, bounds from the schema, counts from `private.counts`",
     )
 
 
-def _fingerprint(subject: Subject, dataset: Dataset) -> bytes:
-    run = subject.open(dataset, SplitStreams(3), blind=True)
+def _blind_bytes(subject: Subject, dataset: Dataset) -> bytes:
+    run = subject.open(dataset, _Streams([3, 0], [3, 1]), blind=True)
     return released_bytes(run.release, dataset)
 
 
 def released_bytes(release: Release, dataset: Dataset) -> bytes:
-    """What leaves, as bytes: rows, or what the model answers about fixed rows."""
+    """Return the release as bytes: its rows, or predictions of the model for fixed rows."""
     if release.rows is not None:
         parts = [release.rows.values, release.rows.labels, release.rows.weights]
         return b"".join(np.asarray(part).tobytes() for part in parts if part is not None)
@@ -138,7 +206,7 @@ def released_bytes(release: Release, dataset: Dataset) -> bytes:
 
 
 def _other_rows(dataset: Dataset) -> Dataset:
-    """As many rows with other values and labels; the first lies far beyond the schema."""
+    """Return as many rows with other values and labels; the first is far outside the schema."""
     rng = np.random.default_rng(41)
 
     def other(split: Split) -> Split:
@@ -150,3 +218,149 @@ def _other_rows(dataset: Dataset) -> Dataset:
         return Split(split.frame, changed)
 
     return replace(dataset, train=other(dataset.train), validation=other(dataset.validation))
+
+
+def noise_is_as_recorded(subject: Subject) -> Iterator[CheckResult]:
+    """Repeated calls with the ledger's parameters have the recorded noise and sampling rate.
+
+    The kernel is called again and again with the parameters that the method's ledger holds, on rows
+    whose exact answer is known. What it returns minus that answer is the noise.
+    """
+    check = "noise and sampling are as recorded"
+    ledger = subject.run(subject.fitting[0]).ledger
+    recorded = [
+        (event, parameters)
+        for event in dict.fromkeys(entry.event for entry in ledger.entries if not entry.trust)
+        if (parameters := parameters_of(event)) is not None
+    ]
+    if not recorded:
+        yield CheckResult(
+            check, CheckStatus.NOT_CHECKED, "the ledger holds no Gaussian or Laplace event"
+        )
+        return
+    seen, problems = [], []
+    for seed, (event, parameters) in enumerate(recorded[:_EVENTS]):
+        text, wrong = _tried(events.in_words(event), *parameters, seed)
+        seen.append(text)
+        problems += wrong
+    yield CheckResult(
+        check,
+        passed_unless(problems),
+        "\n".join(problems or seen),
+        "this is a mistake in the kernel or in the libraries under it, not in the method: "
+        "please report it",
+    )
+
+
+def parameters_of(event: Any) -> tuple[str, float, float] | None:
+    """Return (kind, noise, sampling rate) of an event that can be asked for again."""
+    kind = type(event).__name__
+    if kind == "PoissonSampledDpEvent" and type(event.event).__name__ == "GaussianDpEvent":
+        return "gaussian", float(event.event.noise_multiplier), float(event.sampling_probability)
+    if kind in ("GaussianDpEvent", "LaplaceDpEvent"):
+        return kind.removesuffix("DpEvent").lower(), float(event.noise_multiplier), 1.0
+    return None
+
+
+def _tried(event: str, kind: str, level: float, rate: float, seed: int) -> tuple[str, list[str]]:
+    """Return what was measured of an event, and what is wrong with it."""
+    dataset = toy_dataset("table")
+    witness = _Streams(seed)
+    private, _ = open_private(dataset, None, witness)
+    count = len(dataset.train)
+    if kind == "laplace":
+        noise = np.stack([_histogram(private, level, count) for _ in range(_CALLS)])
+        measured = check_noise(noise, Noise.LAPLACE, level)
+    else:
+        noise = np.stack([_sum(private, level, rate, witness, count) for _ in range(_CALLS)])
+        measured = check_noise(noise, Noise.GAUSSIAN, level)
+    words = f"{event}: measured {measured.measured:.4g}"
+    problems = [] if measured.passed() else [f"{words}, p = {measured.p_value:.2g}"]
+    if rate < 1.0:
+        inside = np.zeros((_CALLS, count))
+        for call, rows in enumerate(witness.sampled):
+            inside[call, rows] = 1.0
+        sampling = check_sampling(inside, rate, np.random.default_rng([seed, 9]))
+        words += f", rate {sampling.measured:.4g}"
+        if not sampling.passed():
+            problems.append(f"{words}, p = {sampling.p_value:.2g}")
+    return words, problems
+
+
+def _sum(
+    private: PrivateData, level: float, rate: float, witness: _Streams, count: int
+) -> npt.NDArray[np.float64]:
+    """Return the noise of one sum of unit vectors, whose exact value follows from the row count."""
+
+    def unit(rows: EncodedRows) -> npt.NDArray[np.float64]:
+        return np.full((len(rows), _WIDTH), 1.0 / math.sqrt(_WIDTH))
+
+    answer = private.poisson_sum(unit, 1.0, level, rate)
+    rows = len(witness.sampled[-1]) if rate < 1.0 else count
+    return answer - rows / math.sqrt(_WIDTH)
+
+
+def _histogram(private: PrivateData, level: float, count: int) -> npt.NDArray[np.float64]:
+    (answer,) = private.histograms(
+        lambda rows: np.zeros((len(rows), 1)), [_WIDTH], level, mechanism="laplace"
+    )
+    answer[0] -= count
+    return answer
+
+
+def quick_audit(subject: Subject) -> Iterator[CheckResult]:
+    """A small audit finds no gross leak: some hundred refits, half a minute."""
+    check = "quick audit"
+    name = subject.fitting[0]
+    kind, trials = _affordable(subject, name)
+    request = Request(
+        Variant(subject.name, subject.name, ()),
+        Variant("toy", name, ()),
+        _EPSILON if subject.method.uses_budget else None,
+        trials,
+        kind,
+        ipc=12 if subject.method.uses_ipc else None,
+        delta=DELTA,
+    )
+    prepared = prepare(request, toy_dataset(name), subject.method)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        with Crew(RunOptions(folder, cpus=1)) as crew:
+            row = audit(prepared, folder, crew)
+    if row.status != Status.OK.value:
+        yield CheckResult(check, CheckStatus.NOT_CHECKED, row.reason)
+        return
+    seen = (
+        f"epsilon at least {row.eps_audited:.3g} by {row.trials} "
+        f"{'trials' if kind == 'two-world' else 'canaries'}, which could have shown "
+        f"{row.eps_detectable:.3g} (canary {row.canary}, scorer {row.scorer})"
+    )
+    refuted = [
+        f"the {what} epsilon of {number:.3g} does not hold"
+        for what, number, first, again in (
+            ("claimed", row.eps_claimed, row.p_claim, row.replicated_p_claim),
+            ("proven", row.eps_proven, row.p_proof, row.replicated_p_proof),
+        )
+        if number is not None and max(first, again) < _LEVEL
+    ]
+    yield CheckResult(
+        check,
+        passed_unless(refuted),
+        "\n".join([*refuted, seen]),
+        "something reaches the release without its noise, or the claim is wrong; "
+        f"`bench audit {subject.name} --trials 20000` gives a sharper bound",
+    )
+
+
+def _affordable(subject: Subject, name: str) -> tuple[Kind, int]:
+    """Return kind and trials of an audit of half a minute, by the time of one more fit.
+
+    Where the fewest trials would take far longer, it has many canaries in a few fits.
+    """
+    subject.again(name, _EPSILON)
+    started = time.perf_counter()
+    subject.again(name, _EPSILON)
+    seconds = max(time.perf_counter() - started, 1e-6)
+    if FEWEST_TRIALS * seconds > 4.0 * _SECONDS:
+        return "one-run", _CANARIES
+    return "two-world", max(FEWEST_TRIALS, min(_TRIALS_AT_MOST, int(_SECONDS / seconds)))

@@ -1,16 +1,18 @@
-"""Tiny dataset sources: fast, seeded, one for each task and each awkward case."""
+"""Tiny datasets: fast, seeded, one per task and one per awkward case."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 import pandas as pd
 
-from bench.data.dataset import Declaration
+from bench.data.dataset import Dataset, Declaration
 from bench.data.schema import Categorical, Column, Comparison, Numeric, Role, Rule, Schema, Task
-from bench.plugins.source import DatasetSource
+from bench.plugins.source import DatasetSource, build_dataset
 
 
 @final
@@ -72,7 +74,7 @@ class ToySurvival(DatasetSource):
         )
         events = int(self.load()["death"].sum())  # a toy's constant, not a private count
         return _declared(
-            "A toy cohort", Schema(columns, Task.SURVIVAL), (self.rows - events, events)
+            "A toy survival table", Schema(columns, Task.SURVIVAL), (self.rows - events, events)
         )
 
     def load(self) -> pd.DataFrame:
@@ -124,7 +126,7 @@ class ToyImages(DatasetSource):
 @final
 @dataclass(frozen=True)
 class ToyClasses(DatasetSource):
-    """Three classes of different size, told apart by two numbers."""
+    """Three classes of different size, which differ in two numbers."""
 
     name: ClassVar[str] = "toy-classes"
 
@@ -213,3 +215,27 @@ def _declared(title: str, schema: Schema, by_class: tuple[int, ...]) -> Declarat
         source="simulated",
         simulated=True,
     )
+
+
+TASKS: Mapping[str, DatasetSource] = {
+    "table": ToyTable(),
+    "three classes": ToyClasses(),
+    "survival": ToySurvival(),
+    "images": ToyImages(),
+}
+"""One table of each kind: a method need not fit all of them."""
+
+AWKWARD: Mapping[str, DatasetSource] = {
+    "tiny classes": ToyTable(negatives=20, positives=5),
+    "constant columns": ToyConstant(),
+    "one feature": ToyOneFeature(),
+}
+
+LARGE = "large table"
+
+
+@functools.cache
+def toy_dataset(name: str) -> Dataset:
+    """Return one of the small tables, split and encoded."""
+    large = ToyTable(negatives=1800, positives=1200)
+    return build_dataset({**TASKS, **AWKWARD, LARGE: large}[name])

@@ -18,7 +18,7 @@ from bench.metrics.utility import paired
 from bench.plugins.metric import HEADLINES
 from bench.results.reading import check_run, open_journal
 from bench.results.records import CellRow, Status
-from bench.stats.multiple_testing import holm
+from bench.stats.inference import holm
 
 LEVEL = 0.05
 RESAMPLES = 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -21,7 +21,7 @@ from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.environments.overlays import required_versions
 from bench.errors import BenchError, InvalidReleaseError, NotApplicable
 from bench.plugins import registry
-from bench.plugins.method import Spec
+from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release, check_release
 from bench.privacy.accounting import Budget
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -103,25 +103,77 @@ def for_fitting(dataset: Dataset) -> Dataset:
     )
 
 
-def synthesize(cell: Cell, dataset: Dataset, purpose: str = "") -> Release:
-    """Run the method behind the privacy kernel; the release carries its ledger.
+@final
+@dataclass(frozen=True)
+class Randomness:
+    """Where the random numbers of one fit come from."""
 
-    `purpose` names another fit of the same cell, which draws other numbers.
+    noise: NoiseSource
+    """Noise and sampling of the kernel."""
+    parts: int
+    """Entropy of random parts, which is public."""
+    public: np.random.Generator
+    """What the method gets as `rng`."""
+
+    @classmethod
+    def of(
+        cls, generator: Callable[[str], np.random.Generator], noise: NoiseSource | None = None
+    ) -> Randomness:
+        """Draw from one generator per purpose; noise from there too unless a source is given."""
+        return cls(
+            noise or SeededNoise(generator("noise")),
+            int(generator("parts").integers(2**63)),
+            generator("public"),
+        )
+
+
+def run_method(
+    method: Method,
+    dataset: Dataset,
+    randomness: Randomness,
+    *,
+    ipc: int | None,
+    budget: Budget | None,
+    delta: float,
+    private_counts: bool = False,
+    check_rows: bool = False,
+    blind: bool = False,
+) -> Release:
+    """Run a method behind the privacy kernel; the release carries its ledger.
+
+    Cells, trials of audits and conformance checks all fit by this function. `check_rows` and
+    `blind` are options of the kernel for the conformance kit.
     """
-    method = registry.build_method(cell.method.name, dict(cell.method.parameters))
-    if method.unit and cell.private_counts:
+    if method.unit and private_counts:
         raise NotApplicable(
             f"its unit of privacy is the {method.unit}; counts are bought with noise that hides a "
             "row (leave out --private-counts)"
         )
-    budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
-    seed = keys.seed_of(cell)
-    noise: NoiseSource = (
-        SystemNoise() if cell.secure_noise else SeededNoise(keys.generator(seed, f"noise{purpose}"))
+    private, ledger = open_private(
+        dataset,
+        budget,
+        randomness.noise,
+        delta=delta,
+        private_counts=private_counts,
+        check_rows=check_rows,
+        blind=blind,
+        public_entropy=randomness.parts,
+        unit=method.unit,
     )
+    release = method.synthesize(private, Spec(dataset.task, ipc, budget), randomness.public)
+    check_release(release, dataset.encoder)
+    return replace(release, ledger=ledger)
 
-    def public(what: str) -> np.random.Generator:
-        """Randomness that needs no protection, and that depends on no row either.
+
+def synthesize(cell: Cell, dataset: Dataset, purpose: str = "") -> Release:
+    """Run the method of a cell behind the privacy kernel; the release carries its ledger.
+
+    `purpose` names another fit of the same cell, which draws other numbers.
+    """
+    seed = keys.seed_of(cell)
+
+    def generator(what: str) -> np.random.Generator:
+        """Return randomness that depends on no row.
 
         With secure noise it comes from the operating system as well: two secure releases of one
         cell are independent. Seeded noise protects nobody, which `study only` says.
@@ -130,19 +182,15 @@ def synthesize(cell: Cell, dataset: Dataset, purpose: str = "") -> Release:
             return np.random.default_rng()
         return keys.generator(seed, f"{what}{purpose}")
 
-    private, ledger = open_private(
+    return run_method(
+        registry.build_method(cell.method.name, dict(cell.method.parameters)),
         dataset,
-        budget,
-        noise,
+        Randomness.of(generator, SystemNoise() if cell.secure_noise else None),
+        ipc=cell.ipc,
+        budget=None if cell.epsilon is None else Budget(cell.epsilon, cell.delta),
         delta=cell.delta,
         private_counts=cell.private_counts,
-        public_entropy=int(public("parts").integers(2**63)),
-        unit=method.unit,
     )
-    spec = Spec(dataset.task, cell.ipc, budget)
-    release = method.synthesize(private, spec, public("public"))
-    check_release(release, dataset.encoder)
-    return replace(release, ledger=ledger)
 
 
 def in_words(problem: Exception) -> str:

@@ -182,10 +182,10 @@ class ScoreRow:
 class AuditRow:
     """One row of `audits.parquet`: one audit of one method with its parameters.
 
-    A bound is a lower bound on epsilon at 95%, from trials that chose nothing: canary, scorer and
-    threshold come from the first half of the trials. p-values are of the null hypothesis that the
-    claimed (proven) guarantee holds; 1 where there is none, or nothing spoke against it. Whether
-    that refutes is decided over all methods audited together (`bench.results.refutation`).
+    A bound is a lower bound on epsilon at 95%, from trials that were not used to choose canary,
+    scorer and threshold. p-values are of the null hypothesis that the claimed (proven) guarantee
+    holds; 1 where there is none, or no evidence against it. Whether a number is refuted is decided
+    over all methods audited together (`bench.results.audits`).
     """
 
     key: str
@@ -209,7 +209,7 @@ class AuditRow:
     trials: int
     """Refits in both worlds together that the bound is based on; canaries of a one-run audit."""
     refits: int
-    """All fits of the method, those that chose and the replication included."""
+    """All fits of the method, those used for choosing and the replication included."""
     canary: str
     scorer: str
     threshold: float | None
@@ -221,11 +221,11 @@ class AuditRow:
     eps_gaussian: float | None
     """The tighter bound for a ledger of full-batch Gaussians; None where it would not be valid."""
     eps_detectable: float | None
-    """The largest bound that so many trials could have shown."""
+    """Maximum detectable epsilon: the largest bound that so many trials could have shown."""
     p_claim: float
     p_proof: float
     replicated_eps: float | None
-    """The same test with fresh seeds, where the first spoke against a number; else None."""
+    """Bound of a replication with fresh seeds, where the first trials contradict a number."""
     replicated_p_claim: float
     replicated_p_proof: float
     planted: float | None

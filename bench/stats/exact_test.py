@@ -20,50 +20,70 @@ interval of error gamma, and gamma is added (Berger and Boos 1994, Lemma 1).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.stats.tally import Tally
+from bench.errors import InputError
+from bench.stats.inference import Floats, clopper_pearson_high, clopper_pearson_low
 
-Floats = npt.NDArray[np.float64]
 Frontier = Callable[[Floats], Floats]
-"""False positive rate -> largest true positive rate allowed."""
+"""Map from false positive rates to the largest true positive rates allowed."""
 
 _NUISANCE_ERROR = 1e-8
 _NEGLECTED = 1e-12
-"""More than the mass outside the windows of both counts."""
+"""Upper bound of the mass outside the windows of both counts."""
 _TOLERANCE = 0.03
-"""The p-value may be too large by this share, never too small."""
-_ROUNDS = 12
-_ADDED = _NUISANCE_ERROR + 2 * _NEGLECTED
+"""Share by which the p-value may be too large; it is never too small."""
+_ROUNDS = 13
 _FIRST_INTERVALS = 48
 _ROWS_AT_ONCE = 128
 
 
-def clopper_pearson_low(count: npt.ArrayLike, trials: npt.ArrayLike, error: float) -> Floats:
-    """Largest p that is below the true rate but for probability `error` (Clopper, Pearson 1934)."""
-    from scipy.special import betaincinv
+@final
+@dataclass(frozen=True)
+class Tally:
+    """Calls of an attack on independent trials that were not used to choose it."""
 
-    count, trials = np.asarray(count, dtype=np.float64), np.asarray(trials, dtype=np.float64)
-    low = betaincinv(np.maximum(count, 1.0), trials - count + 1.0, error)
-    return np.asarray(np.where(count > 0, low, 0.0), dtype=np.float64)
+    hits: int
+    """Trials with the canary that were called `in`."""
+    positives: int
+    """Trials with the canary."""
+    false_alarms: int
+    """Trials without the canary that were called `in`."""
+    negatives: int
+    """Trials without the canary."""
 
+    def __post_init__(self) -> None:
+        if self.positives < 1 or self.negatives < 1:
+            raise InputError(
+                f"{self.positives} trials with the canary and {self.negatives} without: an audit "
+                "needs at least one of each; ask for more trials"
+            )
+        if not (0 <= self.hits <= self.positives and 0 <= self.false_alarms <= self.negatives):
+            raise InputError(f"{self}: more calls than trials, or fewer than none")
 
-def clopper_pearson_high(count: npt.ArrayLike, trials: npt.ArrayLike, error: float) -> Floats:
-    """Smallest p that is above the true rate but for probability `error`."""
-    from scipy.special import betainccinv
+    @property
+    def true_positives(self) -> float:
+        """Share of trials with the canary that were called `in`."""
+        return self.hits / self.positives
 
-    count, trials = np.asarray(count, dtype=np.float64), np.asarray(trials, dtype=np.float64)
-    high = betainccinv(count + 1.0, np.maximum(trials - count, 1.0), error)
-    return np.asarray(np.where(count < trials, high, 1.0), dtype=np.float64)
+    @property
+    def false_positives(self) -> float:
+        """Share of trials without the canary that were called `in`."""
+        return self.false_alarms / self.negatives
+
+    @property
+    def false_negatives(self) -> float:
+        """Share of trials with the canary that were called `out`."""
+        return 1.0 - self.true_positives
 
 
 def rectangle_error(tally: Tally, frontier: Frontier) -> float:
-    """The smallest error of each end at which the rectangle leaves the null; 0.5 if none does."""
+    """Smallest error of each end at which the rectangle leaves the null; 0.5 if none does."""
 
     def leaves(error: float) -> bool:
         low = clopper_pearson_low(tally.hits, tally.positives, error)
@@ -84,47 +104,10 @@ def rectangle_error(tally: Tally, frontier: Frontier) -> float:
 
 
 def exact_p_value(tally: Tally, frontier: Frontier) -> float:
-    """p-value of the null that the method's trade-off lies on or below the frontier."""
+    """Return the p-value of the null that the method's trade-off is on or below the frontier."""
     error = rectangle_error(tally, frontier)
     if error >= 0.5:
         return 1.0
-    largest, settled = 0.0, 0.0
-    search = _search(tally, frontier, error)
-    bounds, values = next(search)
-    for _ in range(_ROUNDS):
-        largest = max(largest, float(values.max()))
-        unsettled = bounds > largest * (1 + _TOLERANCE)
-        settled = max(settled, float(bounds[~unsettled].max(initial=0.0)))
-        if not unsettled.any():
-            break
-        bounds, values = search.send(unsettled)
-    worst = max(settled, float(bounds.max()))
-    return min(1.0, 2.0 * error, worst + _ADDED)
-
-
-def rejects(tally: Tally, frontier: Frontier, level: float) -> bool:
-    """Whether the p-value, computed without tolerance, is below the level: quicker than it is."""
-    error = rectangle_error(tally, frontier)
-    if 2.0 * error < level:
-        return True
-    if error >= 0.5:
-        return False
-    search = _search(tally, frontier, error)
-    bounds, values = next(search)
-    for _ in range(_ROUNDS):
-        if values.max() + _ADDED >= level:
-            return False
-        unsettled = bounds + _ADDED >= level
-        if not unsettled.any():
-            return True
-        bounds, values = search.send(unsettled)
-    return False
-
-
-def _search(
-    tally: Tally, frontier: Frontier, error: float
-) -> Generator[tuple[Floats, Floats], npt.NDArray[np.bool_], None]:
-    """Upper bounds over intervals of the nuisance, and values in them; splits those sent back."""
     lowest = float(clopper_pearson_low(tally.false_alarms, tally.negatives, _NUISANCE_ERROR / 2))
     highest = float(clopper_pearson_high(tally.false_alarms, tally.negatives, _NUISANCE_ERROR / 2))
     staircase = _staircase(tally, frontier, error, lowest, highest)
@@ -132,28 +115,36 @@ def _search(
     ends = math.asin(math.sqrt(lowest)), math.asin(math.sqrt(highest))
     edges = np.linspace(*ends, _FIRST_INTERVALS + 1)
     left, right = edges[:-1], edges[1:]
-    while True:
+    largest = worst = 0.0
+    for _ in range(_ROUNDS):
         start, end = np.sin(left) ** 2, np.sin(right) ** 2
         bounds = staircase.probability(frontier(end), start)
         middle = (start + end) / 2
-        unsettled = yield bounds, staircase.probability(frontier(middle), middle)
+        largest = max(largest, float(staircase.probability(frontier(middle), middle).max()))
+        unsettled = bounds > largest * (1 + _TOLERANCE)
+        worst = max(worst, float(bounds[~unsettled].max(initial=0.0)))
+        if not unsettled.any():
+            break
         parts = np.linspace(left[unsettled], right[unsettled], 4)
         left, right = parts[:-1].ravel(), parts[1:].ravel()
+    else:
+        worst = max(worst, float(bounds.max()))
+    return min(1.0, 2.0 * error, worst + _NUISANCE_ERROR + 2 * _NEGLECTED)
 
 
 @final
 @dataclass(frozen=True)
 class _Staircase:
-    """The pairs h >= steps[k], for k in a window outside of which there is no mass to speak of."""
+    """The pairs h >= steps[k], for k in a window outside of which the mass is negligible."""
 
     positives: int
     negatives: int
     first: int
-    """The window's first k; those before count as inside, those after as outside."""
+    """First k of the window; those before count as inside, those after as outside."""
     steps: npt.NDArray[np.int64]
 
     def probability(self, true: Floats, false: Floats) -> Floats:
-        """P(h >= steps[k]) for pairs of rates, from above by less than the neglected mass."""
+        """Return P(h >= steps[k]) for pairs of rates, at most the neglected mass too large."""
         pieces = [
             self._some(true[at : at + _ROWS_AT_ONCE], false[at : at + _ROWS_AT_ONCE])
             for at in range(0, len(true), _ROWS_AT_ONCE)
@@ -197,14 +188,14 @@ def _staircase(
 
 
 def _top(trials: int, rate: float, at_least: int) -> int:
-    """A count beyond which a binomial has no mass to speak of."""
+    """Return a count beyond which a binomial has negligible mass."""
     from scipy.stats import binom
 
     return min(trials, max(at_least, int(binom.isf(_NEGLECTED, trials, rate)) + 1))
 
 
 def _masses(counts: npt.NDArray[np.int64], trials: int, rates: Floats) -> Floats:
-    """Binomial probabilities: a row for each rate, a column for each count."""
+    """Binomial probabilities: one row per rate, one column per count."""
     from scipy.special import gammaln
 
     ways = gammaln(trials + 1) - gammaln(counts + 1) - gammaln(trials - counts + 1)

@@ -1,4 +1,4 @@
-"""White-box statistics: is the noise what the ledger says, and is the sampling?
+"""White-box tests of noise and sampling against what a ledger records.
 
 All p-values are exact: under the null hypothesis each is uniform (continuous) or larger. A check
 makes several tests and multiplies the smallest p-value by their number, so a sound kernel is
@@ -16,15 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.errors import InputError
-
-Floats = npt.NDArray[np.float64]
+from bench.stats.inference import Floats
 
 FALSE_ALARM = 1e-4
-"""How often a sound kernel may be reported: checks run in every conformance report."""
+"""Rate at which a sound kernel may be reported: checks run in every conformance report."""
 
 
 class Noise(enum.StrEnum):
-    """The kernel's kinds of noise."""
+    """Kinds of noise that the kernel adds."""
 
     GAUSSIAN = "gaussian"
     """`scale` is the standard deviation."""
@@ -42,17 +41,17 @@ class NoiseCheck:
     p_scale: float
     p_shape: float
     p_calls: float
-    """That calls are independent: reused noise gives 0."""
+    """p-value of independent calls: reused noise gives 0."""
     p_coordinates: float
-    """That the coordinates of a call are independent: one number added to all gives 0."""
+    """p-value of independent coordinates within a call: one number added to all gives 0."""
 
     @property
     def p_value(self) -> float:
-        """Of "the noise is as recorded"."""
+        """p-value of "the noise is as recorded"."""
         return _smallest(self.p_scale, self.p_shape, self.p_calls, self.p_coordinates)
 
     def passed(self, false_alarm: float = FALSE_ALARM) -> bool:
-        """False for noise that is not as recorded, or by chance at the stated rate."""
+        """Return False for noise that is not as recorded, or by chance at the stated rate."""
         return self.p_value >= false_alarm
 
 
@@ -64,22 +63,22 @@ class SamplingCheck:
     measured: float
     p_rate: float
     p_rows: float
-    """That every row is as likely: a row that is always in gives 0."""
+    """p-value of equally likely rows: a row that is always in gives 0."""
     p_sizes: float
-    """That sizes vary as a Poisson sample's do: a fixed size gives 0."""
+    """p-value of sizes that vary as those of Poisson samples: a fixed size gives 0."""
 
     @property
     def p_value(self) -> float:
-        """Of "each row is in each sample with the recorded probability, independently"."""
+        """p-value of "each row is in each sample with the recorded probability, independently"."""
         return _smallest(self.p_rate, self.p_rows, self.p_sizes)
 
     def passed(self, false_alarm: float = FALSE_ALARM) -> bool:
-        """False for a sample that is not as recorded, or by chance at the stated rate."""
+        """Return False for a sample that is not as recorded, or by chance at the stated rate."""
         return self.p_value >= false_alarm
 
 
 def check_noise(noise: npt.ArrayLike, kind: Noise, scale: float) -> NoiseCheck:
-    """Test draws (a row for each call, a column for each coordinate) against the recorded scale.
+    """Test draws (one row per call, one column per coordinate) against the recorded scale.
 
     `noise` is what was released minus the exact answer. Scale: sum x^2 / s^2 is chi-square with n
     degrees of freedom (Gaussian), sum |x| / b is Gamma(n) (Laplace), two-sided. Shape: exact
@@ -118,7 +117,7 @@ def check_noise(noise: npt.ArrayLike, kind: Noise, scale: float) -> NoiseCheck:
 
 
 def check_sampling(included: npt.ArrayLike, rate: float, rng: np.random.Generator) -> SamplingCheck:
-    """Test samples (a row for each call, a column for each private row) against the recorded rate.
+    """Test samples (one row per call, one column per private row) against the recorded rate.
 
     Rate: exact binomial test of all inclusions. Rows: the smallest exact binomial p-value of a row
     times their number. Sizes: each size's randomised distribution value u = F(s - 1) + V P(s) is
@@ -151,7 +150,7 @@ def check_sampling(included: npt.ArrayLike, rate: float, rng: np.random.Generato
 
 
 def _independent(scores: Floats) -> float:
-    """Means over the first axis are normal with variance 1 / n each, if its entries are."""
+    """Return the p-value of independent entries: means over the first axis have variance 1 / n."""
     from scipy.special import chdtr, chdtrc
 
     if len(scores) < 2:
@@ -173,7 +172,7 @@ def _matrix(values: npt.ArrayLike, name: str) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2 or not array.size or not np.isfinite(array).all():
         raise InputError(
-            f"{name} of shape {array.shape}: expected finite numbers, a row for each call and a "
-            "column for each coordinate, at least one of both"
+            f"{name} of shape {array.shape}: expected finite numbers, one row per call and "
+            "one column per coordinate, at least one of both"
         )
     return array

@@ -17,7 +17,7 @@ canaries together: ordering the scores and guessing at both ends is allowed. *Ho
 may not be picked by which number gives the best bound: fix it beforehand (`guesses`), or share the
 error among the numbers tried.
 
-The bound is far from tight for large delta m, and cannot exceed `one_run_ceiling`.
+The bound is far from tight for large delta m, and cannot exceed `one_run_max_detectable`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from bench.errors import InputError
 from bench.stats.bounds import bisected
+from bench.stats.inference import CONFIDENCE
 
 
 @final
@@ -39,11 +40,11 @@ class Guesses:
     """What an auditor guessed about the canaries of one run."""
 
     canaries: int
-    """m: all that had a coin, also those abstained on."""
+    """Number m of canaries that had a coin, also those abstained on."""
     made: int
-    """r."""
+    """Number r of guesses."""
     right: int
-    """c."""
+    """Number c of right guesses."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.right <= self.made <= self.canaries or self.canaries < 1:
@@ -76,7 +77,7 @@ def guesses(
 
 
 def one_run_p_value(guessed: Guesses, epsilon: float, delta: float) -> float:
-    """p-value of "the method is (epsilon, delta)-DP" (Appendix D)."""
+    """Return the p-value of "the method is (epsilon, delta)-DP" (Appendix D)."""
     from scipy.special import expit
     from scipy.stats import binom
 
@@ -95,8 +96,8 @@ def one_run_p_value(guessed: Guesses, epsilon: float, delta: float) -> float:
     return min(1.0, tail + 2 * guessed.canaries * delta * steepest)
 
 
-def one_run_bound(guessed: Guesses, delta: float, confidence: float = 0.95) -> float:
-    """Epsilon is at least this at delta, with probability `confidence`; never below 0."""
+def one_run_bound(guessed: Guesses, delta: float, confidence: float = CONFIDENCE) -> float:
+    """Lower bound of epsilon at delta that holds with probability `confidence`; never below 0."""
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence {confidence} is not between 0 and 1; 0.95 is usual")
 
@@ -111,6 +112,8 @@ def one_run_bound(guessed: Guesses, delta: float, confidence: float = 0.95) -> f
     return bisected(rejected, 0.0, high, steps=40)
 
 
-def one_run_ceiling(canaries: int, made: int, delta: float, confidence: float = 0.95) -> float:
-    """The bound of guesses that are all right."""
+def one_run_max_detectable(
+    canaries: int, made: int, delta: float, confidence: float = CONFIDENCE
+) -> float:
+    """Maximum detectable epsilon: the bound of guesses that are all right."""
     return one_run_bound(Guesses(canaries, made, made), delta, confidence)

@@ -8,7 +8,7 @@ from bench.leaderboard.pages import show
 from bench.leaderboard.ranking.difference import Component, difference, from_interval, from_seeds
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.tables.aggregate import Measure, Row, size_order
-from bench.stats.multiple_testing import holm
+from bench.stats.inference import holm
 
 _SIGNS = {
     "\\": r"\textbackslash{}",

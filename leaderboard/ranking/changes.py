@@ -23,7 +23,7 @@ from bench.leaderboard.ranking.rank import headline_metrics
 from bench.leaderboard.tables.load import GROUP, Results, records
 from bench.plugins.metric import Direction
 from bench.results.records import Status
-from bench.stats.multiple_testing import holm
+from bench.stats.inference import holm
 
 # A cell that was lost early knows neither adjacency nor unit, and must still find its partner.
 _IDENTITY = ["entrant", *(name for name in GROUP if name not in ("adjacency", "unit"))]

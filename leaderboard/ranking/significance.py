@@ -32,7 +32,7 @@ from bench.leaderboard.ranking.blocks import Blocks, blocks_of, largest_set, onc
 from bench.leaderboard.ranking.rank import group_identity, placements
 from bench.leaderboard.ranking.rank_tests import Array, Friedman
 from bench.leaderboard.tables.load import records
-from bench.stats.multiple_testing import holm
+from bench.stats.inference import holm
 
 FEWEST_BLOCKS = 5
 """With fewer, even winning every block has a p-value above 0.1: no interval is given either."""

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from bench.errors import InputError, StoreError
+from bench.results.audits import Refutation, refutations
 from bench.results.records import AuditRow, Status
-from bench.results.refutation import Refutation, refutations
 from bench.results.verdicts import Verdict
 
 

@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench import Metric, NotComputable, Score
+from bench import CONFIDENCE, Metric, NotComputable, Score
 from bench.metrics._shared.statistics import (
     Array,
     Statistic,
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 RESAMPLES = 1000
-LEVEL = 0.95
+LEVEL = CONFIDENCE
 
 _BLOCK_CELLS = 2**19
 """Weights held at a time (4 MB): what a statistic makes of them then stays in the cache."""

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from bench.audit.attacks import MODEL_SCORERS, ROW_SCORERS, SHADOW, Attacker
+from bench.audit import two_worlds
+from bench.audit.attacks import Attack, choose_attacks, choose_canary, fit_shadow
 from bench.audit.canaries import Canary, canaries, many_canaries
-from bench.audit.choosing import Attack, choose_attacks, choose_canary, fit_shadow
-from bench.audit.evidence import Promise, planted_power
+from bench.audit.scorers import MODEL_SCORERS, ROW_SCORERS, SHADOW, Attacker
+from bench.audit.tradeoff import Promise
 from bench.audit.trials import OUT, Stage, Trial, TrialId
 from bench.data.dataset import Dataset, Split
 from bench.plugins.release import Release, ReleasedModel, Rows
@@ -91,21 +92,23 @@ def scored(values: list[list[float]], labels: list[int], canary: Canary) -> dict
 def test_scores_of_a_release_of_three_rows() -> None:
     point = np.array([1, 1, 1, 0, 0, 1], dtype=np.float32)
     canary = Canary("one", point, 1, 0)
-    found = scored([[1, 1, 1, 0, 0, 1], [1, 1, -1, 0, 0, 1], [0, 0, 0, 0, 0, 0]], [0, 1, 1], canary)
-    assert found["nearest row"] == 0.0
-    assert found["nearest row of its class"] == -2.0
-    assert found["copies"] == 0.0
-    assert found["class share"] == pytest.approx(2 / 3)
+    scores = scored(
+        [[1, 1, 1, 0, 0, 1], [1, 1, -1, 0, 0, 1], [0, 0, 0, 0, 0, 0]], [0, 1, 1], canary
+    )
+    assert scores["nearest row"] == 0.0
+    assert scores["nearest row of its class"] == -2.0
+    assert scores["copies"] == 0.0
+    assert scores["class share"] == pytest.approx(2 / 3)
     # |canary| = 2; its own class projects to 2 / 2 and 0.
-    assert found["projection"] == pytest.approx(0.5)
-    assert found["largest projection"] == pytest.approx(1.0)
-    assert found["second moment"] == pytest.approx(0.5)
+    assert scores["projection"] == pytest.approx(0.5)
+    assert scores["largest projection"] == pytest.approx(1.0)
+    assert scores["second moment"] == pytest.approx(0.5)
     # Bandwidth 0.25 x 2: squared distances 4 and 4 give exp(-8) each.
-    assert found["density"] == pytest.approx(-8.0)
+    assert scores["density"] == pytest.approx(-8.0)
     # Age and marker in the last bin: one of two; smoker: the second alone counts as yes; stage:
     # one of two. Each share gets 1 / 3 more.
     expected = [0.5, 0.5, 0.5, 0.5]
-    assert found["histograms"] == pytest.approx(float(np.mean(np.log(np.array(expected) + 1 / 3))))
+    assert scores["histograms"] == pytest.approx(float(np.mean(np.log(np.array(expected) + 1 / 3))))
 
 
 def test_a_planted_copy_is_seen_by_the_scorers_of_distance() -> None:
@@ -225,18 +228,20 @@ def test_the_shadow_classifier_is_the_known_direction() -> None:
 def test_power_is_that_of_the_planted_share(
     share: float, low: float, high: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bench.audit import evidence
-
-    monkeypatch.setattr(evidence, "PLANTED", share)
-    monkeypatch.setattr(evidence, "_REPETITIONS", 10)
+    monkeypatch.setattr(two_worlds, "PLANTED", share)
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 10)
     rng = np.random.default_rng(3)
     halves = [
         (trials(rng, stage, 1, 60, 0, 0), trials(rng, stage, OUT, 60, 0, 0))
         for stage in (Stage.CHOOSE, Stage.BOUND)
     ]
-    power, bug = planted_power(1, halves[0], halves[1], Promise(1.0, math.inf, 1e-5), "key")
+    power, bug = two_worlds.planted_power(
+        1, halves[0], halves[1], Promise(1.0, math.inf, 1e-5), "key"
+    )
     assert power is not None and low <= power <= high and "copied" in bug
-    nothing, why = planted_power(1, halves[0], halves[1], Promise(None, math.inf, 1e-5), "key")
+    nothing, why = two_worlds.planted_power(
+        1, halves[0], halves[1], Promise(None, math.inf, 1e-5), "key"
+    )
     assert nothing is None and "nothing is claimed" in why
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bench.audit import evidence, many
+from bench.audit import audits, two_worlds
 from bench.cli.main import main
 
 
@@ -40,7 +40,7 @@ def call(*arguments: object) -> Result:
         (("ldpdc", "--dataset", "breast-cancer", "--eps", 1, "--ipc", "some"), "whole number"),
     ],
 )
-def test_mistakes_are_said_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     arguments: tuple[object, ...], text: str, tmp_path: Path
 ) -> None:
     result = call(*arguments, "--out", tmp_path, "--cpus", 1)
@@ -55,12 +55,12 @@ def test_no_audits_make_no_table(tmp_path: Path) -> None:
 
 
 def test_an_audit_its_report_and_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "_REPETITIONS", 4)
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 4)
     asked = ("marginals", "--dataset", "breast-cancer", "--eps", 1, "--trials", 40, "--ipc", 2)
     asked = (*asked, "--parameters", "bins=4", "--out", tmp_path, "--cpus", 1)
     result = call(*asked)
     assert result.exit_code == 0, result.output
-    for text in ("eps target", "eps proven", "eps audited", "ceiling", "verdict", "sound"):
+    for text in ("eps target", "eps proven", "eps audited", "eps detectable", "verdict", "sound"):
         assert text in result.output
     assert "A passed audit proves nothing" in result.output
     again = call(*asked, "--json")
@@ -83,7 +83,7 @@ def test_an_audit_its_report_and_the_table(tmp_path: Path, monkeypatch: pytest.M
 def test_several_methods_get_the_trials_that_their_speed_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence, "_REPETITIONS", 2)
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 2)
     shared = ("--dataset", "breast-cancer", "--eps", 1, "--ipc", 2, "--out", tmp_path, "--cpus", 1)
     result = call("--methods", "marginals,fedavg-client-dp", *shared, "--minutes", 0.0001, "--json")
     assert result.exit_code == 0, result.output
@@ -92,11 +92,11 @@ def test_several_methods_get_the_trials_that_their_speed_allows(
     assert clients["status"] == "skipped" and "unit of privacy" in clients["reason"]
 
 
-def test_another_speed_does_not_begin_an_audit_anew(
+def test_another_speed_does_not_start_an_audit_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence, "_REPETITIONS", 2)
-    monkeypatch.setattr(many, "_TRIALS", (44, 40))
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 2)
+    monkeypatch.setattr(audits, "_TRIALS", (44, 40))
     shared = ("--methods", "marginals", "--parameters", "bins=4", "--eps", 1, "--ipc", 2, "--json")
     shared = (*shared, "--dataset", "breast-cancer,actg175", "--out", tmp_path, "--cpus", 1)
     first = call(*shared, "--minutes", 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,32 +10,37 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from bench.audit import evidence
-from bench.audit import laboratory as laboratories
-from bench.audit.audit_store import folder_of
-from bench.audit.conclusion import conclude
-from bench.audit.engine import audit
-from bench.audit.known_answers import ExactGaussian, RowCopier
-from bench.audit.report import markdown_table, report
-from bench.audit.request import Prepared, Request, prepare
-from bench.audit.self_test import TinyTable
-from bench.audit.trial_store import TrialStore
-from bench.audit.trials import OUT, Stage, Subject, Trial, TrialId, refit, run_trials
+from bench.audit import trials as audit_trials
+from bench.audit import two_worlds
+from bench.audit.audits import PreparedAudit, Request, audit, prepare
+from bench.audit.report import conclude, markdown_table, report
+from bench.audit.self_test import ExactGaussian, RowCopier, TinyTable
+from bench.audit.trials import (
+    OUT,
+    AuditTarget,
+    Stage,
+    Trial,
+    TrialId,
+    TrialStore,
+    refit,
+    run_trials,
+)
 from bench.cluster.batches import Crew
 from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
 from bench.engine import keys
 from bench.engine.options import RunOptions
-from bench.errors import InputError, NotApplicable
+from bench.errors import InputError, NotApplicable, StoreError
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
-from bench.privacy import PrivateData
+from bench.privacy.kernel import PrivateData
+from bench.results.audits import folder_of, refutations
 from bench.results.reading import read_audits
 from bench.results.records import AuditRow, Variant
-from bench.results.refutation import refutations
 from tests.support.tables import ToyTable
 
 TINY = build_dataset(TinyTable())
@@ -43,12 +49,12 @@ TINY = build_dataset(TinyTable())
 @pytest.fixture(autouse=True)
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted bug: forty would take most of the time here."""
-    monkeypatch.setattr(evidence, "_REPETITIONS", 4)
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 4)
 
 
 def prepared(
     method: Method, trials: int = 80, dataset: Dataset = TINY, epsilon: float = 1.0, **others: Any
-) -> Prepared:
+) -> PreparedAudit:
     entry = Variant(method.name, method.name)
     request = Request(
         entry, Variant(dataset.name, dataset.name), epsilon, trials, ipc=None, **others
@@ -56,7 +62,7 @@ def prepared(
     return prepare(request, dataset, method)
 
 
-def run(asked: Prepared, directory: Path) -> AuditRow:
+def run(asked: PreparedAudit, directory: Path) -> AuditRow:
     with Crew(RunOptions(out=directory, cpus=1)) as crew:
         return audit(asked, directory, crew)
 
@@ -65,10 +71,10 @@ def run(asked: Prepared, directory: Path) -> AuditRow:
 
 
 def test_both_worlds_have_the_same_counts_and_differ_by_the_canary_alone() -> None:
-    subject = prepared(ExactGaussian(), dataset=build_dataset(ToyTable())).subject
-    outside = subject.table(TrialId(Stage.BOUND, OUT, 0))
-    for number, canary in enumerate(subject.canaries):
-        inside = subject.table(TrialId(Stage.BOUND, number, 0))
+    target = prepared(ExactGaussian(), dataset=build_dataset(ToyTable())).target
+    outside = target.table(TrialId(Stage.BOUND, OUT, 0))
+    for number, canary in enumerate(target.canaries):
+        inside = target.table(TrialId(Stage.BOUND, number, 0))
         assert inside.counts == outside.counts
         assert inside.validation_counts == outside.validation_counts
         mine, theirs = inside.train.rows, outside.train.rows
@@ -84,7 +90,7 @@ def test_no_two_trials_share_a_seed_and_no_seed_depends_on_the_rows() -> None:
     changed = replace(TINY, train=replace(TINY.train, rows=TINY.train.rows.take(np.arange(3))))
     changed = replace(changed, fingerprint="another table")
     first, second = prepared(ExactGaussian()), prepared(ExactGaussian(), dataset=changed)
-    assert first.subject.seed_key == second.subject.seed_key
+    assert first.target.seed_key == second.target.seed_key
     assert first.key != second.key
     trials = [
         TrialId(stage, canary, number)
@@ -93,22 +99,22 @@ def test_no_two_trials_share_a_seed_and_no_seed_depends_on_the_rows() -> None:
         for number in range(3)
     ]
     draws = {
-        float(keys.generator(first.subject.seed_key, f"{trial.tag}/{purpose}").random())
+        float(keys.generator(first.target.seed_key, f"{trial.tag}/{purpose}").random())
         for trial in trials
         for purpose in ("noise", "parts", "public")
     }
     assert len(draws) == 3 * len(trials)
     other = prepared(ExactGaussian(), seed=1)
-    assert other.subject.seed_key != first.subject.seed_key
+    assert other.target.seed_key != first.target.seed_key
 
 
 @final
 @dataclass(frozen=True)
-class Teller(Method):
+class ReleasesRandomness(Method):
     """Releases the numbers that it was given as randomness."""
 
-    name: ClassVar[str] = "teller"
-    title: ClassVar[str] = "Tells its randomness"
+    name: ClassVar[str] = "releases-randomness"
+    title: ClassVar[str] = "Releases its randomness"
     uses_ipc: ClassVar[bool] = False
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
@@ -118,20 +124,20 @@ class Teller(Method):
 
 
 def test_noise_and_public_randomness_are_fresh_in_every_trial_and_world() -> None:
-    subject = prepared(Teller()).subject
+    target = prepared(ReleasesRandomness()).target
     seen = []
     for canary in (OUT, 0):
         for number in range(2):
-            rows = refit(subject, TrialId(Stage.BOUND, canary, number)).rows
+            rows = refit(target, TrialId(Stage.BOUND, canary, number)).rows
             assert rows is not None
             seen.append(rows.values[0])
-    again = refit(subject, TrialId(Stage.BOUND, OUT, 0)).rows
+    again = refit(target, TrialId(Stage.BOUND, OUT, 0)).rows
     assert again is not None and np.array_equal(again.values[0], seen[0])
     for column in np.array(seen).T:
         assert len(set(column)) == len(column)
 
 
-# The course of an audit ---
+# The procedure of an audit ---
 
 
 def test_halves_are_disjoint_and_as_large_as_asked(tmp_path: Path) -> None:
@@ -158,12 +164,12 @@ def test_an_exact_mechanism_is_not_refuted_and_its_row_is_complete(tmp_path: Pat
     assert row.eps_proven == pytest.approx(1.0, abs=2e-3)
     assert row.eps_audited is not None and row.eps_gaussian is not None
     assert row.eps_audited <= 1.0 and row.planted is not None and 0.0 <= row.planted <= 1.0
-    found = refutations([row])[row.key]
-    assert not found.claim and not found.proof
-    conclusion = conclude(row, found, tmp_path)
+    refutation = refutations([row])[row.key]
+    assert not refutation.claim and not refutation.proof
+    conclusion = conclude(row, refutation, tmp_path)
     assert conclusion.verdict == "sound" and "proves nothing" in conclusion.sentence
-    text = report(row, found, tmp_path)
-    assert "ceiling" in text and "planted bug" in text and "refuted" not in text
+    text = report(row, refutation, tmp_path)
+    assert "eps detectable" in text and "planted bug" in text and "refuted" not in text
     assert read_audits(tmp_path) == (row,)
 
 
@@ -174,13 +180,13 @@ def test_a_copied_row_is_refuted_after_a_replication(tmp_path: Path) -> None:
     assert row.p_claim < 0.05 and row.replicated_p_claim < 0.05
     assert row.replicated_eps is not None and row.replicated_eps > 1.0
     assert row.refits == 300 and row.trials == 100
-    found = refutations([row])[row.key]
-    assert found.claim and found.proof
-    conclusion = conclude(row, found, tmp_path)
+    refutation = refutations([row])[row.key]
+    assert refutation.claim and refutation.proof
+    conclusion = conclude(row, refutation, tmp_path)
     assert conclusion.refuted and conclusion.verdict == "proof refuted"
     table = markdown_table([row], tmp_path)
     assert "proof refuted" in table and "| known-row-copier | tiny-table | 1 | 1 |" in table
-    # The same code on other rows, where the attack found nothing: what is refuted stays refuted.
+    # The same code on other rows, where the attack finds nothing: what is refuted stays refuted.
     blank = {"p_claim": 1.0, "p_proof": 1.0, "replicated_p_claim": 1.0, "replicated_p_proof": 1.0}
     other = replace(row, key="other", dataset="elsewhere", **blank)
     (line,) = (
@@ -191,33 +197,33 @@ def test_a_copied_row_is_refuted_after_a_replication(tmp_path: Path) -> None:
     assert "| proof refuted (on tiny-table) |" in line
 
 
-def test_an_interrupted_audit_goes_on_to_the_same_bytes(
+def test_an_interrupted_audit_resumes_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = prepared(ExactGaussian(), trials=80)
     run(asked, tmp_path / "whole")
     calls = 0
 
-    def interrupting(subject: Subject, trials: Sequence[TrialId]) -> list[Trial]:
+    def interrupting(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
         nonlocal calls
         calls += 1
         if calls == 4:
             raise KeyboardInterrupt
-        return run_trials(subject, trials)
+        return run_trials(target, trials)
 
-    monkeypatch.setattr(laboratories, "run_trials", interrupting)
+    monkeypatch.setattr(audit_trials, "run_trials", interrupting)
     with pytest.raises(KeyboardInterrupt):
         run(asked, tmp_path / "broken")
     kept = len(TrialStore(folder_of(tmp_path / "broken", asked.key)))
     assert 0 < kept < 80
     again = 0
 
-    def counting(subject: Subject, trials: Sequence[TrialId]) -> list[Trial]:
+    def counting(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
         nonlocal again
         again += len(trials)
-        return run_trials(subject, trials)
+        return run_trials(target, trials)
 
-    monkeypatch.setattr(laboratories, "run_trials", counting)
+    monkeypatch.setattr(audit_trials, "run_trials", counting)
     row = run(asked, tmp_path / "broken")
     assert again == 80 - kept
     files = [folder_of(tmp_path / name, asked.key) for name in ("whole", "broken")]
@@ -227,14 +233,57 @@ def test_an_interrupted_audit_goes_on_to_the_same_bytes(
     assert replace(row, seconds=0, finished_at="") == replace(whole, seconds=0, finished_at="")
 
 
+def test_stored_trials_alone_give_the_same_row(tmp_path: Path) -> None:
+    """An audit is a function of its trials: none is run, and order and batches do not matter."""
+    asked = prepared(RowCopier(probability=0.8), trials=80)
+    row = run(asked, tmp_path)
+    assert row.replicated_eps is not None
+    store = TrialStore(folder_of(tmp_path, asked.key))
+
+    def forbidden(work: object, target: object, trials: Sequence[TrialId], **_: object) -> Any:
+        assert not trials
+        yield from ()
+
+    forgotten = replace(row, eps_proven=None, eps_audited=None, replicated_eps=None, p_claim=1.0)
+    steps = two_worlds.two_world_audit(asked.target, 80, forgotten)
+    with Crew(RunOptions(out=tmp_path, cpus=1)) as crew:
+        crew.run = forbidden  # type: ignore[method-assign]
+        assert audit_trials.run_steps(steps, asked.target, store, crew, print) == row
+
+
+@pytest.mark.parametrize("from_table", [False, True])
+def test_a_row_of_an_earlier_version_is_read(tmp_path: Path, from_table: bool) -> None:
+    """The maximum detectable epsilon had another name."""
+    row = run(prepared(ExactGaussian(), trials=40), tmp_path)
+    path = folder_of(tmp_path, row.key) / "audit.json"
+    path.write_text(path.read_text().replace('"eps_detectable"', '"ceiling"'))
+    if from_table:
+        path.unlink()
+        table = pq.read_table(tmp_path / "audits.parquet")
+        names = ["ceiling" if name == "eps_detectable" else name for name in table.column_names]
+        pq.write_table(table.rename_columns(names), tmp_path / "audits.parquet")
+    assert read_audits(tmp_path) == (row,)
+
+
+@pytest.mark.parametrize(
+    "change", [{"p_claim": 2.0}, {"p_proof": None}, {"trials": "many"}, {"parameters": "[]"}]
+)
+def test_a_row_with_impossible_values_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    row = run(prepared(ExactGaussian(), trials=40), tmp_path)
+    path = folder_of(tmp_path, row.key) / "audit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(StoreError, match="run the audit again"):
+        read_audits(tmp_path)
+
+
 def test_a_second_call_refits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = prepared(ExactGaussian(), trials=40)
     first = run(asked, tmp_path)
 
-    def forbidden(subject: Subject, trials: Sequence[TrialId]) -> list[Trial]:
+    def forbidden(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
         raise AssertionError("a refit")
 
-    monkeypatch.setattr(laboratories, "run_trials", forbidden)
+    monkeypatch.setattr(audit_trials, "run_trials", forbidden)
     assert run(asked, tmp_path) == first
 
 
@@ -259,17 +308,17 @@ class Breaking(Method):
 @final
 @dataclass(frozen=True)
 class OfClients(Method):
-    """Protects centres, not rows."""
+    """Protects clients, not rows."""
 
     name: ClassVar[str] = "of-clients"
-    title: ClassVar[str] = "Protects centres"
+    title: ClassVar[str] = "Protects clients"
     unit: ClassVar[str] = "client"
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         raise AssertionError("not to be fitted")
 
 
-def test_failures_are_said_and_not_kept(tmp_path: Path) -> None:
+def test_failures_are_recorded_and_not_cached(tmp_path: Path) -> None:
     broken = run(prepared(Breaking()), tmp_path)
     assert broken.status == "error" and "something broke" in broken.reason
     assert run(prepared(Breaking()), tmp_path).finished_at != broken.finished_at
@@ -285,7 +334,7 @@ def test_failures_are_said_and_not_kept(tmp_path: Path) -> None:
 @final
 @dataclass(frozen=True)
 class Elsewhere(Method):
-    """Claims an epsilon at a delta of its own."""
+    """Claims an epsilon at another delta."""
 
     name: ClassVar[str] = "elsewhere"
     title: ClassVar[str] = "Claims at another delta"
@@ -297,7 +346,7 @@ class Elsewhere(Method):
         return Release(rows, claim=Claim(1.0, self.delta, "its paper"))
 
 
-def test_a_claim_at_a_larger_delta_is_not_held_against_the_smaller_one(tmp_path: Path) -> None:
+def test_a_claim_at_a_larger_delta_is_not_tested_at_a_smaller_one(tmp_path: Path) -> None:
     row = run(prepared(Elsewhere()), tmp_path)
     assert row.status == "error" and "--delta 0.1" in row.reason
     assert run(prepared(Elsewhere(), delta=0.1), tmp_path).eps_claimed == 1.0
@@ -321,7 +370,7 @@ def test_the_table_shows_the_newest_audit_of_a_setting(tmp_path: Path) -> None:
         ({"ipc": 0}, "not a positive number of rows"),
     ],
 )
-def test_senseless_requests_are_refused(change: dict[str, Any], text: str) -> None:
+def test_invalid_requests_are_refused(change: dict[str, Any], text: str) -> None:
     good = {"epsilon": 1.0, "trials": 100}
     with pytest.raises(InputError, match=text):
         Request(Variant("ldpdc", "ldpdc"), Variant("t", "t"), **{**good, **change})
@@ -345,18 +394,18 @@ class Memory(ReleasedModel):
 @final
 @dataclass(frozen=True)
 class Memorises(Method):
-    """A model that has learned its rows by heart."""
+    """A model that has memorised its rows."""
 
     name: ClassVar[str] = "memorises"
-    title: ClassVar[str] = "Learns by heart"
+    title: ClassVar[str] = "Memorises its rows"
     uses_ipc: ClassVar[bool] = False
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
-        return Release(model=Memory(private.raw("learned by heart").values))
+        return Release(model=Memory(private.raw("memorised").values))
 
 
 @pytest.mark.parametrize("kind, trials", [("two-world", 80), ("one-run", 30)])
-def test_a_model_that_has_learned_its_rows_by_heart_reaches_the_ceiling(
+def test_a_model_that_has_memorised_its_rows_reaches_the_maximum_detectable_epsilon(
     kind: str, trials: int, tmp_path: Path
 ) -> None:
     dataset = build_dataset(ToyTable())

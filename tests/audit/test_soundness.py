@@ -1,4 +1,4 @@
-"""Whole audits of the exact Gaussian mechanism, again and again: how often does a bound lie?
+"""Whole audits of the exact Gaussian mechanism, again and again: how often is a bound too large?
 
 Every repetition is an audit as `bench audit` runs it: refits behind the kernel, canary, scorer and
 threshold chosen on the first half. Only the seed differs.
@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from bench.audit import evidence
-from bench.audit.engine import audit
-from bench.audit.known_answers import ExactGaussian
-from bench.audit.request import Request, prepare
-from bench.audit.self_test import TinyTable
+from bench.audit import two_worlds
+from bench.audit.audits import Request, audit, prepare
+from bench.audit.self_test import ExactGaussian, TinyTable
 from bench.cluster.batches import Crew
 from bench.data.dataset import Dataset
 from bench.engine.options import RunOptions
@@ -50,7 +48,7 @@ def check_sound(exceeded: int, repetitions: int) -> None:
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_two_worlds(epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "_REPETITIONS", 1)
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 1)
     rows = audits(200, 200, epsilon, tmp_path, TINY)
     direct, gaussian = [row.eps_audited for row in rows], [row.eps_gaussian for row in rows]
     check_sound(sum(bound > epsilon for bound in direct if bound is not None), 200)
@@ -73,7 +71,7 @@ def test_epsilon_8_is_found_within_30_percent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """2,000 trials through the Gaussian curve; median of 20 audits."""
-    monkeypatch.setattr(evidence, "_REPETITIONS", 1)
+    monkeypatch.setattr(two_worlds, "_REPETITIONS", 1)
     rows = audits(20, 2000, 8.0, tmp_path, TINY)
     bounds = [row.eps_gaussian for row in rows if row.eps_gaussian is not None]
     assert len(bounds) == 20 and 0.7 * 8.0 <= np.median(bounds) <= 8.0

@@ -18,7 +18,7 @@ from bench.privacy.accounting import Budget
 from bench.privacy.events import DpEvent, gaussian, laplace, non_private, sampled_gaussian
 from bench.privacy.ledger import Entry, Ledger, PartPath
 from bench.stats.bounds import gaussian_epsilon, gaussian_frontier, p_value
-from bench.stats.tally import Tally
+from bench.stats.exact_test import Tally
 
 DELTA = 1e-5
 GRID = np.linspace(0.0, 1.0, 101)
@@ -51,9 +51,9 @@ def test_gaussians_have_the_gaussian_curve() -> None:
     """9 of multiplier 6 and 4 of multiplier 4 are one of mu = sqrt(9/36 + 4/16)."""
     ledger = _ledger(((), gaussian(6.0), 9), ((), gaussian(4.0), 4))
     expected = gaussian_frontier(math.sqrt(0.5))(GRID)
-    found = _curve(ledger).frontier(GRID)
-    assert (found >= expected - 1e-12).all()
-    assert found == pytest.approx(expected, abs=1e-3)
+    frontier = _curve(ledger).frontier(GRID)
+    assert (frontier >= expected - 1e-12).all()
+    assert frontier == pytest.approx(expected, abs=1e-3)
 
 
 def test_laplace_curve_is_the_exact_one() -> None:
@@ -61,26 +61,26 @@ def test_laplace_curve_is_the_exact_one() -> None:
     cut = np.linspace(-3, 4, 60)
     false = np.where(cut > 0, np.exp(-np.abs(cut)) / 2, 1 - np.exp(-np.abs(cut)) / 2)
     true = np.where(cut > 1, np.exp(-np.abs(cut - 1)) / 2, 1 - np.exp(-np.abs(cut - 1)) / 2)
-    found = _curve(_ledger(((), laplace(1.0), 1))).frontier(false)
-    assert (found >= true - 1e-9).all()
-    assert found == pytest.approx(true, abs=3e-3)
+    frontier = _curve(_ledger(((), laplace(1.0), 1))).frontier(false)
+    assert (frontier >= true - 1e-9).all()
+    assert frontier == pytest.approx(true, abs=3e-3)
 
 
 def test_sampled_gaussian_curve_is_that_of_its_integrals() -> None:
     """delta(epsilon) integrated by hand for both orders of the worlds; the larger one counts."""
     rate, multiplier = 0.3, 0.8
-    found = _curve(_ledger(((), sampled_gaussian(rate, multiplier), 1)))
+    curve = _curve(_ledger(((), sampled_gaussian(rate, multiplier), 1)))
     x = np.linspace(-9, 11, 20_001)
     without = norm.pdf(x)
     with_it = (1 - rate) * without + rate * norm.pdf(x - 1 / multiplier)
     for epsilon in (0.0, 0.1, 0.3, 0.8, 1.5):
         forth = np.maximum(with_it - math.exp(epsilon) * without, 0.0).sum() * (x[1] - x[0])
         back = np.maximum(without - math.exp(epsilon) * with_it, 0.0).sum() * (x[1] - x[0])
-        proven = float(np.interp(epsilon, found.epsilons[:-1], found.deltas[:-1]))
+        proven = float(np.interp(epsilon, curve.epsilons[:-1], curve.deltas[:-1]))
         assert proven == pytest.approx(max(forth, back), abs=1e-4)
     cut = np.linspace(-3, 5, 60)
     true = (1 - rate) * norm.sf(cut) + rate * norm.sf(cut - 1 / multiplier)
-    assert (found.frontier(norm.sf(cut)) >= true - 1e-9).all()
+    assert (curve.frontier(norm.sf(cut)) >= true - 1e-9).all()
 
 
 def test_curve_contains_the_reported_point() -> None:
@@ -99,7 +99,7 @@ def test_zero_concentrated_dp_goes_through_rdp() -> None:
     assert len(curve.epsilons) > 1
 
 
-def test_parts_take_the_worst_and_a_named_part_its_own() -> None:
+def test_parts_take_the_worst_curve_and_a_named_part_its_curve() -> None:
     ledger = _ledger(
         ((), gaussian(10.0), 1),
         ((("class", "0"),), gaussian(2.0), 1),
@@ -112,7 +112,7 @@ def test_parts_take_the_worst_and_a_named_part_its_own() -> None:
     assert ledger.proof().epsilon == pytest.approx(gaussian_epsilon(worst, DELTA), rel=2e-3)
 
 
-def test_worlds_that_cross_are_both_covered() -> None:
+def test_compositions_that_cross_are_both_covered() -> None:
     """Neither Laplace nor Gaussian dominates: the curve lies above both."""
     parts = (((("c", "a"),), gaussian(1.0), 1), ((("c", "b"),), laplace(1.0), 1))
     both = _curve(_ledger(*parts)).frontier(GRID)
@@ -138,7 +138,7 @@ def test_adaptive_ledger_proves_its_budget_only() -> None:
     assert _curve(ledger) == Curve((2.0,), (DELTA,))
 
 
-def test_full_batch_gaussians_are_told_apart() -> None:
+def test_full_batch_gaussians_are_recognised() -> None:
     assert is_full_batch_gaussian(_ledger(((("class", "0"),), gaussian(1.0), 3)))
     assert not is_full_batch_gaussian(_ledger(((), sampled_gaussian(0.5, 1.0), 1)))
     assert not is_full_batch_gaussian(_ledger(((), gaussian(1.0), 1), ((), laplace(1.0), 1)))

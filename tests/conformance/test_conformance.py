@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench.conformance import contract, noise, privacy, quick_audit, source_scan, utility
-from bench.conformance.findings import Finding, Outcome, Report, to_text
-from bench.conformance.kit import Check, check_method, check_subject
-from bench.conformance.subject import Subject
+from bench.conformance import contract, privacy
+from bench.conformance.kit import Check, CheckReport, check_method, check_subject, to_text
+from bench.conformance.subject import CheckResult, CheckStatus, Subject
 from bench.errors import InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.method import Method
@@ -17,15 +16,15 @@ from bench.plugins.release import Release
 from tests.support import mistaken
 
 CHECKS: tuple[tuple[Check, type[Method]], ...] = (
-    (contract.says_what_it_is, mistaken.Unwritable),
+    (contract.has_a_description, mistaken.Unwritable),
     (contract.fits_some_task, mistaken.Silent),
-    (contract.gives_what_was_asked, mistaken.Stingy),
+    (contract.releases_what_was_asked, mistaken.Stingy),
     (contract.repeats_under_a_seed, mistaken.Forgetful),
     (contract.survives_awkward_tables, mistaken.Fragile),
     (privacy.noise_falls_with_epsilon, mistaken.Backwards),
     (privacy.rows_come_through_the_kernel, mistaken.Peeks),
     (privacy.rows_come_through_the_kernel, mistaken.Hoards),
-    (utility.grows_with_epsilon, mistaken.Averse),
+    (contract.grows_with_epsilon, mistaken.Averse),
 )
 
 
@@ -36,8 +35,8 @@ def on_tables(kind: type[Method]) -> Subject:
     return subject
 
 
-def failed(findings: list[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.outcome is Outcome.FAILED]
+def failed(results: list[CheckResult]) -> list[CheckResult]:
+    return [result for result in results if result.status is CheckStatus.FAILED]
 
 
 @pytest.mark.parametrize(
@@ -57,16 +56,16 @@ def test_a_method_that_asks_other_questions_at_another_budget_is_no_mistake() ->
     subject = on_tables(registry.method_class("private-teacher-dc"))
     asked = [len(subject.run("table", epsilon).ledger.entries) for epsilon in (1.0, 3.0)]
     assert asked[0] < asked[1]
-    (finding,) = privacy.noise_falls_with_epsilon(subject)
-    assert finding.outcome is Outcome.PASSED, finding.detail
-    assert "3.73 at 1," in finding.detail
+    (result,) = privacy.noise_falls_with_epsilon(subject)
+    assert result.status is CheckStatus.PASSED, result.detail
+    assert "3.73 at 1," in result.detail
 
 
 def test_a_method_for_many_rows_is_tried_on_more() -> None:
     subject = Subject(mistaken.Choosy)
     assert subject.fitting == ("large table",)
-    (finding,) = contract.fits_some_task(subject)
-    assert finding.outcome is Outcome.PASSED and "needs 1000 rows" in finding.detail
+    (result,) = contract.fits_some_task(subject)
+    assert result.status is CheckStatus.PASSED and "needs 1000 rows" in result.detail
 
 
 def test_a_method_over_budget_fails_with_the_budget_named() -> None:
@@ -78,30 +77,30 @@ def test_a_method_over_budget_fails_with_the_budget_named() -> None:
 
 def test_noise_and_sampling_of_the_kernel_are_as_recorded() -> None:
     for name in ("ldpdc", "marginals"):
-        (finding,) = noise.noise_is_as_recorded(on_tables(registry.method_class(name)))
-        assert finding.outcome is Outcome.PASSED
-        assert "measured" in finding.detail
+        (result,) = privacy.noise_is_as_recorded(on_tables(registry.method_class(name)))
+        assert result.status is CheckStatus.PASSED
+        assert "measured" in result.detail
 
 
 def test_noise_that_is_not_as_recorded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    halved = noise._Witness.normal
-    monkeypatch.setattr(noise._Witness, "normal", lambda self, size: halved(self, size) / 2)
-    (finding,) = noise.noise_is_as_recorded(on_tables(mistaken.Sound))
-    assert finding.outcome is Outcome.FAILED
+    halved = privacy._Streams.normal
+    monkeypatch.setattr(privacy._Streams, "normal", lambda self, size: halved(self, size) / 2)
+    (result,) = privacy.noise_is_as_recorded(on_tables(mistaken.Sound))
+    assert result.status is CheckStatus.FAILED
 
 
 @pytest.mark.parametrize(
-    ("kind", "outcome"),
-    [(mistaken.Copies, Outcome.FAILED), (mistaken.Sound, Outcome.PASSED)],
+    ("kind", "status"),
+    [(mistaken.Copies, CheckStatus.FAILED), (mistaken.Sound, CheckStatus.PASSED)],
     ids=["copies", "sound"],
 )
-def test_the_quick_audit_tells_a_copied_row(
-    kind: type[Method], outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+def test_the_quick_audit_detects_a_copied_row(
+    kind: type[Method], status: CheckStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quick_audit, "_affordable", lambda subject, name: ("two-world", 120))
-    (finding,) = quick_audit.quick_audit(on_tables(kind))
-    assert finding.outcome is outcome, finding.detail
-    assert "could have shown" in finding.detail
+    monkeypatch.setattr(privacy, "_affordable", lambda subject, name: ("two-world", 120))
+    (result,) = privacy.quick_audit(on_tables(kind))
+    assert result.status is status, result.detail
+    assert "could have shown" in result.detail
 
 
 def test_a_slow_method_gets_a_quick_audit_of_few_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,14 +112,14 @@ def test_a_slow_method_gets_a_quick_audit_of_few_fits(monkeypatch: pytest.Monkey
         return real(self, *arguments)
 
     monkeypatch.setattr(mistaken.Sound, "synthesize", counted)
-    monkeypatch.setattr(quick_audit, "_SECONDS", 1e-9)
-    (finding,) = quick_audit.quick_audit(on_tables(mistaken.Sound))
-    assert finding.outcome is Outcome.PASSED and "24 canaries" in finding.detail
+    monkeypatch.setattr(privacy, "_SECONDS", 1e-9)
+    (result,) = privacy.quick_audit(on_tables(mistaken.Sound))
+    assert result.status is CheckStatus.PASSED and "24 canaries" in result.detail
     assert len(fits) == 2 + 5
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "problem"),
     [
         ("np.random.seed(3)", "a global seed"),
         ("torch.manual_seed(3)", "a global seed"),
@@ -132,42 +131,43 @@ def test_a_slow_method_gets_a_quick_audit_of_few_fits(monkeypatch: pytest.Monkey
         ("import pickle", "imports pickle"),
         ("from random import gauss", "imports from random"),
         ("from bench.privacy.noise import SystemNoise", "noise belongs to the kernel"),
+        ("from bench.privacy.kernel import Vault", "noise belongs to the kernel"),
         ("key = os.urandom(8)", "no seed repeats"),
         ("x = self._helper(rng.normal(size=3))", ""),
         ("generator = np.random.default_rng(3)", ""),
     ],
 )
-def test_source_is_read_for_ways_around_the_kernel(line: str, found: str) -> None:
-    texts = [text for _, text in source_scan.suspicious(line)]
-    assert any(found in text for text in texts) if found else not texts
+def test_source_is_read_for_ways_around_the_kernel(line: str, problem: str) -> None:
+    texts = [text for _, text in contract.suspicious(line)]
+    assert any(problem in text for text in texts) if problem else not texts
 
 
-def test_what_a_check_cannot_carry_out_says_why() -> None:
+def test_a_check_that_cannot_run_gives_its_reason() -> None:
     subject = on_tables(registry.method_class("real"))
-    outcomes = {
-        finding.check: finding
-        for check in (privacy.rows_come_through_the_kernel, utility.grows_with_epsilon)
-        for finding in check(subject)
+    results = {
+        result.check: result
+        for check in (privacy.rows_come_through_the_kernel, contract.grows_with_epsilon)
+        for result in check(subject)
     }
-    assert {finding.outcome for finding in outcomes.values()} == {Outcome.NOT_CHECKED}
-    assert all(finding.detail for finding in outcomes.values())
+    assert {result.status for result in results.values()} == {CheckStatus.NOT_CHECKED}
+    assert all(result.detail for result in results.values())
 
 
-def test_an_error_of_the_method_is_a_finding_with_its_last_lines() -> None:
+def test_an_error_of_the_method_is_a_result_with_its_last_lines() -> None:
     report = check_subject(on_tables(mistaken.Fragile), further=(_raises,))
-    (finding,) = [item for item in report.findings if item.check == " raises"]
-    assert finding.outcome is Outcome.FAILED and "KeyError" in finding.detail
+    (result,) = [item for item in report.results if item.check == "raises"]
+    assert result.status is CheckStatus.FAILED and "KeyError" in result.detail
 
 
-def _raises(subject: Subject) -> list[Finding]:
+def _raises(subject: Subject) -> list[CheckResult]:
     raise KeyError("gone")
 
 
 def test_the_report_says_what_to_do_and_promises_nothing() -> None:
-    good = Report("m", (Finding("one", Outcome.PASSED, "fine"),))
-    bad = Report("m", (Finding("one", Outcome.FAILED, "broken\nhere", "mend it"),))
+    good = CheckReport("m", (CheckResult("one", CheckStatus.PASSED, "fine"),))
+    bad = CheckReport("m", (CheckResult("one", CheckStatus.FAILED, "broken\nhere", "fix it"),))
     assert "proves nothing" in to_text(good) and not good.failed
-    assert "-> mend it" in to_text(bad) and bad.failed
+    assert "-> fix it" in to_text(bad) and bad.failed
 
 
 def test_unknown_methods_and_parameters_are_refused_by_name() -> None:

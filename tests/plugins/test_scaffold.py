@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli.main import main
-from bench.conformance import contract, privacy, source_scan
-from bench.conformance.findings import Outcome
-from bench.conformance.subject import Subject, table
+from bench.conformance import contract, privacy
+from bench.conformance.subject import CheckStatus, Subject
+from bench.conformance.tables import toy_dataset
 from bench.errors import InputError
 from bench.plugins.method import Method
 from bench.plugins.metric import Evaluation, Metric
@@ -65,17 +65,17 @@ def test_a_new_method_passes_the_checks(checkout: Path) -> None:
     subject = Subject(plugin(checkout / "methods/brand_new_means.py", Method))
     assert subject.fitting == ("table", "three classes", "survival", "images")
     for check in (
-        source_scan.reads_clean,
-        contract.says_what_it_is,
-        contract.gives_what_was_asked,
+        contract.source_has_no_bypass,
+        contract.has_a_description,
+        contract.releases_what_was_asked,
         contract.repeats_under_a_seed,
         contract.survives_awkward_tables,
         privacy.keeps_the_budget,
         privacy.noise_falls_with_epsilon,
         privacy.rows_come_through_the_kernel,
     ):
-        findings = list(check(subject))
-        assert {finding.outcome for finding in findings} == {Outcome.PASSED}, findings
+        results = list(check(subject))
+        assert {result.status for result in results} == {CheckStatus.PASSED}, results
 
 
 def test_its_card_stands_in_the_table_and_at_the_end(checkout: Path) -> None:
@@ -98,9 +98,9 @@ def test_a_new_dataset_is_read_as_declared(checkout: Path) -> None:
 def test_a_new_metric_gives_a_number_with_its_interval(checkout: Path) -> None:
     write_plugin("metric", "mean-gap", checkout)
     metric: Metric = plugin(checkout / "metrics/mean_gap.py", Metric)()
-    train = table("table").train.rows
+    train = toy_dataset("table").train.rows
     release = Release(Rows(train.values, train.labels))
-    (score,) = metric.compute(Evaluation(table("table"), release, seed=0)).scores
+    (score,) = metric.compute(Evaluation(toy_dataset("table"), release, seed=0)).scores
     assert score.value == pytest.approx(0.0, abs=1e-12)
     assert score.low is not None and score.high is not None and 0 < score.low < score.high
 

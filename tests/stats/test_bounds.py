@@ -12,26 +12,27 @@ from bench.errors import InputError
 from bench.privacy.accounting import canonical, pld_epsilon
 from bench.privacy.events import gaussian
 from bench.stats.bounds import (
-    Tally,
     Threshold,
     best_threshold,
-    ceiling,
     epsilon_bound,
     gaussian_bound,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_frontier,
     gaussian_mu,
-    gaussian_p_value,
+    max_detectable,
+    middle_threshold,
     p_value,
-    sharp_bound,
-    sharp_ceiling,
-    sharp_gaussian_bound,
 )
-from bench.stats.exact_test import rejects
+from bench.stats.exact_test import Tally, exact_p_value
 
 DELTA = 1e-5
 Bound = Callable[[Tally, float], float]
+
+
+def _gaussian_p_value(tally: Tally, epsilon: float, delta: float) -> float:
+    """p-value of a Gaussian mechanism with this exact epsilon at delta."""
+    return exact_p_value(tally, gaussian_frontier(gaussian_mu(epsilon, delta)))
 
 
 def _drawn(
@@ -49,27 +50,28 @@ def _attacked(
 ) -> tuple[Tally, Threshold]:
     """Threshold on the first half, counts on the second."""
     half = len(inside) // 2
-    chosen = best_threshold(inside[:half], outside[:half], DELTA, gaussian=gaussian_curve)
+    first = inside[:half], outside[:half]
+    chosen = middle_threshold(*first) if gaussian_curve else best_threshold(*first, DELTA)
     return chosen.tally(inside[half:], outside[half:]), chosen
 
 
 def test_bound_by_hand() -> None:
     """No error in n trials: the ends are error^(1/n), so epsilon is log(low / (1 - low))."""
     low = 0.025 ** (1 / 1000)
-    assert ceiling(1000, 1000, 0.0) == pytest.approx(math.log(low / (1 - low)), rel=1e-9)
+    assert max_detectable(1000, 1000, 0.0) == pytest.approx(math.log(low / (1 - low)), rel=1e-9)
     assert epsilon_bound(Tally(1000, 1000, 0, 1000), 1e-5) == pytest.approx(
         math.log((low - 1e-5) / (1 - low)), rel=1e-9
     )
 
 
 def test_both_directions_count() -> None:
-    """Few misses speak as loudly as few false alarms."""
+    """Few misses are as strong evidence as few false alarms."""
     rare_alarms, rare_misses = Tally(50, 1000, 0, 1000), Tally(1000, 1000, 950, 1000)
     assert epsilon_bound(rare_alarms, DELTA) == pytest.approx(epsilon_bound(rare_misses, DELTA))
     assert epsilon_bound(rare_alarms, DELTA) > 2.0
 
 
-@pytest.mark.parametrize("bound", [epsilon_bound, sharp_bound, gaussian_bound])
+@pytest.mark.parametrize("bound", [epsilon_bound, gaussian_bound])
 def test_nothing_seen_is_zero(bound: Bound) -> None:
     assert bound(Tally(50, 100, 50, 100), DELTA) == 0.0
     assert bound(Tally(0, 100, 100, 100), DELTA) == 0.0
@@ -114,31 +116,29 @@ def binom_low(count: int, trials: int, error: float) -> float:
     return low
 
 
-def test_p_value_and_sharp_bound_are_one_test() -> None:
-    tally = Tally(160, 400, 40, 400)
-    bound = sharp_bound(tally, DELTA)
-    assert p_value(tally, bound, DELTA) == pytest.approx(0.05, rel=0.05)
-    assert p_value(tally, bound + 0.1, DELTA) > 0.05 > p_value(tally, bound - 0.1, DELTA)
-    mu_bound = sharp_gaussian_bound(tally, DELTA)
-    assert gaussian_p_value(tally, mu_bound, DELTA) == pytest.approx(0.05, rel=0.05)
-
-
 @pytest.mark.parametrize("counts", [(160, 400, 40, 400), (400, 400, 0, 400), (20, 400, 0, 400)])
-def test_sharp_is_never_below_the_rectangle(counts: tuple[int, int, int, int]) -> None:
+@pytest.mark.parametrize("confidence", [0.95, 0.999])
+def test_p_values_are_never_above_the_error_of_the_rectangle(
+    counts: tuple[int, int, int, int], confidence: float
+) -> None:
+    """At the bound of a confidence the exact test rejects at least at that level, and beyond."""
     tally = Tally(*counts)
-    assert sharp_bound(tally, DELTA) > epsilon_bound(tally, DELTA)
-    assert sharp_gaussian_bound(tally, DELTA) > gaussian_bound(tally, DELTA)
+    bound = epsilon_bound(tally, DELTA, confidence)
+    assert p_value(tally, bound, DELTA) <= 1 - confidence
+    assert p_value(tally, bound + 0.02, DELTA) < 1 - confidence, "strictly sharper"
+    bound = gaussian_bound(tally, DELTA, confidence)
+    assert _gaussian_p_value(tally, bound, DELTA) <= 1 - confidence
 
 
-def test_sharp_ceiling_by_hand() -> None:
+def test_p_value_of_an_attack_without_error_by_hand() -> None:
     """Randomised response is all right with probability (e/(1+e))^2n; set that to 5%."""
     rate = 0.05 ** (1 / 400)
-    assert sharp_ceiling(200, 200, 0.0) == pytest.approx(math.log(rate / (1 - rate)), abs=0.02)
+    epsilon = math.log(rate / (1 - rate))
+    assert p_value(Tally(200, 200, 0, 200), epsilon, 0.0) == pytest.approx(0.05, rel=0.04)
 
 
 def test_p_values_without_a_number_to_refute() -> None:
     assert p_value(Tally(10, 10, 0, 10), math.inf, DELTA) == 1.0
-    assert gaussian_p_value(Tally(10, 10, 0, 10), math.inf, DELTA) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,6 @@ def test_p_values_without_a_number_to_refute() -> None:
         (epsilon_bound, 4.0, 2000),
         (gaussian_bound, 0.5, 2000),
         (gaussian_bound, 4.0, 2000),
-        (sharp_bound, 1.0, 20),
-        (sharp_gaussian_bound, 1.0, 20),
     ],
 )
 def test_soundness_over_200_repetitions(bound: Bound, epsilon: float, trials: int) -> None:
@@ -158,6 +156,14 @@ def test_soundness_over_200_repetitions(bound: Bound, epsilon: float, trials: in
     tallies = _drawn(mu, mu / 2, trials, rng, 200)
     exceeded = sum(value > epsilon for value in _of_each(tallies, bound))
     assert exceeded <= binom.isf(0.01, 200, 0.05)
+
+
+@pytest.mark.parametrize("test", [p_value, _gaussian_p_value])
+def test_p_values_of_few_trials_are_sound(test: Callable[[Tally, float, float], float]) -> None:
+    mu, rng = gaussian_mu(1.0, DELTA), np.random.default_rng(5)
+    tallies = _drawn(mu, mu / 2, 20, rng, 200)
+    rejected = _of_each(tallies, lambda tally, delta: test(tally, 1.0, delta) < 0.05)
+    assert sum(rejected) <= binom.isf(0.01, 200, 0.05)
 
 
 def _of_each(tallies: list[Tally], bound: Bound) -> list[float]:
@@ -174,7 +180,7 @@ def test_size_of_the_joint_test_is_near_its_level() -> None:
         bisect.bisect_left(
             range(trials + 1),
             True,
-            key=lambda hits, k=k: rejects(Tally(hits, trials, k, trials), frontier, 0.05),
+            key=lambda hits, k=k: exact_p_value(Tally(hits, trials, k, trials), frontier) < 0.05,
         )
         for k in range(trials + 1)
     ]
@@ -221,7 +227,7 @@ def test_threshold_is_the_best_of_all_cuts() -> None:
 
 
 def test_weak_signal_is_ranked_by_how_sure_it_is() -> None:
-    """No cut shows a positive epsilon: the ranking goes on below zero, the stronger first."""
+    """No cut shows a positive epsilon: the ranking continues below zero, the stronger first."""
     grid = norm.ppf((np.arange(60) + 0.5) / 60)
     weak, weaker = best_threshold(grid + 0.3, grid, DELTA), best_threshold(grid + 0.1, grid, DELTA)
     assert weaker.bound < weak.bound < 0.0
@@ -245,7 +251,7 @@ def test_halved_noise_is_refuted_at_20000_trials() -> None:
     for noise, refuted in ((0.5, True), (1.0, False)):
         inside, outside = rng.normal(mu / noise, 1, 10_000), rng.normal(0, 1, 10_000)
         tally, _ = _attacked(inside, outside, gaussian_curve=True)
-        assert (gaussian_p_value(tally, 1.0, DELTA) < 1e-6) is refuted
+        assert (_gaussian_p_value(tally, 1.0, DELTA) < 1e-6) is refuted
 
 
 def test_copying_one_percent_is_refuted_at_20000_trials() -> None:
@@ -256,7 +262,7 @@ def test_copying_one_percent_is_refuted_at_20000_trials() -> None:
     tally, chosen = _attacked(inside, outside, gaussian_curve=False)
     assert chosen.value > 3.0
     assert p_value(tally, 1.0, DELTA) < 1e-6
-    assert sharp_bound(tally, DELTA) > epsilon_bound(tally, DELTA) > 1.0
+    assert epsilon_bound(tally, DELTA) > 1.0
 
 
 @pytest.mark.slow
@@ -266,7 +272,7 @@ def test_soundness_with_chosen_thresholds(epsilon: float, gaussian_curve: bool) 
     """200 whole audits of 2,000 trials, threshold chosen on the first half; bound and p-value."""
     mu, rng = gaussian_mu(epsilon, DELTA), np.random.default_rng([11, int(10 * epsilon)])
     bound = gaussian_bound if gaussian_curve else epsilon_bound
-    test = gaussian_p_value if gaussian_curve else p_value
+    test = _gaussian_p_value if gaussian_curve else p_value
     exceeded = rejected = 0
     for _ in range(200):
         inside, outside = rng.normal(mu, 1, 1000), rng.normal(0, 1, 1000)
@@ -277,13 +283,13 @@ def test_soundness_with_chosen_thresholds(epsilon: float, gaussian_curve: bool) 
 
 
 @pytest.mark.slow
-def test_verdicts_on_broken_mechanisms_do_not_hang_on_a_seed() -> None:
+def test_verdicts_on_broken_mechanisms_do_not_depend_on_a_seed() -> None:
     """20 audits each: all of the halved noise and the copies found, all exact ones let through."""
     mu, rng = gaussian_mu(1.0, DELTA), np.random.default_rng(12)
     for _ in range(20):
         exact, outside = rng.normal(mu, 1, 10_000), rng.normal(0, 1, 10_000)
         halved = _attacked(rng.normal(2 * mu, 1, 10_000), outside, gaussian_curve=True)[0]
-        assert gaussian_p_value(halved, 1.0, DELTA) < 1e-4
+        assert _gaussian_p_value(halved, 1.0, DELTA) < 1e-4
         copied = np.where(rng.random(10_000) < 0.01, 1e3, exact)
         # The level at which a refutation begins: of 80 such audits two had more than 1e-3.
         assert p_value(_attacked(copied, outside, gaussian_curve=False)[0], 1.0, DELTA) < 0.05

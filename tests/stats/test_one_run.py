@@ -12,7 +12,7 @@ from bench.stats.one_run import (
     Guesses,
     guesses,
     one_run_bound,
-    one_run_ceiling,
+    one_run_max_detectable,
     one_run_p_value,
 )
 
@@ -29,7 +29,9 @@ def test_without_delta_it_is_the_tail_of_randomised_response(epsilon: float) -> 
 def test_bound_without_delta_in_closed_form() -> None:
     """All of r right: q^r = 5%."""
     rate = 0.05 ** (1 / 100)
-    assert one_run_ceiling(100, 100, 0.0) == pytest.approx(math.log(rate / (1 - rate)), abs=1e-6)
+    assert one_run_max_detectable(100, 100, 0.0) == pytest.approx(
+        math.log(rate / (1 - rate)), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("right", [1, 30, 45, 60])
@@ -41,8 +43,8 @@ def test_delta_term_written_out(right: int) -> None:
         for step in range(1, right + 1)
     )
     expected = binom.sf(right - 1, made, rate) + 2 * canaries * delta * steepest
-    found = one_run_p_value(Guesses(canaries, made, right), epsilon, delta)
-    assert found == pytest.approx(min(1.0, expected))
+    p_value = one_run_p_value(Guesses(canaries, made, right), epsilon, delta)
+    assert p_value == pytest.approx(min(1.0, expected))
 
 
 def test_bound_falls_with_delta_and_with_abstained_canaries() -> None:

@@ -18,7 +18,7 @@ from bench.leaderboard.ranking.blocks import Blocks, blocks_of, largest_set
 from bench.leaderboard.ranking.rank import place_blocks, ranking_table
 from bench.leaderboard.ranking.significance import compare, compare_blocks
 from bench.leaderboard.tables.load import load_results
-from bench.stats.multiple_testing import holm
+from bench.stats.inference import holm
 
 # Demsar (2006), table 6: AUC of C4.5, C4.5+m, C4.5+cf, C4.5+m+cf on 14 datasets.
 DEMSAR = np.array(

@@ -10,7 +10,7 @@ from scipy.stats import false_discovery_control
 
 from bench.errors import NotComputable
 from bench.metrics.utility.paired import compare, t_test
-from bench.stats.multiple_testing import holm
+from bench.stats.inference import holm
 
 RNG = np.random.default_rng(1)
 LABELS = RNG.integers(0, 2, 400)

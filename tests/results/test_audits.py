@@ -9,14 +9,14 @@ import pytest
 from bench.errors import InputError
 from bench.plugins.release import Claim
 from bench.privacy.accounting import Budget, Proof
+from bench.results.audits import Refutation, refutations
 from bench.results.records import AuditRow
-from bench.results.refutation import Refutation, refutations
 from bench.results.verdicts import Verdict, judge
 
 BLANK = {"str": "", "int": 0, "float": 1.0, "bool": False}
 
 
-def audit_row(key: str, method: str = "", **values: object) -> AuditRow:
+def _row(key: str, method: str = "", **values: object) -> AuditRow:
     """An audit that says nothing against its method, but for what is given."""
     blank = {
         item.name: None if "None" in str(item.type) else BLANK[str(item.type)]
@@ -29,16 +29,16 @@ def audit_row(key: str, method: str = "", **values: object) -> AuditRow:
 
 def _against_claim(key: str, first: float, second: float, **values: object) -> AuditRow:
     values = {"eps_proven": math.inf, "replicated_eps": 2.0, **values}
-    return audit_row(key, p_claim=first, replicated_p_claim=second, **values)
+    return _row(key, p_claim=first, replicated_p_claim=second, **values)
 
 
-def _verdict(row: AuditRow, found: Refutation) -> Verdict:
+def _verdict(row: AuditRow, refutation: Refutation) -> Verdict:
     claim = None if row.eps_claimed is None else Claim(row.eps_claimed, 1e-5, "paper")
     proven = math.inf if row.eps_proven is None else row.eps_proven
-    return judge(Budget(8.0, 1e-5), claim, Proof(proven, 1e-5, "PLD"), found.audited).verdict
+    return judge(Budget(8.0, 1e-5), claim, Proof(proven, 1e-5, "PLD"), refutation.audited).verdict
 
 
-def test_both_runs_must_speak() -> None:
+def test_both_runs_must_contradict_the_number() -> None:
     for first, second, refuted in (
         (0.01, 0.01, True),
         (0.01, 0.2, False),
@@ -47,42 +47,42 @@ def test_both_runs_must_speak() -> None:
         (1.0, 1.0, False),
     ):
         row = _against_claim("a", first, second)
-        found = refutations([row])["a"]
-        assert found.claim is refuted and not found.proof
-        assert (_verdict(row, found) is Verdict.CLAIM_REFUTED) is refuted
+        refutation = refutations([row])["a"]
+        assert refutation.claim is refuted and not refutation.proof
+        assert (_verdict(row, refutation) is Verdict.CLAIM_REFUTED) is refuted
 
 
 def test_holm_over_all_methods_replicated_or_not() -> None:
     """0.01 stands alone or among 4 others, not among 5; those not replicated count."""
     row = _against_claim("a", 0.001, 0.01)
     for others, refuted in ((0, True), (3, True), (4, False), (9, False)):
-        rows = [row, *(audit_row(f"quiet{number}") for number in range(others))]
-        found = refutations(rows)["a"]
-        assert found.p_claim == pytest.approx(0.01 * (others + 1))
-        assert found.methods == others + 1
-        assert found.claim is refuted
+        rows = [row, *(_row(f"quiet{number}") for number in range(others))]
+        refutation = refutations(rows)["a"]
+        assert refutation.p_claim == pytest.approx(0.01 * (others + 1))
+        assert refutation.methods == others + 1
+        assert refutation.claim is refuted
 
 
 def test_audits_that_did_not_finish_are_not_counted() -> None:
     rows = [
         _against_claim("a", 0.001, 0.04),
-        audit_row("b", status="skipped"),
-        audit_row("c", status="error"),
+        _row("b", status="skipped"),
+        _row("c", status="error"),
     ]
-    found = refutations(rows)
-    assert list(found) == ["a"] and found["a"].claim and found["a"].methods == 1
+    by_key = refutations(rows)
+    assert list(by_key) == ["a"] and by_key["a"].claim and by_key["a"].methods == 1
 
 
 def test_holm_steps_down() -> None:
-    rows = [_against_claim("a", 0.001, 0.001), _against_claim("b", 0.001, 0.02), audit_row("c")]
-    found = refutations(rows)
-    assert found["a"].p_claim == pytest.approx(0.003)
-    assert found["b"].p_claim == pytest.approx(0.04)
-    assert found["a"].claim and found["b"].claim and not found["c"].claim
+    rows = [_against_claim("a", 0.001, 0.001), _against_claim("b", 0.001, 0.02), _row("c")]
+    by_key = refutations(rows)
+    assert by_key["a"].p_claim == pytest.approx(0.003)
+    assert by_key["b"].p_claim == pytest.approx(0.04)
+    assert by_key["a"].claim and by_key["b"].claim and not by_key["c"].claim
 
 
 def test_a_method_is_its_name_parameters_and_source() -> None:
-    same = [audit_row(f"quiet{number}", "one") for number in range(9)]
+    same = [_row(f"quiet{number}", "one") for number in range(9)]
     row = _against_claim("a", 0.001, 0.01)
     assert refutations([row, *same])["a"].methods == 2
     other = [replace(item, parameters=item.key) for item in same]
@@ -97,27 +97,27 @@ def test_many_audits_of_one_method_pay_for_it() -> None:
         _against_claim("a", 0.01, 0.004, method="one"),
         _against_claim("b", 0.01, 0.02, method="one"),
         _against_claim("c", 0.01, 0.5, method="one"),
-        audit_row("d", "one"),
-        audit_row("e", "two"),
+        _row("d", "one"),
+        _row("e", "two"),
     ]
-    found = refutations(rows)
-    assert found["a"].p_claim == pytest.approx(0.004 * 3 * 2)
-    assert found["b"].p_claim == pytest.approx(0.02 * 3 * 2)
-    assert [found[key].claim for key in "abcde"] == [True, False, False, False, False]
+    by_key = refutations(rows)
+    assert by_key["a"].p_claim == pytest.approx(0.004 * 3 * 2)
+    assert by_key["b"].p_claim == pytest.approx(0.02 * 3 * 2)
+    assert [by_key[key].claim for key in "abcde"] == [True, False, False, False, False]
 
 
 def test_proof_refuted_overrides_and_its_number_exceeds_the_proof() -> None:
-    row = audit_row("a", p_proof=1e-6, replicated_p_proof=1e-6, replicated_eps=3.0)
-    found = refutations([row])["a"]
-    assert found.proof and not found.claim and found.audited == 3.0
-    assert _verdict(row, found) is Verdict.PROOF_REFUTED
+    row = _row("a", p_proof=1e-6, replicated_p_proof=1e-6, replicated_eps=3.0)
+    refutation = refutations([row])["a"]
+    assert refutation.proof and not refutation.claim and refutation.audited == 3.0
+    assert _verdict(row, refutation) is Verdict.PROOF_REFUTED
 
 
 def test_curve_refuted_elsewhere_still_changes_the_verdict() -> None:
-    row = audit_row("a", p_proof=1e-6, replicated_p_proof=1e-6, replicated_eps=0.4)
-    found = refutations([row])["a"]
-    assert found.audited is not None and 1.0 < found.audited < 1.0 + 1e-9
-    assert _verdict(row, found) is Verdict.PROOF_REFUTED
+    row = _row("a", p_proof=1e-6, replicated_p_proof=1e-6, replicated_eps=0.4)
+    refutation = refutations([row])["a"]
+    assert refutation.audited is not None and 1.0 < refutation.audited < 1.0 + 1e-9
+    assert _verdict(row, refutation) is Verdict.PROOF_REFUTED
 
 
 def test_claim_below_the_proof_is_refuted_without_the_proof() -> None:
@@ -125,26 +125,28 @@ def test_claim_below_the_proof_is_refuted_without_the_proof() -> None:
     row = _against_claim(
         "a", 1e-6, 1e-6, eps_proven=4.0, p_proof=0.01, replicated_p_proof=0.04, replicated_eps=5.0
     )
-    found = refutations([row, audit_row("b")])["a"]
-    assert found.claim and not found.proof and found.audited == 4.0
-    assert _verdict(row, found) is Verdict.CLAIM_REFUTED
+    refutation = refutations([row, _row("b")])["a"]
+    assert refutation.claim and not refutation.proof and refutation.audited == 4.0
+    assert _verdict(row, refutation) is Verdict.CLAIM_REFUTED
 
 
 def test_refuted_claim_refutes_every_smaller_number() -> None:
     row = _against_claim("a", 1e-6, 1e-6, eps_proven=0.5)
-    found = refutations([row])["a"]
-    assert found.claim and found.proof and _verdict(row, found) is Verdict.PROOF_REFUTED
+    refutation = refutations([row])["a"]
+    assert (
+        refutation.claim and refutation.proof and _verdict(row, refutation) is Verdict.PROOF_REFUTED
+    )
 
 
 def test_nothing_claimed_or_proven_cannot_be_refuted() -> None:
-    row = audit_row("a", eps_claimed=None, eps_proven=None, p_claim=0.0, p_proof=0.0,
+    row = _row("a", eps_claimed=None, eps_proven=None, p_claim=0.0, p_proof=0.0,
                replicated_p_claim=0.0, replicated_p_proof=0.0)  # fmt: skip
-    found = refutations([row])["a"]
-    assert not found.claim and not found.proof and found.audited is None
+    refutation = refutations([row])["a"]
+    assert not refutation.claim and not refutation.proof and refutation.audited is None
 
 
 def test_a_high_bound_without_refutation_changes_nothing() -> None:
-    row = audit_row("a", eps_audited=9.0, p_claim=0.01, replicated_p_claim=0.3, replicated_eps=9.0)
+    row = _row("a", eps_audited=9.0, p_claim=0.01, replicated_p_claim=0.3, replicated_eps=9.0)
     assert refutations([row])["a"].audited is None
 
 
@@ -174,6 +176,6 @@ def test_family_error_by_simulation() -> None:
                 for m in range(20)
                 for a in range(2)
             ]
-            false[gate] += any(found.claim for found in refutations(rows).values())
+            false[gate] += any(refutation.claim for refutation in refutations(rows).values())
     assert 5 < false[0.0] <= 33  # 20 expected; 33 has p < 0.3%
     assert false[1.0] <= 6
