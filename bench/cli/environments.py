@@ -142,4 +142,4 @@ def _line(report: EnvironmentReport) -> str:
         text += f", {report.size / 1e6:.0f} MB"
     if report.built_at:
         text += f", since {report.built_at[:10]}"
-    return f"{text}, {report.python}" if report.state.value == "given path" else text
+    return f"{text}, {report.python}" if state == "given path" else text

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from bench.engine.options import RunOptions
 
 PATH = click.Path(path_type=Path)
 DATA_DIR_HELP = "Folder with data files you obtained [default: $BENCH_DATA]."
@@ -33,6 +36,27 @@ def _use_data_folder(_: click.Context, __: click.Parameter, value: str | None) -
 data_dir = click.option(
     "--data-dir", callback=_use_data_folder, expose_value=False, help=DATA_DIR_HELP
 )
+
+
+def on_ray(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the commands that compute cells on Ray and log them to MLflow."""
+    for option in (data_dir, no_mlflow, mlflow_uri, ray_address, cpus):
+        command = option(command)
+    return command
+
+
+def run_options(out: Path, options: Mapping[str, Any], **more: Any) -> RunOptions:
+    """Return the settings of a run from the options of `on_ray`."""
+    from bench.engine.options import RunOptions
+
+    return RunOptions(
+        out=out,
+        cpus=options["cpus"],
+        ray_address=options["ray_address"],
+        mlflow_uri=options["mlflow_uri"],
+        tracking=not options["no_mlflow"],
+        **more,
+    )
 
 
 def comma_separated(text: str | None) -> tuple[str, ...]:

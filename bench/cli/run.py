@@ -36,11 +36,7 @@ if TYPE_CHECKING:
     help="Metrics, families, `default` or `all`; comma-separated [default: the grid's].",
 )
 @click.option("--dry-run", is_flag=True, help="Print the cells and their number; run nothing.")
-@shared.cpus
-@shared.ray_address
-@shared.mlflow_uri
-@shared.no_mlflow
-@shared.data_dir
+@shared.on_ray
 @click.option(
     "--secure-noise",
     is_flag=True,
@@ -71,7 +67,6 @@ def run(**options: Any) -> None:
     """Run a grid of cells on Ray; the same command again runs only what is missing."""
     from bench.engine.grid import load_grid
     from bench.engine.limits import Asked
-    from bench.engine.options import RunOptions
 
     grid = load_grid(options["grid"]).narrowed(
         methods=options["methods"],
@@ -88,12 +83,9 @@ def run(**options: Any) -> None:
             click.echo(cell.describe())
         click.echo(f"{len(cells)} cells")
         return
-    settings = RunOptions(
-        out=options["out"] or Path(f"runs/{grid.name}"),
-        cpus=options["cpus"],
-        ray_address=options["ray_address"],
-        mlflow_uri=options["mlflow_uri"],
-        tracking=not options["no_mlflow"],
+    settings = shared.run_options(
+        options["out"] or Path(f"runs/{grid.name}"),
+        options,
         secure_noise=options["secure_noise"],
         private_counts=options["private_counts"],
         limits=Asked(options["time_limit"], options["memory_limit"], options["disk_limit"]),
@@ -111,30 +103,19 @@ def run(**options: Any) -> None:
     callback=shared.comma(),
     help="Metrics, families, `default` or `all`; comma-separated [default: default].",
 )
-@shared.cpus
-@shared.ray_address
-@shared.mlflow_uri
-@shared.no_mlflow
-@shared.data_dir
+@shared.on_ray
 def score(**options: Any) -> None:
     """Score the stored releases of a run directory; nothing is fitted again.
 
     Only scores that are missing or were computed by another version of a metric are computed; the
     others stay. Metrics that need refits fit copies of the method and leave the release unchanged.
     """
-    from bench.engine.options import RunOptions
     from bench.plugins import registry
 
     metrics = registry.select_metrics(options["metrics"])
-    settings = RunOptions(
-        out=options["directory"],
-        cpus=options["cpus"],
-        ray_address=options["ray_address"],
-        mlflow_uri=options["mlflow_uri"],
-        tracking=not options["no_mlflow"],
-    )
     from bench.cli.session import score_with_progress
 
+    settings = shared.run_options(options["directory"], options)
     sys.exit(_exit_code(score_with_progress(metrics, settings)))
 
 
