@@ -38,7 +38,7 @@ def _verdict(row: AuditRow, found: Refutation) -> Verdict:
     return judge(Budget(8.0, 1e-5), claim, Proof(proven, 1e-5, "PLD"), found.audited).verdict
 
 
-def test_both_runs_must_speak() -> None:
+def test_both_runs_must_contradict_the_claim() -> None:
     for first, second, refuted in (
         (0.01, 0.01, True),
         (0.01, 0.2, False),
