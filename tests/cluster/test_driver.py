@@ -152,7 +152,7 @@ def test_a_second_driver_is_refused_and_ctrl_c_twice_leaves_nothing_behind(tmp_p
         assert run.process.returncode == 130
         assert run.left_behind() == []
     assert statuses(run.out) == {}
-    # What is there can be gone on with.
+    # A later run resumes from what is there.
     again = subprocess.run(
         [*BENCH, "run", "--grid", "smoke", "--methods", "marginals", "--datasets", "gbsg2",
          "--metrics", "ks", "--no-mlflow", "--out", str(run.out)],

@@ -23,7 +23,7 @@ from bench.results.run_directory import RunStore
 DATASET = build_dataset(registry.build_source("gbsg2"))
 CELL = Cell(
     method=Variant("ldpdc", "ldpdc 20", (("group_size", 20.0),)),
-    dataset=Variant("gbsg2", "cohort"),
+    dataset=Variant("gbsg2", "gbsg2 trial"),
     ipc=5,
     full_size=False,
     epsilon=2.0,
@@ -232,5 +232,5 @@ def test_a_journal_of_an_earlier_version_is_read(tmp_path: Path, outcome: Outcom
     path = tmp_path / "journal.jsonl"
     path.write_text(json.dumps({"cell": cell, "scores": scores}) + "\n")
     ((row, read),) = read_journal(path).values()
-    assert row.metrics == "{}" and row.dataset == "cohort"
+    assert row.metrics == "{}" and row.dataset == "gbsg2 trial"
     assert read[0].limit is None
