@@ -25,7 +25,7 @@ from bench.results.journal import plain, read_journal
 from bench.results.reading import read_audits
 from bench.results.records import AuditRow, Cell, Outcome, Status, Variant, to_table
 from bench.results.run_directory import RunStore
-from tests.results.test_refutation import audit_row
+from tests.results.test_audits import audit_row
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())

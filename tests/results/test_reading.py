@@ -26,7 +26,7 @@ from bench.results.reading import (
 )
 from bench.results.records import AuditRow, CellRow, Outcome, ScoreRow, to_table
 from bench.results.run_directory import RunStore
-from tests.results.test_refutation import audit_row
+from tests.results.test_audits import audit_row
 
 ROW = CellRow(
     key="a1", method="ldpdc", label="ldpdc", parameters="{}", dataset="gbsg2",
