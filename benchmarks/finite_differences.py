@@ -24,7 +24,7 @@ import numpy.typing as npt
 import xgboost
 
 from bench.engine.memory import peak_memory_mb, reset_peak_memory
-from bench.methods._shared.differences import BlackBox, Teacher, Trees
+from bench.methods.zero_order._differences import BlackBox, FittedTeacher, Trees
 
 Array = npt.NDArray[np.float64]
 
@@ -82,7 +82,7 @@ def wide(threads: int) -> None:
     _wide("black box", black_box, WIDE_BLACK_BOX)
 
 
-def _wide(name: str, teacher: Teacher, count: int) -> None:
+def _wide(name: str, teacher: FittedTeacher, count: int) -> None:
     rows = np.random.default_rng(2).normal(size=(count, WIDE_COLUMNS))
     steps, weights = np.full(WIDE_COLUMNS, STEPS[1]), np.ones((count, 1))
     reset_peak_memory()

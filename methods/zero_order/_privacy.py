@@ -18,7 +18,7 @@ It is no bound either: later steps decide which one is the best.
 
 The text's set of levels is read as an arithmetic sequence; the demo leaves out 1.25 and 1.75. The
 ratio is that of the mean clipped norm to sigma C, one number for all rows of a step, because the
-accountant gets one sigma a step. The largest level with a ratio of at least 1 is taken, and the
+accountant gets one sigma per step. The largest level with a ratio of at least 1 is taken, and the
 smallest level where none has: that is the text. The demo takes the smallest level with a ratio of
 at most 1, its reverse.
 """
@@ -72,7 +72,7 @@ class Account:
 def base_noise(budget: Budget, rate: float, counted: int) -> float:
     """sigma_base for which `counted` steps cost the budget's epsilon at the smallest level.
 
-    Levels are chosen while the run goes on. Whichever they are, the claim is within the target.
+    Levels are chosen during the run. Whichever they are, the claim is within the target.
     """
     account = Account(rate, budget.delta)
     smallest = smallest_noise(lambda noise: account.epsilon({noise: counted}), budget.epsilon)
