@@ -11,7 +11,7 @@ with real rows are thrown away and built again. No noise is added: the rows are 
 
 What the paper leaves open, what is done here, and the alternative:
 
-- Law of the coefficients ("randomly sampled while enforcing the simplicial constraint"):
+- Distribution of the coefficients ("randomly sampled while enforcing the simplicial constraint"):
   Dirichlet(1), which is uniform on the simplex; or, with `coefficients="uniform"`, uniform numbers
   divided by their sum, which stay closer to 1/N; or, with `concentration` a below 1,
   Dirichlet(a), under which few constituents carry a row: the mean of sum_i c_i^2 is
@@ -117,7 +117,7 @@ class Gats(Method):
     concentration: float = 1.0
     """a of Dirichlet(a, ..., a): 1 is uniform on the simplex; near 0 one constituent has all."""
     votes: Literal["heads", "weights"] = "heads"
-    """What a majority of a discrete column is one of: constituents, or coefficients."""
+    """What counts in the majority vote of a discrete column: constituents, or coefficients."""
     max_retries: int = 50
 
     def __post_init__(self) -> None:
@@ -192,7 +192,7 @@ class Gats(Method):
         mixed: Flags,
         rng: np.random.Generator,
     ) -> tuple[Single, int, float]:
-        """The rows, how many of them are over the threshold, and the share of accepted attempts."""
+        """Rows, number of them over the threshold, and share of accepted attempts."""
         combiner = Combiner.of(
             rows.values.astype(np.float64), encoder, by_weight=self.votes == "weights"
         )
@@ -220,7 +220,7 @@ class Gats(Method):
     def _draw(self, pools: Pools, labels: Index, mixed: Flags, rng: np.random.Generator) -> Index:
         """Constituents of each row to be made, as positions in the table."""
         batches = pools.batches(labels, rng)
-        index = pools.own(batches, labels, self.constituents, rng)
+        index = pools.same_class(batches, labels, self.constituents, rng)
         share = self.mixed_ratio * self.constituents
         foreign = np.floor(share) + (rng.random(len(labels)) < share - math.floor(share))
         foreign = np.minimum(foreign, self.constituents // 2)
@@ -238,7 +238,7 @@ class Gats(Method):
         return dirichlet(shape, self.concentration, rng)
 
     def _resemblance(self, real: Directions, made: Single, index: Index, bounds: Array) -> Array:
-        """Largest correlation of each made row with the real rows it must not resemble.
+        """Largest correlation of each combined row with the real rows it must not resemble.
 
         Exact below the bound; a row at or above it gets some number at or above it.
         """

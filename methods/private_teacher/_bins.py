@@ -375,7 +375,7 @@ class MergedBins:
     def sums(self, fine: Sequence[Array]) -> list[Array]:
         """Sums over merged bins of one vector per feature over the bins of the grid."""
         return [
-            np.bincount(merged, weights=values, minlength=size)
+            np.bincount(merged, weights=values, minlength=size).astype(np.float64)
             for merged, values, size in zip(self.maps, fine, self.sizes, strict=True)
         ]
 

@@ -430,9 +430,9 @@ def _repaired(
 ) -> Mask:
     """Replace only the columns that rules read, which fits sooner than a whole new row."""
     names = rules.columns
-    ruled = [number for number, c in enumerate(grid.columns) if c.block.column.name in names]
-    blocks = [grid.columns[number].block for number in ruled]
-    columns = np.concatenate([np.arange(block.start, block.stop) for block in blocks])
+    blocks = [column.block for column in grid.columns]
+    ruled = np.flatnonzero([block.column.name in names for block in blocks])
+    columns = np.concatenate([np.arange(blocks[n].start, blocks[n].stop) for n in ruled])
     for _ in range(_REPAIRS):
         holes = np.flatnonzero(broken)
         if not len(holes):

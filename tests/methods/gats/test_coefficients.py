@@ -1,4 +1,4 @@
-"""GATS: the laws of the coefficients, and votes by weight."""
+"""GATS: distributions of the coefficients, and votes by weight."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_uniform_coefficients_are_normalised_uniforms() -> None:
     assert stats.kstest(drawn, stats.uniform.cdf).pvalue < 1e-6
 
 
-def test_concentrated_coefficients_follow_their_law() -> None:
+def test_concentrated_coefficients_follow_their_distribution() -> None:
     # One coordinate of Dirichlet(a, ..., a) follows Beta(a, (N - 1) a).
     drawn = dirichlet((4000, 5), 0.3, np.random.default_rng(0))
     assert np.allclose(drawn.sum(axis=1), 1.0)

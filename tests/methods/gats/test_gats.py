@@ -1,4 +1,4 @@
-"""GATS on tables small enough to know every answer."""
+"""GATS on tables that are small enough for known answers."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_full_size_follows_the_declared_counts() -> None:
 
 
 def separated(per_class: int = 40) -> PrivateData:
-    """Class 0 has markers of 0 and class 1 of 1: a made row's marker tells its foreign weight."""
+    """Markers are 0 in class 0 and 1 in class 1, so that they show a row's foreign weight."""
     count = 2 * per_class
     labels = np.repeat([0, 1], per_class)
     return private_rows([0] * count, labels, [1] * count, [0] * count, labels)
@@ -204,13 +204,13 @@ def test_foreign_rows_come_from_all_other_classes() -> None:
 
 @pytest.mark.parametrize("source", [ToyTable(), ToySurvival(), ToyImages()])
 def test_same_seed_same_bytes(source: DatasetSource) -> None:
-    def of(seed: int) -> bytes:
+    def released(seed: int) -> bytes:
         private, _ = opened(source)
         rows = made(private, 50, seed, batch=60, max_retries=5)
         return rows.values.tobytes() + rows.labels.tobytes()
 
-    assert of(1) == of(1)
-    assert of(1) != of(2)
+    assert released(1) == released(1)
+    assert released(1) != released(2)
 
 
 def test_the_ledger_says_that_nothing_is_proven() -> None:
@@ -231,12 +231,12 @@ def test_survival_times_are_combined_and_events_kept() -> None:
     real = private.raw("test")
     rows = made(private, 300, mixed_share=0.0, filter="off")
     for event in (0, 1):
-        own = rows.values[rows.labels == event, -1]
+        times = rows.values[rows.labels == event, -1]
         among = real.values[real.labels == event, -1]
-        assert among.min() <= own.min() <= own.max() <= among.max()
+        assert among.min() <= times.min() <= times.max() <= among.max()
         # An average of five has the same mean and a smaller spread.
-        assert own.mean() == pytest.approx(among.mean(), abs=0.1)
-        assert own.std() < among.std()
+        assert times.mean() == pytest.approx(among.mean(), abs=0.1)
+        assert times.std() < among.std()
 
 
 def test_images_are_averages_of_their_class() -> None:
@@ -280,7 +280,7 @@ def test_a_model_learns_from_the_release() -> None:
         {"max_retries": -1},
     ],
 )
-def test_senseless_hyperparameters_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_hyperparameters_are_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(InputError, match=f"gats: {name}=.* is not"):
         build_method("gats", wrong)
