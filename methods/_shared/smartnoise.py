@@ -60,9 +60,9 @@ def votes_allowed(budget: Budget, share: float, steps: int, orders: int, noise: 
     """Votes per step at which the library's moments accountant allows so many steps.
 
     With Laplace noise of scale s and v votes per step it states, after k steps, the least over
-    whole orders l of (2 k v l (l + 1) / s^2 + ln(1 / delta)) / l (Papernot et al. 2017, Theorems 1, 2).
-    It loops until its epsilon is spent and knows no number of steps, so that v or s has to be
-    chosen for it. An epsilon that it states before the first step is refused.
+    whole orders l of (2 k v l (l + 1) / s^2 + ln(1 / delta)) / l (Papernot et al. 2017, Theorems 1
+    and 2). It loops until its epsilon is spent and has no parameter for the number of steps, so
+    that v or s has to be chosen for it. An epsilon that it states before the first step is refused.
     """
     epsilon, constant = share * budget.epsilon, math.log(1.0 / budget.delta)
     check_first_step(budget, share, orders)

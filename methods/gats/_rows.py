@@ -197,7 +197,7 @@ class Combiner:
         return made
 
     def _sums(self, index: Index, weights: Array, columns: Flags) -> Array:
-        """Weighted sums of real rows, by a sparse product that needs no (rows, N, columns) array."""
+        """Weighted sums of real rows, by a sparse product: no array of rows x N x columns."""
         from scipy.sparse import csr_array
 
         count = index.shape[1]

@@ -28,7 +28,7 @@ What the paper leaves open, what is done here, and the alternative:
   near 0.05 at N = 5 for the figure, a = 0.001 with `votes="weights"` for the table. Then most rows
   are copies of patients, the filter would reject them, and class-wise rows serve better than mixed
   ones, against section 5.3. The defaults keep to the equations.
-- q may be 0.5 at most, and at most floor(N/2) constituents are foreign: the own class then wins
+- q may be 0.5 at most, and at most floor(N/2) constituents are foreign: class C then wins
   the vote or ties, and a tie goes to the class being made. So every row made for C has the label
   C, and each class has exactly the asked-for number of rows. A larger q would, by eq. 3, make rows
   of the other class instead.

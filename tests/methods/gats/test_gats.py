@@ -36,9 +36,10 @@ def test_a_row_of_two_lies_on_the_line_between_them() -> None:
         (0, (-0.5, 0.5), (0.2, 0.8)),
         (1, (0.0, 0.9), (-1.0, 1.0)),
     ):
-        own = rows.values[rows.labels == label]
-        along = (own[:, AGE] - age) / (age_to - age)
-        assert np.allclose(along, (own[:, MARKER] - marker) / (marker_to - marker), atol=1e-5)
+        made_rows = rows.values[rows.labels == label]
+        along = (made_rows[:, AGE] - age) / (age_to - age)
+        across = (made_rows[:, MARKER] - marker) / (marker_to - marker)
+        assert np.allclose(along, across, atol=1e-5)
         assert along.min() >= -1e-6
         assert along.max() <= 1 + 1e-6
         assert along.min() < 0.05 < 0.95 < along.max()
@@ -59,10 +60,10 @@ def test_numbers_stay_within_the_constituents(constituents: int) -> None:
     rows = made(private, constituents=constituents, mixed_share=0.0, filter="off")
     for label in (0, 1):
         # Each class has N rows, so that every one of them is a constituent.
-        own = rows.values[rows.labels == label][:, :2]
+        numbers = rows.values[rows.labels == label][:, :2]
         among = real.values[real.labels == label][:, :2]
-        assert (own >= among.min(axis=0) - 1e-6).all()
-        assert (own <= among.max(axis=0) + 1e-6).all()
+        assert (numbers >= among.min(axis=0) - 1e-6).all()
+        assert (numbers <= among.max(axis=0) + 1e-6).all()
 
 
 def test_discrete_columns_go_by_heads_not_by_weight() -> None:

@@ -129,8 +129,8 @@ def test_cox_coefficients_are_those_of_lifelines_without_ties() -> None:
 def test_constant_columns_of_a_cox_model_count_nothing() -> None:
     generator = np.random.default_rng(1)
     features = np.column_stack([generator.normal(size=50), np.full(50, 3.0)])
-    found = cox_coefficients(features, generator.exponential(size=50), np.ones(50, int), 0.1)
-    assert found[1] == 0.0 and np.isfinite(found).all()
+    fitted = cox_coefficients(features, generator.exponential(size=50), np.ones(50, int), 0.1)
+    assert fitted[1] == 0.0 and np.isfinite(fitted).all()
 
 
 @pytest.mark.parametrize("kind", ["xgboost", "logistic", "forest", "svm"])
