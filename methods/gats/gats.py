@@ -66,7 +66,6 @@ import numpy as np
 from bench import (
     EncodedRows,
     Encoder,
-    InputError,
     Method,
     NotApplicable,
     PrivateData,
@@ -74,6 +73,7 @@ from bench import (
     Rows,
     Spec,
 )
+from bench.methods._shared.parameters import check_parameters
 from bench.methods.gats._filter import Directions
 from bench.methods.gats._rows import (
     Array,
@@ -121,42 +121,32 @@ class Gats(Method):
     max_retries: int = 50
 
     def __post_init__(self) -> None:
-        batch = self.batch
-        self._require(self.constituents >= 1, "constituents", "1 or more")
-        self._require(0.0 <= self.mixed_share <= 1.0, "mixed_share", "between 0 and 1")
-        self._require(
-            0.0 <= self.mixed_ratio <= 0.5,
-            "mixed_ratio",
-            "0 to 0.5 (a larger share would outvote the class that is made)",
+        finite = math.isfinite(self.concentration) and self.concentration > 0.0
+        dirichlet_only = self.coefficients == "dirichlet" or self.concentration == 1.0
+        check_parameters(
+            self,
+            self.name,
+            {
+                "constituents": (self.constituents >= 1, "1 or more"),
+                "mixed_share": (0.0 <= self.mixed_share <= 1.0, "between 0 and 1"),
+                "mixed_ratio": (
+                    0.0 <= self.mixed_ratio <= 0.5,
+                    "0 to 0.5 (a larger share would outvote the class that is made)",
+                ),
+                "batch": (
+                    self.batch is None or self.batch >= self.constituents,
+                    "`constituents` or more, or absent",
+                ),
+                "threshold": (-1.0 <= self.threshold <= 1.0, "a correlation, from -1 to 1"),
+                "concentration": (
+                    finite and dirichlet_only,
+                    "a positive number"
+                    if dirichlet_only
+                    else "1, the only value without `coefficients='dirichlet'`",
+                ),
+                "max_retries": (self.max_retries >= 0, "0 or more"),
+            },
         )
-        self._require(
-            batch is None or batch >= self.constituents,
-            "batch",
-            "`constituents` or more, or absent",
-        )
-        self._require(
-            self.filter in ("constituents", "all", "off"), "filter", "constituents, all or off"
-        )
-        self._require(-1.0 <= self.threshold <= 1.0, "threshold", "a correlation, from -1 to 1")
-        self._require(
-            self.coefficients in ("dirichlet", "uniform"), "coefficients", "dirichlet or uniform"
-        )
-        self._require(
-            math.isfinite(self.concentration) and self.concentration > 0.0,
-            "concentration",
-            "a positive number",
-        )
-        self._require(
-            self.coefficients == "dirichlet" or self.concentration == 1.0,
-            "concentration",
-            "1, the only value without `coefficients='dirichlet'`",
-        )
-        self._require(self.votes in ("heads", "weights"), "votes", "heads or weights")
-        self._require(self.max_retries >= 0, "max_retries", "0 or more")
-
-    def _require(self, holds: bool, name: str, expected: str) -> None:
-        if not holds:
-            raise InputError(f"gats: {name}={getattr(self, name)!r} is not {expected}")
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         rows = private.raw("convex combinations of the real training rows, without noise")

@@ -38,7 +38,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench import EncodedRows, InputError, Method, PrivateData, Release, Spec, Task
+from bench import EncodedRows, Method, PrivateData, Release, Spec, Task
+from bench.methods._shared.parameters import check_parameters
 from bench.methods.ndpdc._time_strata import time_edges
 
 if TYPE_CHECKING:
@@ -80,10 +81,7 @@ class Dm(Method):
     """Time bins per event status, for survival."""
 
     def __post_init__(self) -> None:
-        if self.initialisation not in ("noise", "real"):
-            raise InputError(
-                f"dm: initialisation={self.initialisation!r} is not known; use noise or real"
-            )
+        check_parameters(self, self.name, {})
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         import torch

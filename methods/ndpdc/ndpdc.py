@@ -38,6 +38,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bench import Claim, Method, Plan, PrivateData, Release, Spec, Task, sampled_gaussian
+from bench.methods._shared.parameters import check_parameters
 from bench.methods.ndpdc._time_strata import TimeStrata
 
 
@@ -73,6 +74,9 @@ class Ndpdc(Method):
     """Synthetic rows of a class that are moved in one iteration, at most."""
     time_bins: int = 4
     """Time bins per event status, for survival."""
+
+    def __post_init__(self) -> None:
+        check_parameters(self, self.name, {})
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         import torch

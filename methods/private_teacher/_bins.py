@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -179,26 +179,20 @@ class FeatureGrid:
     @classmethod
     def of(cls, encoder: Encoder, coarse: bool = False) -> FeatureGrid:
         """Bins of a table, by the schema; fewer of them for a small table."""
-        return cls(
-            encoder,
-            tuple(
-                EdgeBins.of(block, coarse)
-                if isinstance(block.column, Numeric)
-                else CategoryBins(block)
-                for block in _feature_blocks(encoder)
-            ),
-        )
+        return cls._by(encoder, lambda block: EdgeBins.of(block, coarse))
 
     @classmethod
     def equal_widths(cls, encoder: Encoder, count: int) -> FeatureGrid:
         """`count` bins of equal width for every numeric feature."""
+        return cls._by(encoder, lambda block: WidthBins(block, count))
+
+    @classmethod
+    def _by(cls, encoder: Encoder, numeric: Callable[[Block], ColumnBins]) -> FeatureGrid:
         return cls(
             encoder,
             tuple(
-                WidthBins(block, count)
-                if isinstance(block.column, Numeric)
-                else CategoryBins(block)
-                for block in _feature_blocks(encoder)
+                numeric(block) if isinstance(block.column, Numeric) else CategoryBins(block)
+                for block in encoder.blocks[: len(encoder.schema.features)]
             ),
         )
 
@@ -228,10 +222,6 @@ class FeatureGrid:
             if column.ordered:
                 positions[:, number] = rng.random(len(codes))
         return self.values(codes, positions)
-
-
-def _feature_blocks(encoder: Encoder) -> tuple[Block, ...]:
-    return encoder.blocks[: len(encoder.schema.features)]
 
 
 # Counts of a table ------------------------------------------------------------------------------

@@ -197,12 +197,12 @@ def draw_by_class(
 @final
 @dataclass(frozen=True)
 class SearchEffort:
-    """How many steps, pool rows and judges a search has."""
+    """Numbers of steps, pool rows and judges of a search."""
 
-    steps: int = 150
+    steps: int
     """Steps for 200 rows; fewer for more, in proportion: a step's cost grows with the rows."""
-    pool: int = 20_000
-    judges: int = 3000
+    pool: int
+    judges: int
 
     def steps_for(self, rows: int) -> int:
         """Steps for a release of so many rows."""
@@ -325,7 +325,8 @@ class Condenser:
             left = 1.0 - step / steps
             share = _LAST_SHARE + (_FIRST_SHARE - _LAST_SHARE) * left
             if step % 2 == 0 and traits is not None:
-                moved = self._redrawn(selection, offers, max(2, round(share * rows)))
+                places = self._rng.choice(rows, max(2, round(share * rows)), replace=False)
+                moved = self._balanced(selection, offers, places)
             else:
                 count = max(1, round(_CROSSED_SHARE * share * rows))
                 moved = self._crossed(selection, offers, count)
@@ -372,12 +373,8 @@ class Condenser:
         )
         return self._balanced(empty, offers, np.arange(rows))
 
-    def _redrawn(self, selection: _Selection, offers: _ClassOffers, count: int) -> _Selection:
-        """Some places drawn anew, such that each class stays balanced."""
-        places = self._rng.choice(len(self._labels), count, replace=False)
-        return self._balanced(selection, offers, places)
-
     def _balanced(self, selection: _Selection, offers: _ClassOffers, places: Labels) -> _Selection:
+        """These places drawn anew, such that each class stays balanced."""
         table, each = offers.table, candidates_per_place(len(places))
         values, traits = selection.values.copy(), selection.traits.copy()
         fresh = np.zeros(len(values), dtype=bool)

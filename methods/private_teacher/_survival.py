@@ -25,7 +25,6 @@ import numpy as np
 from bench import (
     Claim,
     EncodedRows,
-    InputError,
     NotApplicable,
     Plan,
     PrivateData,
@@ -35,6 +34,7 @@ from bench import (
     gaussian,
 )
 from bench.methods._shared.cox import cox_coefficients
+from bench.methods._shared.parameters import check_parameters
 from bench.methods.private_teacher._bins import Array, Codes, FeatureGrid, MergedBins
 from bench.methods.private_teacher._survival_condense import ReleasePlaces, candidates, condense
 from bench.methods.private_teacher._survival_model import (
@@ -83,14 +83,22 @@ class SurvivalSetting:
 
     def __post_init__(self) -> None:
         shares = self.shares
-        self._require(min(shares) > 0, "shares", "positive numbers")
-        self._require(abs(sum(shares) - 1.0) < 1e-9, "shares", "numbers that sum to 1")
-        self._require(self.rounds >= 1, "rounds", "1 or more")
-        self._require(self.bins >= 2, "bins", "2 or more")
-        self._require(self.feature_bins >= self.bins, "feature_bins", "`bins` or more")
-        self._require(self.time_bins >= 2, "time_bins", "2 or more")
-        self._require(self.pool >= 100, "pool", "100 or more")
-        self._require(self.sharpness > 0, "sharpness", "a positive number")
+        check_parameters(
+            self,
+            "survival teacher",
+            {
+                "shares": (
+                    min(shares) > 0 and abs(sum(shares) - 1.0) < 1e-9,
+                    "positive numbers that sum to 1",
+                ),
+                "rounds": (self.rounds >= 1, "1 or more"),
+                "bins": (self.bins >= 2, "2 or more"),
+                "feature_bins": (self.feature_bins >= self.bins, "`bins` or more"),
+                "time_bins": (self.time_bins >= 2, "2 or more"),
+                "pool": (self.pool >= 100, "100 or more"),
+                "sharpness": (self.sharpness > 0, "a positive number"),
+            },
+        )
 
     @property
     def shares(self) -> tuple[float, float, float, float]:
@@ -101,12 +109,6 @@ class SurvivalSetting:
             self.share_associations,
             self.share_score,
         )
-
-    def _require(self, holds: bool, name: str, expected: str) -> None:
-        if not holds:
-            raise InputError(
-                f"survival teacher: {name}={getattr(self, name)!r}; expected {expected}"
-            )
 
 
 @final

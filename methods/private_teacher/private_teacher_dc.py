@@ -46,7 +46,6 @@ import numpy as np
 
 from bench import (
     Claim,
-    InputError,
     Method,
     NotApplicable,
     Plan,
@@ -57,6 +56,7 @@ from bench import (
     Task,
     gaussian,
 )
+from bench.methods._shared.parameters import check_parameters
 from bench.methods.private_teacher._bins import ClassCounts, FeatureGrid, count_classes
 from bench.methods.private_teacher._condense import Condenser, SearchEffort, draw_by_class
 from bench.methods.private_teacher._teachers import (
@@ -108,19 +108,17 @@ class PrivateTeacherDc(Method):
     """Rows on which students are compared with the teacher."""
 
     def __post_init__(self) -> None:
-        kinds = ("auto", "additive", "ebm", "naive-bayes", "counts")
-        self._require(self.teacher in kinds, "teacher", f"one of {', '.join(kinds)}")
-        self._require(0.0 < self.counts_share < 1.0, "counts_share", "between 0 and 1")
-        self._require(self.rounds >= 1, "rounds", "1 or more")
-        self._require(self.steps >= 0, "steps", "0 or more")
-        self._require(self.pool >= 100, "pool", "100 or more")
-        self._require(self.judges >= 100, "judges", "100 or more")
-
-    def _require(self, holds: bool, name: str, expected: str) -> None:
-        if not holds:
-            raise InputError(
-                f"private-teacher-dc: {name}={getattr(self, name)!r} is not {expected}"
-            )
+        check_parameters(
+            self,
+            self.name,
+            {
+                "counts_share": (0.0 < self.counts_share < 1.0, "between 0 and 1"),
+                "rounds": (self.rounds >= 1, "1 or more"),
+                "steps": (self.steps >= 0, "0 or more"),
+                "pool": (self.pool >= 100, "100 or more"),
+                "judges": (self.judges >= 100, "100 or more"),
+            },
+        )
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         if spec.task is Task.SURVIVAL:

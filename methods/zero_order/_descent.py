@@ -1,4 +1,4 @@
-"""The descent of zero-order condensation: gradients, Adam's steps, and the best rows on the way."""
+"""Parts of the descent of zero-order condensation: gradients, Adam, and the best rows so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy.typing as npt
 from bench.methods.zero_order import _teachers
 from bench.methods.zero_order._differences import FittedTeacher
 from bench.methods.zero_order._losses import CompositeLoss, LossValue
-from bench.methods.zero_order._privacy import clipped, noise_level
 from bench.methods.zero_order._setup import Units
 from bench.methods.zero_order._teachers import LabelledRows, TeacherKind
 
@@ -91,51 +90,7 @@ class DescentRecord:
 
 
 @final
-@dataclass(frozen=True)
-class Descent:
-    """Settings of a descent; see `zero_order_dc` for their meaning."""
-
-    steps: int
-    learning_rate: float
-    least_difference: float
-    largest_difference: float
-    clip: float
-    noise_base: float
-    """sigma_base; 0 descends without clipping and noise."""
-    validate_every: int
-
-    def run(
-        self,
-        loss: CondensationLoss,
-        start: Array,
-        judge: ValidationJudge | None,
-        rng: np.random.Generator,
-    ) -> DescentRecord:
-        """Take all steps from `start`; without a judge the rows of the last step are kept."""
-        rows = start.copy()
-        adam = _Adam(rows.shape, self.learning_rate)
-        seed = int(rng.integers(2**63))
-        record = DescentRecord(rows)
-        for step in range(1, self.steps + 1):
-            lengths = rng.uniform(self.least_difference, self.largest_difference, (rows.shape[1],))
-            value, gradient = loss.gradient(rows, lengths, rng)
-            if self.noise_base:
-                gradient = clipped(gradient, self.clip)
-                level = noise_level(gradient, self.clip, self.noise_base) * self.noise_base
-                gradient += level * self.clip * rng.standard_normal(rows.shape)
-                record.noises.append(level)
-            rows += adam.step(gradient)
-            record.losses.append(value.total)
-            if judge is None:
-                if step == self.steps:
-                    record.keep(rows, step)
-            elif step % self.validate_every == 0 or step == self.steps:
-                record.compare(rows, step, judge.quality(rows, np.random.default_rng(seed)))
-        return record
-
-
-@final
-class _Adam:
+class Adam:
     """Adam (Kingma and Ba, 2015, Algorithm 1); a step moves a number by about `rate` at most."""
 
     def __init__(self, shape: tuple[int, ...], rate: float) -> None:

@@ -26,8 +26,7 @@ at most 1, its reverse.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -55,18 +54,10 @@ def noise_level(clipped_gradients: Array, clip: float, base: float) -> float:
     return max((level for level in LEVELS if level * base * clip <= signal), default=LEVELS[0])
 
 
-@final
-@dataclass(frozen=True)
-class Account:
-    """Renyi accounting of steps with the rate q = m / N."""
-
-    rate: float
-    delta: float
-
-    def epsilon(self, steps: Mapping[float, int]) -> float:
-        """Epsilon of so many steps at each noise multiplier."""
-        events = [(sampled_gaussian(self.rate, noise), count) for noise, count in steps.items()]
-        return rdp_epsilon(canonical(events), self.delta) if events else 0.0
+def steps_epsilon(steps: Mapping[float, int], rate: float, delta: float) -> float:
+    """Epsilon by RDP of so many steps at each noise multiplier, sampled at the rate q = m / N."""
+    events = [(sampled_gaussian(rate, noise), count) for noise, count in steps.items()]
+    return rdp_epsilon(canonical(events), delta) if events else 0.0
 
 
 def base_noise(budget: Budget, rate: float, counted: int) -> float:
@@ -74,6 +65,7 @@ def base_noise(budget: Budget, rate: float, counted: int) -> float:
 
     Levels are chosen during the run. Whichever they are, the claim is within the target.
     """
-    account = Account(rate, budget.delta)
-    smallest = smallest_noise(lambda noise: account.epsilon({noise: counted}), budget.epsilon)
+    smallest = smallest_noise(
+        lambda noise: steps_epsilon({noise: counted}, rate, budget.delta), budget.epsilon
+    )
     return smallest / LEVELS[0]

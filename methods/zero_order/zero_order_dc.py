@@ -53,7 +53,6 @@ import numpy.typing as npt
 from bench import (
     Claim,
     Encoder,
-    InputError,
     Method,
     NotApplicable,
     PrivateData,
@@ -62,8 +61,9 @@ from bench import (
     Spec,
     Task,
 )
+from bench.methods._shared.parameters import check_parameters
 from bench.methods.zero_order import _teachers
-from bench.methods.zero_order._descent import CondensationLoss, Descent, ValidationJudge
+from bench.methods.zero_order._descent import Adam, CondensationLoss, DescentRecord, ValidationJudge
 from bench.methods.zero_order._differences import FittedTeacher
 from bench.methods.zero_order._losses import (
     CompositeLoss,
@@ -76,9 +76,11 @@ from bench.methods.zero_order._losses import (
     event_strata,
 )
 from bench.methods.zero_order._privacy import (
-    Account,
     Accounting,
     base_noise,
+    clipped,
+    noise_level,
+    steps_epsilon,
 )
 from bench.methods.zero_order._setup import (
     RealRows,
@@ -146,32 +148,24 @@ class ZeroOrderDc(Method):
     """Steps between evaluations on the validation rows; 0 releases the last step without any."""
 
     def __post_init__(self) -> None:
-        kinds = ("auto", *_teachers.CLASSIFIERS, *_teachers.SURVIVAL)
         share = self.positive_share
-        self._require(self.teacher in kinds, "teacher", f"one of {', '.join(kinds)}")
-        self._require(
-            self.accounting in ("all-steps", "published"), "accounting", "all-steps or published"
+        ordered = self.largest_difference >= self.least_difference
+        check_parameters(
+            self,
+            self.name,
+            {
+                "steps": (self.steps >= 1, "1 or more"),
+                "learning_rate": (self.learning_rate > 0, "a positive number"),
+                "least_difference": (self.least_difference > 0, "a positive number"),
+                "largest_difference": (ordered, "`least_difference` or more"),
+                "matching_ratio": (0.0 <= self.matching_ratio < 1.0, "in [0, 1)"),
+                "strata": (self.strata >= 2, "2 or more"),
+                "time_bins": (self.time_bins >= 1, "1 or more"),
+                "clip": (self.clip > 0, "a positive number"),
+                "positive_share": (share is None or 0.0 < share < 1.0, "between 0 and 1"),
+                "validate_every": (self.validate_every >= 0, "0 or more"),
+            },
         )
-        self._require(self.steps >= 1, "steps", "1 or more")
-        self._require(self.learning_rate > 0, "learning_rate", "a positive number")
-        self._require(self.least_difference > 0, "least_difference", "a positive number")
-        self._require(
-            self.largest_difference >= self.least_difference,
-            "largest_difference",
-            "`least_difference` or more",
-        )
-        self._require(0.0 <= self.matching_ratio < 1.0, "matching_ratio", "in [0, 1)")
-        self._require(self.strata >= 2, "strata", "2 or more")
-        self._require(self.time_bins >= 1, "time_bins", "1 or more")
-        self._require(self.clip > 0, "clip", "a positive number")
-        self._require(self.standardise in ("rows", "public"), "standardise", "rows or public")
-        self._require(self.start in ("random", "classes"), "start", "random or classes")
-        self._require(share is None or 0.0 < share < 1.0, "positive_share", "between 0 and 1")
-        self._require(self.validate_every >= 0, "validate_every", "0 or more")
-
-    def _require(self, holds: bool, name: str, expected: str) -> None:
-        if not holds:
-            raise InputError(f"zero-order-dc: {name}={getattr(self, name)!r} is not {expected}")
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         kind = self._kind(spec.task)
@@ -195,16 +189,7 @@ class ZeroOrderDc(Method):
             counted = self.steps if self.accounting == "all-steps" else 1
             base = base_noise(budget, rate, counted)
         judge = self._judge(private, real, kind, units, labels, times)
-        descent = Descent(
-            self.steps,
-            self.learning_rate,
-            self.least_difference,
-            self.largest_difference,
-            self.clip,
-            base,
-            self.validate_every,
-        )
-        record = descent.run(loss, start, judge, rng)
+        record = self._descend(loss, start, base, judge, rng)
 
         values = np.zeros((len(labels), private.width), dtype=np.float32)
         values[:, : private.encoder.feature_width] = units.rows(record.best)
@@ -221,15 +206,16 @@ class ZeroOrderDc(Method):
             notes["validation_quality"] = record.best_quality
         claim = None
         if budget is not None:
-            account = Account(rate, budget.delta)
-            every = account.epsilon(Counter(record.noises))
-            first = account.epsilon(Counter(record.noises[:1]))
+            every, best, first = (
+                steps_epsilon(Counter(record.noises[:count]), rate, budget.delta)
+                for count in (None, record.best_step, 1)
+            )
             notes |= {
                 "noise_base": base,
                 "noise_least": min(record.noises),
                 "noise_largest": max(record.noises),
                 "epsilon_all_steps": every,
-                "epsilon_best_step": account.epsilon(Counter(record.noises[: record.best_step])),
+                "epsilon_best_step": best,
                 "epsilon_first_step": first,
             }
             claim = (
@@ -350,3 +336,33 @@ class ZeroOrderDc(Method):
             return None
         scaled = None if times is None else real.scaled(times)
         return ValidationJudge(kind, units, held_out.examples, labels, scaled)
+
+    def _descend(
+        self,
+        loss: CondensationLoss,
+        start: Array,
+        base: float,
+        judge: ValidationJudge | None,
+        rng: np.random.Generator,
+    ) -> DescentRecord:
+        """Take all steps, with noise where `base` is positive; without a judge the last is best."""
+        rows = start.copy()
+        adam = Adam(rows.shape, self.learning_rate)
+        seed = int(rng.integers(2**63))
+        record = DescentRecord(rows)
+        for step in range(1, self.steps + 1):
+            lengths = rng.uniform(self.least_difference, self.largest_difference, (rows.shape[1],))
+            value, gradient = loss.gradient(rows, lengths, rng)
+            if base:
+                gradient = clipped(gradient, self.clip)
+                level = noise_level(gradient, self.clip, base) * base
+                gradient += level * self.clip * rng.standard_normal(rows.shape)
+                record.noises.append(level)
+            rows += adam.step(gradient)
+            record.losses.append(value.total)
+            if judge is None:
+                if step == self.steps:
+                    record.keep(rows, step)
+            elif step % self.validate_every == 0 or step == self.steps:
+                record.compare(rows, step, judge.quality(rows, np.random.default_rng(seed)))
+        return record

@@ -11,10 +11,7 @@ from scipy import stats
 
 from bench.methods.gats._rows import dirichlet
 from bench.plugins.registry import build_source
-from tests.support.gats import made, make, opened, private_rows
-
-MARKER, SMOKER = 1, 2
-"""Where the columns of the toy table sit once encoded."""
+from tests.support.gats import MARKER, SMOKER, made, make, opened, private_rows
 
 
 def first_coefficients(constituents: int, law: str) -> npt.NDArray[np.float64]:

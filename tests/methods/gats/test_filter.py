@@ -14,9 +14,6 @@ from bench.methods.gats._rows import Pools, subsets
 from bench.plugins.registry import build_source
 from tests.support.gats import behind_kernel, built, make, opened, private_rows
 
-AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
-"""Where the columns of the toy table sit once encoded."""
-
 # Drawing ---------------------------------------------------------------------------------------
 
 

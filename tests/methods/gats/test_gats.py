@@ -18,11 +18,19 @@ from bench.plugins.release import Rows
 from bench.plugins.source import DatasetSource
 from bench.privacy import PrivateData
 from bench.results.verdicts import Verdict, judge
-from tests.support.gats import behind_kernel, built, made, make, opened, private_rows
+from tests.support.gats import (
+    AGE,
+    MARKER,
+    SMOKER,
+    STAGE,
+    behind_kernel,
+    built,
+    made,
+    make,
+    opened,
+    private_rows,
+)
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
-
-AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
-"""Where the columns of the toy table sit once encoded."""
 
 # Equations 1 to 4 ------------------------------------------------------------------------------
 

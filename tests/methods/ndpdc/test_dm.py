@@ -181,7 +181,7 @@ def test_a_start_from_noise_is_standard_normal() -> None:
 
 
 def test_an_unknown_start_is_refused() -> None:
-    with pytest.raises(InputError, match="use noise or real"):
+    with pytest.raises(InputError, match="one of noise, real"):
         Dm(initialisation="zeros")  # type: ignore[arg-type]
 
 

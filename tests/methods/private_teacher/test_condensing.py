@@ -28,6 +28,12 @@ def nearest(counts: ClassCounts) -> list[np.ndarray]:
     return [counts.nearest(column) for column in range(len(counts.grid.columns))]
 
 
+def even_pool(counts: ClassCounts, rows: int, seed: int = 0) -> np.ndarray:
+    """A pool of both classes in equal shares."""
+    chances = bin_chances(counts, np.array([0.5, 0.5]))
+    return draw_pool(counts.grid, chances, rows, np.random.default_rng(seed))
+
+
 class TestClasses:
     """Small tables: rows of each class from its counts."""
 
@@ -90,9 +96,7 @@ class TestStudents:
 class TestPool:
     def test_rows_follow_the_schemas_rules_and_the_counts(self) -> None:
         counts = count_classes(opened(), FeatureGrid.of(TABLE.encoder), 1e-6)
-        pool = draw_pool(
-            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 4000, np.random.default_rng(0)
-        )
+        pool = even_pool(counts, 4000)
         assert len(pool) >= 4000 and not broken(counts, pool).any()
         rows = TABLE.train.rows
         means = [rows.values[rows.labels == label].mean(axis=0) for label in (0, 1)]
@@ -108,9 +112,7 @@ class TestPool:
         data = build_dataset(build_source("breast-cancer"))
         assert len(data.schema.rules) >= 10
         counts = count_classes(opened(data), FeatureGrid.of(data.encoder), 1000.0)
-        pool = draw_pool(
-            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 1000, np.random.default_rng(0)
-        )
+        pool = even_pool(counts, 1000)
         assert len(pool) > 990 and not broken(counts, pool).any()
 
     def test_fixed_rows_are_distributed_as_those_drawn_until_they_fit(self) -> None:
@@ -134,13 +136,9 @@ class TestPool:
         grid = FeatureGrid.of(encoder)
         even = tuple(np.full((2, size), 10_000 / size) for size in grid.sizes)
         counts = ClassCounts(grid, even, 1e-9, (10_000, 10_000))
-        pool = draw_pool(
-            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 20_000, np.random.default_rng(0)
-        )
+        pool = even_pool(counts, 20_000)
         free = ClassCounts(FeatureGrid.of(TABLE.encoder), counts.counts, 1e-9, (10_000, 10_000))
-        plain = draw_pool(
-            free.grid, bin_chances(free, np.array([0.5, 0.5])), 60_000, np.random.default_rng(1)
-        )
+        plain = even_pool(free, 60_000, seed=1)
         fitting = plain[~broken(counts, plain)]
         assert len(pool) == 20_000
         # The free table keeps those over nine years old: 91 of 101 ages, which moves the shares.
@@ -156,9 +154,7 @@ class TestPool:
         children[0][:] = 0.0
         children[0][:, 3] = 1000.0
         counts = ClassCounts(grid, tuple(children), 1e-9, (1000, 1000))
-        pool = draw_pool(
-            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 200, np.random.default_rng(0)
-        )
+        pool = even_pool(counts, 200)
         assert len(pool) == 200 and not broken(counts, pool).any()
 
     def test_rules_that_nothing_follows_raise_an_error(self) -> None:
@@ -171,9 +167,7 @@ class TestPool:
         grid = FeatureGrid.of(Encoder(replace(TABLE.schema, rules=rules)))
         counts = ClassCounts(grid, tuple(np.ones((2, size)) for size in grid.sizes), 1e-9, (9, 9))
         with pytest.raises(PrivacyContractError, match="contradict"):
-            draw_pool(
-                counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 20, np.random.default_rng(0)
-            )
+            even_pool(counts, 20)
 
     def test_offers_have_the_shares_asked_for_and_sharpen(self) -> None:
         scores = np.column_stack([np.zeros(1001), np.linspace(-4, 4, 1001)])
