@@ -57,7 +57,7 @@ def check_first_step(budget: Budget, share: float, orders: int) -> None:
 
 
 def votes_allowed(budget: Budget, share: float, steps: int, orders: int, noise: float) -> float:
-    """Votes per step at which the library's moments accountant allows so many steps.
+    """Votes per step at which the library's moments accountant allows `steps` steps.
 
     With Laplace noise of scale s and v votes per step it states, after k steps, the least over
     whole orders l of (2 k v l (l + 1) / s^2 + ln(1 / delta)) / l (Papernot et al. 2017, Theorems 1

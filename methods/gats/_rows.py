@@ -17,7 +17,7 @@ Index = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _ROOM = 4
-"""With so many times more numbers than are drawn, few are repeated."""
+"""If there are this many times more numbers than are drawn, few are repeated."""
 
 
 @final
@@ -67,7 +67,7 @@ class Pools:
         return index
 
     def foreign_sizes(self, batches: Index, labels: Index) -> Index:
-        """How many rows of other classes the batch holds."""
+        """Number of rows of other classes in the batch."""
         sizes: Index = self.sizes.sum(axis=1)[batches] - self.sizes[batches, labels]
         return sizes
 

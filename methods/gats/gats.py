@@ -110,7 +110,7 @@ class Gats(Method):
     mixed_ratio: float = 0.3
     """q: share of a mixed-label row's constituents that come from other classes."""
     batch: int | None = None
-    """b: constituents of one row come from one random batch of at most so many rows."""
+    """b: constituents of one row come from one random batch of at most this many rows."""
     filter: Literal["constituents", "all", "off"] = "constituents"
     threshold: float = 0.75
     coefficients: Literal["dirichlet", "uniform"] = "dirichlet"

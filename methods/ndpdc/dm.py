@@ -131,7 +131,7 @@ class Dm(Method):
 
         rows = torch.tensor(real.values, dtype=torch.float32)
         if self.initialisation == "real" and len(rows):
-            # Without replacement as far as the class goes; then it is repeated.
+            # Without replacement; the rows of a class that is too small are repeated.
             order = torch.randperm(len(rows), generator=generator)
             start = rows[order[torch.arange(size) % len(rows)]]
         else:

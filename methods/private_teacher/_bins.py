@@ -253,14 +253,14 @@ class ClassCounts:
         """(classes, bins): distribution of each class over the bins, rather too wide.
 
         Counts within one deviation of zero are taken for noise: a column of a hundred empty bins
-        would otherwise be drawn from them. What a class does not say is filled in from all classes
-        together, which weigh as much as one deviation. For rows that a teacher labels: some that
-        lie where nobody is cost little, and show what it knows of rare values. (Birmingham of
-        `curial-sim`, control rows, IPC 100: trees 0.889, and 0.882 by the nearest counts.)
+        would otherwise be drawn from them. What a class lacks is filled in from all classes
+        together, which weigh as much as one deviation. These shares are for rows that a teacher
+        labels: some in empty regions cost little, and show what it has learned about rare values.
+        (Birmingham of `curial-sim`, control rows, IPC 100: trees 0.889, and 0.882 by `nearest`.)
         """
         totals = self.totals(column)
         every = np.where(totals > math.sqrt(self.classes) * self.deviation, totals, 0.0)
-        # All drowned in noise: nothing is known, so nothing is preferred.
+        # No count exceeds the noise: nothing is known, so no bin is preferred.
         every = every if every.sum() > 0 else np.ones_like(every)
         counts = np.where(self.counts[column] > self.deviation, self.counts[column], 0.0)
         return self._filled(counts, every)
@@ -268,7 +268,7 @@ class ClassCounts:
     def nearest(self, column: int) -> Array:
         """(classes, bins): distribution of each class by the nearest counts that are possible.
 
-        For rows that have their label from the counts: those that noise made up would be wrong.
+        For rows that have their label from the counts: bins that only noise filled would mislead.
         """
         every = nearest_counts(self.totals(column), float(sum(self.declared)))
         counts = [

@@ -75,7 +75,7 @@ _LEAST_DEVIATION = 0.1
 
 
 def candidates_per_place(places: int) -> int:
-    """Number of candidates for each of so many places."""
+    """Number of candidates for each of this many places."""
     return int(np.clip(_CANDIDATES // max(1, places), _LEAST, _MOST))
 
 
@@ -118,7 +118,7 @@ def balanced_rows(
 @final
 @dataclass(frozen=True)
 class Traits:
-    """What is balanced of a row, because models see it: values, coarse bins and scores."""
+    """What is balanced, because models depend on it: values, coarse bins and scores of rows."""
 
     grid: FeatureGrid
     coarse: tuple[Codes, ...]
@@ -205,7 +205,7 @@ class SearchEffort:
     judges: int
 
     def steps_for(self, rows: int) -> int:
-        """Steps for a release of so many rows."""
+        """Steps for a release of this many rows."""
         return round(self.steps * min(1.0, 200.0 / max(1, rows)))
 
     def starts_for(self, rows: int) -> int:
@@ -284,7 +284,7 @@ class Condenser:
         self._sizes = tuple(sizes)
         classes = len(self._sizes)
         self._labels = np.repeat(np.arange(classes, dtype=np.int64), self._sizes)
-        # One row more of each class: a class that nobody asked for has a chance all the same.
+        # One row more of each class, so that a class without rows to release has a positive share.
         asked = np.asarray(self._sizes, dtype=np.float64) + 1.0
         self._shares = asked / asked.sum()
         self._tilt = np.log(self._shares / priors)
@@ -344,7 +344,7 @@ class Condenser:
         return traits, traits.rows(self._pool, self._scores)
 
     def _judges(self) -> Judges:
-        """As many rows of each class, with the teacher's probabilities at such shares."""
+        """Rows in equal numbers per class, with the teacher's probabilities at equal shares."""
         classes = len(self._sizes)
         each = max(1, self._effort.judges // classes)
         values = np.concatenate(

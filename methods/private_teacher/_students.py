@@ -7,9 +7,9 @@ curve on them if their classes were drawn from the teacher's probabilities,
     sum over rows i, j of p_i (1 - p_j) [s_i > s_j] / (sum of p_i  sum of 1 - p_j),
 
 the mean over classes of one against the rest. It is largest for the teacher's ranking. Four kinds
-of students are asked, so that no kind is served alone: boosted trees (zero-order paper,
+of students are trained, so that rows do not suit one kind alone: boosted trees (zero-order paper,
 section 4.7), a forest, logistic regression, and ridge regression with a Gaussian kernel, which
-stands for machines and networks and has a closed form.
+stands in for support vector machines and networks and has a closed form.
 
 All of it is post-processing of private answers.
 """
@@ -65,7 +65,7 @@ def expected_area(scores: Array, chances: Array) -> float:
     order = np.argsort(scores, kind="stable")
     ranked, positive = scores[order], chances[order]
     negative = 1.0 - positive
-    # Within a tie everybody has the middle of the tie's negatives below.
+    # A row ranks above half of the negatives that it is tied with.
     first = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
     ends = np.concatenate([np.cumsum(negative)[first[1:] - 1], [negative.sum()]])
     starts = np.concatenate([[0.0], ends[:-1]])

@@ -55,20 +55,20 @@ _AMPLITUDES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Deviations from equal counts, in units of the mean count."""
 _DOUBT = 2.0
 """A bin that is not this many deviations above 0 is left empty. A generous upper bound makes for
-many bins that hold nobody; what noise puts there is few rows, but far from all others, and a
-linear model follows them."""
+many empty bins; noise puts few rows there, but far from all others, and a linear model follows
+them."""
 
 _SCALES = (0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0)
 """Candidates for the prior deviation of a log hazard ratio between bins."""
 _ORDERED = 0.6
 """Prior variance of a trend along a feature's bins; the rest, 1 less it, is of each bin alone."""
 _LARGEST = 5.0
-"""Log risks are kept within this: exp() of what noise made huge would be the whole dataset."""
+"""Log risks are kept within this: one row of a huge risk, made by noise, would dominate."""
 
 _SWEEPS = 20
 """Sweeps of raking over all features."""
 _LARGEST_RATIO = 20.0
-"""Largest ratio of a raking weight to the mean: a row that stands for everybody would be noise."""
+"""Largest ratio of a raking weight to the mean: larger weights would amplify noise."""
 _CALIBRATIONS = 3
 """Calibrations of the copula's correlations, which binning attenuates."""
 _BATCHES = 40
@@ -192,7 +192,7 @@ class CoxRisk:
 
     @classmethod
     def none(cls, bins: MergedBins) -> CoxRisk:
-        """The same risk for everybody."""
+        """The same risk for all rows."""
         return cls(bins, np.zeros(sum(bins.sizes)))
 
     def at(self, codes: Codes) -> Array:

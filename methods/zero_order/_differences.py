@@ -255,7 +255,7 @@ _OBJECTIVES: dict[str, tuple[Link, Callable[[Array], Array]]] = {
     "reg:squarederror": ("identity", _same),
     "survival:aft": ("identity", np.log),
 }
-"""What turns margins into predictions, and the stored base score into a margin."""
+"""Link from margins to predictions, and the map from the stored base score to a margin."""
 
 
 def _linked(margins: Array, link: Link) -> Array:

@@ -71,7 +71,7 @@ class CrossEntropy(Supervision):
 
 @final
 class PartialLikelihood(Supervision):
-    """Equation 9: minus Cox's log partial likelihood, everybody with T_j >= T_i at risk at T_i."""
+    """Equation 9: minus Cox's log partial likelihood, rows with T_j >= T_i being at risk at T_i."""
 
     def __init__(self, times: Array, events: npt.NDArray[np.integer]) -> None:
         self._order = np.argsort(-times, kind="stable")

@@ -55,7 +55,7 @@ def noise_level(clipped_gradients: Array, clip: float, base: float) -> float:
 
 
 def steps_epsilon(steps: Mapping[float, int], rate: float, delta: float) -> float:
-    """Epsilon by RDP of so many steps at each noise multiplier, sampled at the rate q = m / N."""
+    """Epsilon by RDP of the number of steps at each noise multiplier, at the rate q = m / N."""
     events = [(sampled_gaussian(rate, noise), count) for noise, count in steps.items()]
     return rdp_epsilon(canonical(events), delta) if events else 0.0
 

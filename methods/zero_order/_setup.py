@@ -1,4 +1,4 @@
-"""What zero-order condensation starts from: real rows as teachers take them, units and times."""
+"""Inputs of zero-order condensation: real rows as teachers take them, units and times."""
 
 from __future__ import annotations
 

@@ -23,21 +23,22 @@ Where the paper and its demo are silent, differ, or are departed from, with the 
   classification starts at the means and deviations of each class (`start="classes"`), which holds
   most of the signal before the first step, outside of any account.
 - Differences are uniform in (0.025, 2) as in section 4.7 ("in most cases"), drawn for every column
-  and step. The learning rate is the demo's 0.01: with the text's 0.001, rows are still on their way
+  and step. The learning rate is the demo's 0.01: with the text's 0.001, rows have not converged
   after 2,000 steps (the demo takes up to 30,000).
 - Only features move. Times of events are drawn evenly from bins between the smallest event time and
   the largest censoring time; the other half is censored at the latter.
 - Strata: censored rows, and events cut at quantiles of the synthetic event times (K in all).
 - A step has one noise level for all rows, as the accountant is told; equation 13 has one per row.
 - (2) and (10) are means over rows, (9) is a sum. Gradients of the means are multiplied by the
-  number of rows before clipping, so that C means the same for every size; Adam does not notice. The
-  demo takes the mean in (9), too, and clips the whole matrix at once in classification.
+  number of rows before clipping, so that C means the same for every size; Adam's steps do not
+  depend on it. The demo takes the mean in (9), too, and clips the whole matrix at once in
+  classification.
 - Several classes: softmax cross-entropy, and (3) added over the outputs.
 - Noise comes from the public generator, because the kernel adds noise to sums over real rows only
-  and these gradients are none. Whoever knows the seed can subtract it.
+  and these gradients are not. Anybody who knows the seed can subtract it.
 - The noise is calibrated for the smallest of its levels and all `steps`, so that the claim is
-  within the target whatever levels are chosen; the paper tries settings out.
-- Images: with a teacher named explicitly, pixels are columns like any other. The paper has none.
+  within the target whatever levels are chosen; the paper tunes settings by trial.
+- Images: with a teacher named explicitly, pixels are treated as columns. The paper has no images.
 """
 
 from __future__ import annotations
@@ -121,29 +122,34 @@ class ZeroOrderDc(Method):
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15, "validate_every": 10}
 
     teacher: Literal["auto", "xgboost", "logistic", "forest", "svm", "cox", "aft"] = "auto"
-    """auto: xgboost for classes, cox for survival; images need a named one."""
+    """Kind of teacher; `auto` is xgboost for classes and cox for survival, and refuses images."""
     accounting: Accounting = "all-steps"
     """What the claim counts: every step, or the first alone as the authors' demo does."""
     noise: bool = True
     """False condenses without noise, whatever the budget, and claims nothing."""
     steps: int = 2000
+    """Steps of the descent."""
     learning_rate: float = 0.01
+    """Step size of Adam."""
     least_difference: float = 0.025
+    """Least length of a symmetric difference."""
     largest_difference: float = 2.0
+    """Largest length of a symmetric difference."""
     matching_ratio: float = 0.1
-    """rho of equation 5."""
+    """Target ratio of the matching loss: rho of equation 5."""
     strata: int = 4
-    """K of equation 11: the censored rows, and K - 1 strata of events."""
+    """Number of strata, K of equation 11: the censored rows, and K - 1 strata of events."""
     time_bins: int = 20
+    """Bins over which the initial event times are spread evenly."""
     clip: float = 1.0
-    """C of equation 12."""
+    """Clipping norm of each synthetic row's gradient: C of equation 12."""
     standardise: Literal["rows", "public"] = "rows"
     """Unit of learning rate, differences, start and clipping: a column's deviation in the real
     rows, as in the paper, or half of its public half-range."""
     start: Literal["random", "classes"] = "random"
-    """Standard normal, or around the means and deviations of each class (the authors' demo)."""
+    """Initial rows: standard normal, or by the moments of each class as in the authors' demo."""
     positive_share: float | None = None
-    """Share of the second class (or of events) in the release; None for the asked sizes."""
+    """Share of the second class (or of events) in the release; None for IPC rows per class."""
     validate_every: int = 100
     """Steps between evaluations on the validation rows; 0 releases the last step without any."""
 
