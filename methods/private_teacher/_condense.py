@@ -196,25 +196,6 @@ def draw_by_class(
 
 @final
 @dataclass(frozen=True)
-class SearchEffort:
-    """Numbers of steps, pool rows and judges of a search."""
-
-    steps: int
-    """Steps for 200 rows; fewer for more, in proportion: a step's cost grows with the rows."""
-    pool: int
-    judges: int
-
-    def steps_for(self, rows: int) -> int:
-        """Steps for a release of this many rows."""
-        return round(self.steps * min(1.0, 200.0 / max(1, rows)))
-
-    def starts_for(self, rows: int) -> int:
-        """Draws at each sharpness, of which the search starts from the best."""
-        return max(1, self.steps_for(rows) // 20)
-
-
-@final
-@dataclass(frozen=True)
 class Condensed:
     """Chosen rows, and how well the students agree with the teacher."""
 
@@ -276,10 +257,10 @@ class Condenser:
         counts: ClassCounts,
         priors: Array,
         sizes: Sequence[int],
-        effort: SearchEffort,
+        pool: int,
         rng: np.random.Generator,
     ) -> None:
-        self._teacher, self._counts, self._effort, self._rng = teacher, counts, effort, rng
+        self._teacher, self._counts, self._rng = teacher, counts, rng
         self._grid, self._rules = counts.grid, FeatureRules.of(counts.grid.encoder)
         self._sizes = tuple(sizes)
         classes = len(self._sizes)
@@ -289,8 +270,8 @@ class Condenser:
         self._shares = asked / asked.sum()
         self._tilt = np.log(self._shares / priors)
         self._chances = bin_chances(counts, self._shares)
-        wanted = max(effort.pool, 2 * len(self._labels))
-        self._pool = draw_pool(self._grid, self._chances, wanted, rng)
+        rows = max(pool, 2 * len(self._labels))
+        self._pool = draw_pool(self._grid, self._chances, rows, rng)
         self._scores = teacher.scores(self._pool) + self._tilt
         self._even = np.full(classes, 1.0 / classes) / priors
 
@@ -299,13 +280,17 @@ class Condenser:
         chances = class_offers(self._scores, self._shares, 1.0)
         return self._pool[draw_rows(chances, self._sizes, self._rng)], self._labels
 
-    def condense(self) -> Condensed:
-        """Search from the best start of all sharpnesses."""
-        with threadpool_limits(1):
-            return self._condense()
+    def condense(self, steps: int, judges: int) -> Condensed:
+        """Search from the best start of all sharpnesses.
 
-    def _condense(self) -> Condensed:
-        judges = self._judges()
+        `steps` is for 200 rows, and fewer are taken for more, in proportion: a step's cost grows
+        with the rows.
+        """
+        with threadpool_limits(1):
+            rows = max(1, len(self._labels))
+            return self._search(round(steps * min(1.0, 200.0 / rows)), self._judges(judges))
+
+    def _search(self, steps: int, judges: Judges) -> Condensed:
         seed = int(self._rng.integers(2**31))
         rows = len(self._labels)
         traits, table = self._traits()
@@ -313,14 +298,14 @@ class Condenser:
         for sharpness in SHARPNESSES:
             chances = class_offers(self._scores, self._shares, sharpness)
             offers = _ClassOffers.of(chances, traits, table)
-            for _ in range(self._effort.starts_for(rows)):
+            for _ in range(max(1, steps // 20)):
                 selection = self._start(offers)
                 value = self._agreement(selection.values, judges, seed)
                 if best is None or value > best[0]:
                     best = (value, sharpness, selection, offers)
         assert best is not None
         start, sharpness, selection, offers = best
-        steps, end, kept = self._effort.steps_for(rows), start, 0
+        end, kept = start, 0
         for step in range(steps):
             left = 1.0 - step / steps
             share = _LAST_SHARE + (_FIRST_SHARE - _LAST_SHARE) * left
@@ -343,10 +328,10 @@ class Condenser:
         traits = Traits.of(self._grid, self._chances, self._pool, self._scores)
         return traits, traits.rows(self._pool, self._scores)
 
-    def _judges(self) -> Judges:
+    def _judges(self, count: int) -> Judges:
         """Rows in equal numbers per class, with the teacher's probabilities at equal shares."""
         classes = len(self._sizes)
-        each = max(1, self._effort.judges // classes)
+        each = max(1, count // classes)
         values = np.concatenate(
             [
                 draw_pool(self._grid, bin_chances(self._counts, only), each, self._rng)

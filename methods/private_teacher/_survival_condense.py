@@ -121,7 +121,7 @@ def condense(
     features = pool.features[offered.reshape(-1)]
     coefficients = cox_coefficients(features, times + 1.0, labels, penalty)
     traits = [
-        _whitened(score_residuals(features, times, labels, weights, coefficients, penalty))
+        _whitened(*score_residuals(features, times, labels, weights, coefficients, penalty))
         for weights, coefficients in (
             (np.ones(len(labels)), coefficients),
             _population(features, times, labels, shares, penalty),
@@ -152,16 +152,6 @@ def _population(
     return factors[labels], coefficients
 
 
-@final
-@dataclass(frozen=True)
-class ScoreResiduals:
-    """Score residuals of every row, and how to compare them."""
-
-    values: Array
-    metric: Array
-    """The penalised information, in which differences of the derivative are measured."""
-
-
 def score_residuals(
     features: Array,
     times: Array,
@@ -169,12 +159,13 @@ def score_residuals(
     weights: Array,
     coefficients: Array,
     penalty: float,
-) -> ScoreResiduals:
+) -> tuple[Array, Array]:
     """u_i = w_i [d_i (x_i - m(t_i)) - e_i (x_i A(t_i) - B(t_i))], e_i = exp(b'x_i).
 
     m(t) is the risk-weighted mean of who is at risk at t, A(t) the sum over events s <= t of
     w(s) / S(s), S the risk at risk, and B(t) the same sum of m(s) w(s) / S(s). Columns are divided
-    by their deviation, as Cox's penalty is.
+    by their deviation, as Cox's penalty is. The second value is the penalised information, in which
+    differences of the derivative are measured.
     """
     spread = features.std(axis=0)
     varying = spread > 1e-9
@@ -200,10 +191,10 @@ def score_residuals(
     information = (covariates * (weighted * passed)[:, None]).T @ covariates
     information -= (means * (jumps * at_risk)[:, None]).T @ means
     ridge = penalty * len(features) * np.eye(len(information))
-    return ScoreResiduals(values, (information + ridge) / len(features))
+    return values, (information + ridge) / len(features)
 
 
-def _whitened(residuals: ScoreResiduals) -> Array:
-    factor = np.linalg.cholesky(residuals.metric)
-    whitened: Array = np.linalg.solve(factor, residuals.values.T).T
+def _whitened(residuals: Array, information: Array) -> Array:
+    factor = np.linalg.cholesky(information)
+    whitened: Array = np.linalg.solve(factor, residuals.T).T
     return whitened

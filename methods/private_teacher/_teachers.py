@@ -294,19 +294,6 @@ class _GroupResiduals:
 
 @final
 @dataclass(frozen=True)
-class EbmSetting:
-    """Settings of interpret-core's private machine: the library's defaults."""
-
-    rounds: int = 300
-    learning_rate: float = 0.01
-    bins: int = 32
-    leaves: int = 3
-    binning_share: float = 0.1
-    """Share of the squared sensitivity for bins, which need little, as in the library."""
-
-
-@final
-@dataclass(frozen=True)
 class EbmTeacher(ScoreTeacher):
     """A fitted machine, asked about encoded rows."""
 
@@ -318,40 +305,39 @@ class EbmTeacher(ScoreTeacher):
         return np.column_stack([np.zeros(len(odds)), odds])
 
 
-def _ebm_parameters(
-    private: PrivateData, noise: float, setting: EbmSetting
-) -> dict[str, int | float]:
+def _ebm_parameters(private: PrivateData, noise: float) -> dict[str, int | float]:
     """Parameters of a call that costs one Gaussian mechanism of multiplier `noise`.
 
-    k counts with the multiplier noise sqrt(k / share), and k rounds sums with
+    Settings are the library's defaults; bins need a small share of the squared sensitivity. k
+    counts with the multiplier noise sqrt(k / share), and k rounds sums with
     noise sqrt(k rounds / (1 - share)): sum of 1 / multiplier^2 = 1 / noise^2.
     """
     features = len(private.schema.features)
-    share = setting.binning_share
+    rounds, share = 300, 0.1
     return {
         "features": features,
-        "rounds": setting.rounds,
+        "rounds": rounds,
         "binning": noise * math.sqrt(features / share),
-        "boosting": noise * math.sqrt(features * setting.rounds / (1.0 - share)),
-        "learning_rate": setting.learning_rate,
-        "bins": setting.bins,
-        "leaves": setting.leaves,
+        "boosting": noise * math.sqrt(features * rounds / (1.0 - share)),
+        "learning_rate": 0.01,
+        "bins": 32,
+        "leaves": 3,
         "declared": private.counts.total,
     }
 
 
-def ebm_plan(private: PrivateData, noise: float, setting: EbmSetting) -> Plan:
-    """What `fit_ebm` will be charged."""
-    return private.plan(gaussians(_ebm_parameters(private, noise, setting)))
+def ebm_plan(private: PrivateData, noise: float) -> Plan:
+    """Plan of the call that `fit_ebm` makes."""
+    return private.plan(gaussians(_ebm_parameters(private, noise)))
 
 
-def fit_ebm(private: PrivateData, noise: float, setting: EbmSetting) -> EbmTeacher:
+def fit_ebm(private: PrivateData, noise: float) -> EbmTeacher:
     """Fit through the harness's table of trusted mechanisms."""
     if len(private.schema.classes) != 2:
         raise NotApplicable(
             "the private boosting machine of interpret-core supports two classes only; the "
             "teachers `additive`, `naive-bayes` and `counts` support more"
         )
-    model = private.delegate("interpret-dp-ebm", **_ebm_parameters(private, noise, setting))
+    model = private.delegate("interpret-dp-ebm", **_ebm_parameters(private, noise))
     assert isinstance(model, FittedEbm)
     return EbmTeacher(private.encoder, model)

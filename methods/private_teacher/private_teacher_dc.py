@@ -58,10 +58,9 @@ from bench import (
 )
 from bench.methods._shared.parameters import check_parameters
 from bench.methods.private_teacher._bins import ClassCounts, FeatureGrid, count_classes
-from bench.methods.private_teacher._condense import Condenser, SearchEffort, draw_by_class
+from bench.methods.private_teacher._condense import Condenser, draw_by_class
 from bench.methods.private_teacher._teachers import (
     Boosting,
-    EbmSetting,
     NaiveBayes,
     ScoreTeacher,
     additive_plans,
@@ -138,10 +137,9 @@ class PrivateTeacherDc(Method):
                 teacher.grid, teacher.tables, sizes, self.pool, rng, balanced=self.condense
             )
         else:
-            effort = SearchEffort(self.steps, self.pool, self.judges)
-            condenser = Condenser(teacher, counts, shares, sizes, effort, rng)
+            condenser = Condenser(teacher, counts, shares, sizes, self.pool, rng)
             if self.condense:
-                condensed = condenser.condense()
+                condensed = condenser.condense(self.steps, self.judges)
                 values, labels = condensed.values, condensed.labels
                 notes |= {
                     "sharpness": condensed.sharpness,
@@ -173,7 +171,7 @@ class PrivateTeacherDc(Method):
     def _ask(self, private: PrivateData) -> tuple[str, float, ClassCounts, ScoreTeacher]:
         """Make all private calls: kind of teacher, noise multiplier, counts and teacher."""
         features = len(private.schema.features)
-        boosting, machine = Boosting(rounds=self.rounds), EbmSetting()
+        boosting = Boosting(rounds=self.rounds)
 
         def counting(kind: str, noise: float) -> float:
             share = 1.0 if kind in ("naive-bayes", "counts") else self.counts_share
@@ -187,7 +185,7 @@ class PrivateTeacherDc(Method):
             if kind == "additive":
                 planned += additive_plans(private, features, fitting(noise), boosting)
             elif kind == "ebm":
-                planned.append(ebm_plan(private, fitting(noise), machine))
+                planned.append(ebm_plan(private, fitting(noise)))
             return planned
 
         noise = private.calibrate(lambda value: plans("additive", value))
@@ -203,9 +201,9 @@ class PrivateTeacherDc(Method):
             # `delegate` charges for the library's call; it comes before the first answer, so that
             # everything is accounted as planned beforehand.
             private.reserve_all(plans(kind, noise)[:1])
-            machine_teacher = fit_ebm(private, fitting(noise), machine)
+            machine = fit_ebm(private, fitting(noise))
             counts = count_classes(private, grid, counting(kind, noise))
-            return kind, noise, counts, machine_teacher
+            return kind, noise, counts, machine
         private.reserve_all(plans(kind, noise))
         counts = count_classes(private, grid, counting(kind, noise))
         if kind == "additive":
