@@ -1,7 +1,7 @@
 """Finite differences in all features through the trees, against 2d predictions, in one run.
 
 A step of zero-order condensation needs f(x + h_j e_j) - f(x - h_j e_j) for every row and feature.
-The naive side predicts all 2d perturbed copies of the rows with XGBoost in one batch
+The naive side asks XGBoost for all 2d perturbed copies of the rows in one batch
 (`inplace_predict`, which is faster than making a DMatrix), with as many threads. Sizes are those
 of a clinical table: d = 27, m = 200, 100 trees of depth 5. Columns have a standard deviation of 1:
 the longer the step, the more thresholds it crosses.
@@ -24,7 +24,7 @@ import numpy.typing as npt
 import xgboost
 
 from bench.engine.limits import peak_memory_mb, reset_peak_memory
-from bench.methods._shared.differences import BlackBox, Teacher, Trees
+from bench.methods.zero_order._differences import BlackBox, FittedTeacher, Trees
 
 Array = npt.NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def narrow(threads: int) -> None:
     first = _seconds(lambda: trees.slopes(rows, np.ones(COLUMNS), weights))
     print(f"first call, with compiling: {first:.1f} s")
     print(f"{ROWS} x {COLUMNS}, {TREES} trees of depth {DEPTH}, probabilities, {threads} threads")
-    print(f"(medians of {ROUNDS} x {CALLS} calls, both sides alternating):")
+    print(f"(medians of {ROUNDS} x {CALLS} calls, the two sides taking turns):")
     for step in STEPS:
         steps = np.full(COLUMNS, step)
 
@@ -61,12 +61,12 @@ def narrow(threads: int) -> None:
         def naive(steps: Array = steps) -> Array:
             return _naive(booster, rows, steps, weights)
 
-        difference = float(np.abs((fast() - naive()) * 2 * step).max())
+        apart = float(np.abs((fast() - naive()) * 2 * step).max())
         turns = [(_seconds(fast, CALLS), _seconds(naive, CALLS)) for _ in range(ROUNDS)]
         ours, theirs = (statistics.median(side) for side in zip(*turns, strict=True))
         print(
             f"  step {step}: trees {ours * 1e3:.2f} ms, naive {theirs * 1e3:.1f} ms, "
-            f"ratio {theirs / ours:.1f}; differences agree to {difference:.0e}"
+            f"ratio {theirs / ours:.1f}; differences agree to {apart:.0e}"
         )
 
 
@@ -77,12 +77,12 @@ def wide(threads: int) -> None:
     batch = 2 * WIDE_ROWS * WIDE_COLUMNS**2 * 4 / 2**30
     print(f"{WIDE_ROWS} x {WIDE_COLUMNS} (naive batch in single precision: {batch:.0f} GiB):")
     _wide("trees", trees, WIDE_ROWS)
-    # The size of a batch does not depend on the number of rows; all 2000 would only take longer.
+    # Batches are of one size for any number of rows; all 2000 would only take longer.
     black_box = BlackBox(lambda asked: np.asarray(booster.inplace_predict(asked)))
     _wide("black box", black_box, WIDE_BLACK_BOX)
 
 
-def _wide(name: str, teacher: Teacher, count: int) -> None:
+def _wide(name: str, teacher: FittedTeacher, count: int) -> None:
     rows = np.random.default_rng(2).normal(size=(count, WIDE_COLUMNS))
     steps, weights = np.full(WIDE_COLUMNS, STEPS[1]), np.ones((count, 1))
     reset_peak_memory()
@@ -105,7 +105,7 @@ def _grown(rows: int, columns: int, threads: int, rng: np.random.Generator) -> x
 
 
 def _naive(booster: xgboost.Booster, rows: Array, steps: Array, weights: Array) -> Array:
-    """Predict all 2d perturbed copies of the rows in one batch, without a loop in Python."""
+    """All 2d perturbed copies of the rows in one batch, without a loop in Python."""
     count, width = rows.shape
     batch = np.empty((2, width, count, width), dtype=np.float32)
     batch[:] = rows

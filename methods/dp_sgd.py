@@ -1,4 +1,4 @@
-"""A model trained directly with DP-SGD: what the budget buys without going through rows.
+"""A model trained directly with DP-SGD: what the budget buys without synthetic rows.
 
 Abadi et al., Deep Learning with Differential Privacy (CCS 2016), Algorithm 1: in each step the
 gradients of a Poisson sample are clipped one by one, summed, noised and applied. The kernel does
@@ -41,13 +41,13 @@ from bench import (
 
 Array = npt.NDArray[np.float64]
 Gradients = Callable[[Array, EncodedRows], Array]
-"""(weights, rows) to one ascent direction a row: the gradient of its log-likelihood."""
+"""(weights, rows) to one ascent direction per row: the gradient of its log-likelihood."""
 
 _PIECES = 8
-"""Of the time range, for survival."""
+"""Pieces of the time range, for survival."""
 
 _EXPONENT = 20.0
-"""Hazards beyond exp(20) of the time range are one instant: kept from overflowing."""
+"""Log hazards per time range are cut at this, so that they do not overflow."""
 
 
 @final
@@ -95,9 +95,9 @@ class DpSgd(Method):
         notes = {"noise_multiplier": noise, "rate": rate}
         return Release(model=network.trained(mean), claim=claim, notes=notes)
 
-    def _network(self, encoder: Encoder, task: Task) -> _Hazard | _Classifier:
+    def _network(self, encoder: Encoder, task: Task) -> _PiecewiseHazard | _Classifier:
         if task is Task.SURVIVAL:
-            return _Hazard(encoder.feature_width)
+            return _PiecewiseHazard(encoder.feature_width)
         return _Classifier(encoder.feature_width, self.hidden, len(encoder.schema.classes))
 
 
@@ -154,7 +154,7 @@ class _TrainedClassifier(ReleasedModel):
 
 @final
 @dataclass(frozen=True)
-class _Hazard:
+class _PiecewiseHazard:
     """Piecewise constant hazard, proportional in the features."""
 
     width: int
@@ -178,12 +178,12 @@ class _Hazard:
 
     def trained(self, weights: Array) -> ReleasedModel:
         """The model of these weights: relative risks only."""
-        return _TrainedHazard(weights[_PIECES:])
+        return _TrainedRisk(weights[_PIECES:])
 
 
 @final
 @dataclass(frozen=True)
-class _TrainedHazard(ReleasedModel):
+class _TrainedRisk(ReleasedModel):
     coefficients: Array
 
     def predict(self, values: Floats) -> Array:

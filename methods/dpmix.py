@@ -61,6 +61,7 @@ class DpMix(Method):
     )
 
     group_size: float = 50.0
+    """Expected number of rows in a mixture: L."""
     noise_multiplier: float | None = None
     """None calibrates the noise to the budget."""
 
@@ -94,7 +95,7 @@ class DpMix(Method):
 
 
 def deal(scores: Array, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
-    """A class for each row, `sizes[c]` rows of class c: the highest scores choose first."""
+    """A class for each row, `sizes[c]` rows of class c: the highest scores are assigned first."""
     labels = np.full(len(scores), -1, dtype=np.int64)
     left = list(sizes)
     classes = scores.shape[1]
@@ -107,7 +108,7 @@ def deal(scores: Array, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
 
 
 def to_simplex(points: Array) -> Array:
-    """The nearest probability vector to each row (Held, Wolfe and Crowder 1974).
+    """The probability vector that is nearest to each row (Held, Wolfe and Crowder 1974).
 
     max(v - t, 0) with the t that makes it sum to 1: with u the entries of v from the largest down,
     t = (u_1 + ... + u_k - 1) / k for the largest k with u_k > t.

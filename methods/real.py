@@ -1,4 +1,4 @@
-"""The ceiling: the real training rows, released as they are."""
+"""The real training rows, released as they are: the real-data reference (ceiling)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final

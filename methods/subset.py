@@ -1,4 +1,4 @@
-"""Some real training rows as they are: what condensation to the same size competes with."""
+"""A random sample of real training rows: the baseline of condensation to the same size."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -13,7 +13,7 @@ from bench import Method, PrivateData, Release, Rows, Spec
 class Subset(Method):
     """A random sample of each class. No privacy at all.
 
-    Without replacement as far as the class goes; one that is smaller than asked for is repeated.
+    Rows are drawn without replacement; the rows of a class that is too small are repeated.
     """
 
     name: ClassVar[str] = "subset"

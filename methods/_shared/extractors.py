@@ -1,17 +1,17 @@
-"""Fresh random feature extractors, never trained: what NDPDC and distribution matching compare in.
+"""Random feature extractors, never trained, in which methods compare real and synthetic rows.
 
-`extractor(kind, inputs, width, generator)` draws new parameters from the generator and gives a
-function from encoded rows to features, one vector a row, differentiable by torch. A row's features
-depend on that row alone: there is no batch normalisation, and no rows give no features.
+`extractor(kind, inputs, width, generator)` draws new parameters from the generator and returns a
+function from encoded rows to features, one vector per row, differentiable by torch. A row's
+features depend on that row alone: there is no batch normalisation, and no rows have no features.
 
 * `convnet`, for images: three times 3x3 convolution, instance normalisation, ReLU and 2x2 average
   pooling, flattened (Zhao and Bilen, Dataset Condensation with Distribution Matching; 128 channels
-  there). Images below 8 pixels a side get as many blocks as they have halvings: a normalisation
+  there). Images below 8 pixels per side get as many blocks as they have halvings: a normalisation
   over a single pixel would erase it.
 * `linear`, for tables: one linear layer (NDPDC paper, section V.D: 14x64 on Adult).
 * `mlp`, for tables: a linear layer, ReLU, and another linear layer, all of one width.
 
-Weights and biases are uniform in +-1/sqrt(inputs), as torch's own layers start. Whether inputs are
+Weights and biases are uniform in +-1/sqrt(inputs), as the layers of torch start. Whether inputs are
 flat rows (rows, d) or images (rows, channels, height, width) makes no difference.
 """
 
@@ -38,7 +38,7 @@ def extractor(
     """A new random extractor.
 
     `inputs` is the shape of one row: (channels, height, width) of an image, (d,) of a table row.
-    `width` is the number of channels (convnet) or of outputs a layer (linear, mlp).
+    `width` is the number of channels (convnet) or of outputs per layer (linear, mlp).
     """
     if kind == "convnet":
         return _convnet(inputs, width, generator)

@@ -30,11 +30,11 @@ _TINY = 1e-5
 @final
 @dataclass(frozen=True)
 class Training:
-    """How a generator is trained."""
+    """Settings of the training of a generator."""
 
     steps: int
     batch: int
-    """Generated rows a step, all classes together."""
+    """Generated rows per step, all classes together."""
     learning_rate: float
     decay: float = 0.9
     """The step size is multiplied by this five times, as after each epoch of DP-MERF's code."""
@@ -119,7 +119,7 @@ class Generator:
     def train(
         self, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], training: Training
     ) -> float:
-        """Adam on `loss(rows, labels)` with as many rows of each class; gives the last loss."""
+        """Adam on `loss(rows, labels)` with as many rows of each class; returns the last loss."""
         import torch
 
         each = max(2, training.batch // self._classes)

@@ -1,4 +1,4 @@
-"""What all methods over smartnoise-synth share: their environment, and errors with a type."""
+"""Environment, typed errors and calibration of all methods that wrap smartnoise-synth."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def library_errors(what: str) -> Iterator[None]:
 
 
 def budget_of(spec: Spec, what: str) -> Budget:
-    """The budget that the library is told; without one, or for images, the method does not fit."""
+    """Budget that the library gets; without one, or for images, the method does not apply."""
     if spec.task is Task.IMAGE:
         raise NotApplicable(f"{what} of smartnoise-synth is for tables, not for images")
     if spec.budget is None:
@@ -57,12 +57,12 @@ def check_first_step(budget: Budget, share: float, orders: int) -> None:
 
 
 def votes_allowed(budget: Budget, share: float, steps: int, orders: int, noise: float) -> float:
-    """Votes a step at which the library's moments accountant allows so many steps.
+    """Votes per step at which the library's moments accountant allows `steps` steps.
 
-    With Laplace noise of scale s and v votes a step it states, after k steps, the least over whole
-    orders l of (2 k v l (l + 1) / s^2 + ln(1 / delta)) / l (Papernot et al. 2017, Theorems 1, 2).
-    It loops until its epsilon is spent and knows no number of steps, so that v or s has to be
-    chosen for it. An epsilon that it states before the first step is refused.
+    With Laplace noise of scale s and v votes per step it states, after k steps, the least over
+    whole orders l of (2 k v l (l + 1) / s^2 + ln(1 / delta)) / l (Papernot et al. 2017, Theorems 1
+    and 2). It loops until its epsilon is spent and has no parameter for the number of steps, so
+    that v or s has to be chosen for it. An epsilon that it states before the first step is refused.
     """
     epsilon, constant = share * budget.epsilon, math.log(1.0 / budget.delta)
     check_first_step(budget, share, orders)
@@ -73,5 +73,5 @@ def votes_allowed(budget: Budget, share: float, steps: int, orders: int, noise: 
 
 
 def vote_noise(budget: Budget, share: float, steps: int, votes: int, orders: int) -> float:
-    """Scale of the noise on so many votes a step that allows so many steps; see `votes_allowed`."""
+    """Scale of the noise on `votes` votes per step that allows `steps` steps."""
     return math.sqrt(votes / votes_allowed(budget, share, steps, orders, noise=1.0))

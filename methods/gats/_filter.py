@@ -1,4 +1,4 @@
-"""Parts of GATS: does a made row resemble a real one?"""
+"""Correlation of combined rows with real rows: the filter of GATS."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _REAL_ROWS_AT_ONCE = 1024
 class Directions:
     """Real rows as unit vectors, so that a correlation of two rows is their inner product.
 
-    Of a made row the largest correlation matters, and only if it is below a bound, that of the best
-    earlier attempt. Rows are compared with a few real rows at a time and dropped once they reach
-    their bound: where nearly every attempt fails, nearly all of the work falls away. The number
-    that a dropped row gets is one at or above its bound, not its largest correlation.
+    Only the largest correlation of a combined row matters, and only if it is below a bound, that of
+    the best earlier attempt. Rows are compared with a few real rows at a time and dropped once they
+    reach their bound: where nearly every attempt fails, nearly all of the work is saved. A dropped
+    row gets some number at or above its bound, not its largest correlation.
     """
 
     units: Single
@@ -35,6 +35,7 @@ class Directions:
 
     @classmethod
     def of(cls, values: npt.NDArray[np.floating]) -> Directions:
+        """Directions of these rows, in standardised columns."""
         mean = values.mean(axis=0, dtype=np.float64)
         spread = values.std(axis=0, dtype=np.float64)
         # A constant column says nothing about resemblance.
@@ -73,7 +74,7 @@ class Directions:
 
 
 def _raise(largest: Array, rows: Index, products: Single, bounds: Array) -> Index:
-    """Take further correlations into account; those of `rows` that are still below their bound."""
+    """Take further correlations into account; return `rows` that are still below their bound."""
     largest[rows] = np.maximum(largest[rows], products.max(axis=1))
     below: Index = rows[largest[rows] < bounds[rows]]
     return below

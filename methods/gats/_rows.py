@@ -1,4 +1,4 @@
-"""Parts of GATS: which real rows are combined, with which coefficients, and into what."""
+"""Constituents, coefficients and combinations of GATS."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Index = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _ROOM = 4
-"""So many times more numbers than are drawn make repeated ones few."""
+"""If there are this many times more numbers than are drawn, few are repeated."""
 
 
 @final
 @dataclass(frozen=True)
 class Pools:
-    """Where the rows of each batch and class lie, in an order that puts them side by side."""
+    """Positions of the rows of each batch and class, in an order that keeps them together."""
 
     order: Index
     """Positions in the table, by batch, then class."""
     starts: Index
     """(batches, classes): where a class begins in `order`."""
     sizes: Index
-    """(batches, classes)"""
+    """(batches, classes): number of rows."""
 
     @classmethod
     def cut(
@@ -58,14 +58,16 @@ class Pools:
             chosen[here] = rng.choice(np.flatnonzero(self.sizes[:, label]), size=here.sum())
         return chosen
 
-    def own(self, batches: Index, labels: Index, count: int, rng: np.random.Generator) -> Index:
+    def same_class(
+        self, batches: Index, labels: Index, count: int, rng: np.random.Generator
+    ) -> Index:
         """`count` rows of the same class in the same batch."""
         chosen = subsets(self.sizes[batches, labels], count, rng)
         index: Index = self.order[self.starts[batches, labels][:, None] + chosen]
         return index
 
     def foreign_sizes(self, batches: Index, labels: Index) -> Index:
-        """How many rows of other classes the batch holds."""
+        """Number of rows of other classes in the batch."""
         sizes: Index = self.sizes.sum(axis=1)[batches] - self.sizes[batches, labels]
         return sizes
 
@@ -73,16 +75,16 @@ class Pools:
         """`count` rows of other classes in the same batch; any rows where there are none."""
         chosen = subsets(self.foreign_sizes(batches, labels), count, rng)
         begin = self.starts[batches, 0][:, None]
-        # The batch lies in one piece, and the own class is cut out of it.
+        # A batch is one piece of `order`, and the class being made is skipped.
         before = self.starts[batches, labels][:, None] - begin
         skip = np.where(chosen >= before, self.sizes[batches, labels][:, None], 0)
         index: Index = self.order[np.minimum(begin + chosen + skip, len(self.order) - 1)]
         return index
 
-    def too_small(self, own: int, foreign: int) -> Flags:
+    def too_small(self, same_class: int, foreign: int) -> Flags:
         """Classes that are drawn with replacement in some batch."""
         others = self.sizes.sum(axis=1, keepdims=True) - self.sizes
-        short = (self.sizes < own) | ((others > 0) & (others < foreign))
+        short = (self.sizes < same_class) | ((others > 0) & (others < foreign))
         flags: Flags = (short & (self.sizes > 0)).any(axis=0)
         return flags
 
@@ -118,8 +120,8 @@ def _redraw(chosen: Index, sizes: Index, rows: Index, rng: np.random.Generator) 
 def _floyd(sizes: Index, count: int, rng: np.random.Generator) -> Index:
     """Floyd's algorithm (Bentley and Floyd, Communications of the ACM 30:754, 1987), by columns.
 
-    Its cost does not depend on how tight it gets. Its order is not random: columns are shuffled in
-    the end.
+    Its cost does not depend on how close `count` is to the sizes. Its order is not random, so that
+    columns are shuffled in the end.
     """
     chosen = np.empty((len(sizes), count), dtype=np.int64)
     for step in range(count):
@@ -165,17 +167,18 @@ class Combiner:
     encoder: Encoder
     numeric: Flags
     by_weight: bool
-    """Votes of discrete columns weigh as the coefficients do; otherwise heads count."""
+    """Whether constituents vote in discrete columns with their coefficients, or one vote each."""
 
     @classmethod
     def of(cls, values: Array, encoder: Encoder, *, by_weight: bool = False) -> Combiner:
+        """Combiner of these encoded rows."""
         numeric = np.zeros(encoder.width, dtype=bool)
         for block in encoder.blocks:
             numeric[block.slice] = isinstance(block.column, Numeric)
         return cls(values, encoder, numeric, by_weight)
 
     def combine(self, index: Index, weights: Array) -> Single:
-        """One row for each row of `index`: convex in numeric columns, a majority in the others."""
+        """One row per row of `index`: convex in numeric columns, a majority in the others."""
         made = np.empty((len(index), len(self.numeric)), dtype=np.float32)
         made[:, self.numeric] = self._sums(index, weights, self.numeric)
         # Heads count whole; the coefficients, less than a head in all, only break ties.
@@ -194,7 +197,7 @@ class Combiner:
         return made
 
     def _sums(self, index: Index, weights: Array, columns: Flags) -> Array:
-        """Weighted sums of real rows as a sparse product: nothing of size rows x N x columns."""
+        """Weighted sums of real rows, by a sparse product: no array of rows x N x columns."""
         from scipy.sparse import csr_array
 
         count = index.shape[1]

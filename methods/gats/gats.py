@@ -11,7 +11,7 @@ with real rows are thrown away and built again. No noise is added: the rows are 
 
 What the paper leaves open, what is done here, and the alternative:
 
-- Law of the coefficients ("randomly sampled while enforcing the simplicial constraint"):
+- Distribution of the coefficients ("randomly sampled while enforcing the simplicial constraint"):
   Dirichlet(1), which is uniform on the simplex; or, with `coefficients="uniform"`, uniform numbers
   divided by their sum, which stay closer to 1/N; or, with `concentration` a below 1,
   Dirichlet(a), under which few constituents carry a row: the mean of sum_i c_i^2 is
@@ -28,7 +28,7 @@ What the paper leaves open, what is done here, and the alternative:
   near 0.05 at N = 5 for the figure, a = 0.001 with `votes="weights"` for the table. Then most rows
   are copies of patients, the filter would reject them, and class-wise rows serve better than mixed
   ones, against section 5.3. The defaults keep to the equations.
-- q may be 0.5 at most, and at most floor(N/2) constituents are foreign: the own class then wins
+- q may be 0.5 at most, and at most floor(N/2) constituents are foreign: class C then wins
   the vote or ties, and a tie goes to the class being made. So every row made for C has the label
   C, and each class has exactly the asked-for number of rows. A larger q would, by eq. 3, make rows
   of the other class instead.
@@ -66,7 +66,6 @@ import numpy as np
 from bench import (
     EncodedRows,
     Encoder,
-    InputError,
     Method,
     NotApplicable,
     PrivateData,
@@ -74,6 +73,7 @@ from bench import (
     Rows,
     Spec,
 )
+from bench.methods._shared.parameters import check_parameters
 from bench.methods.gats._filter import Directions
 from bench.methods.gats._rows import (
     Array,
@@ -110,53 +110,43 @@ class Gats(Method):
     mixed_ratio: float = 0.3
     """q: share of a mixed-label row's constituents that come from other classes."""
     batch: int | None = None
-    """b: constituents of one row come from one random batch of at most so many rows."""
+    """b: constituents of one row come from one random batch of at most this many rows."""
     filter: Literal["constituents", "all", "off"] = "constituents"
     threshold: float = 0.75
     coefficients: Literal["dirichlet", "uniform"] = "dirichlet"
     concentration: float = 1.0
     """a of Dirichlet(a, ..., a): 1 is uniform on the simplex; near 0 one constituent has all."""
     votes: Literal["heads", "weights"] = "heads"
-    """What a majority of a discrete column is one of: constituents, or coefficients."""
+    """What counts in the majority vote of a discrete column: constituents, or coefficients."""
     max_retries: int = 50
 
     def __post_init__(self) -> None:
-        batch = self.batch
-        self._require(self.constituents >= 1, "constituents", "1 or more")
-        self._require(0.0 <= self.mixed_share <= 1.0, "mixed_share", "between 0 and 1")
-        self._require(
-            0.0 <= self.mixed_ratio <= 0.5,
-            "mixed_ratio",
-            "0 to 0.5 (a larger share would outvote the class that is made)",
+        finite = math.isfinite(self.concentration) and self.concentration > 0.0
+        dirichlet_only = self.coefficients == "dirichlet" or self.concentration == 1.0
+        check_parameters(
+            self,
+            self.name,
+            {
+                "constituents": (self.constituents >= 1, "1 or more"),
+                "mixed_share": (0.0 <= self.mixed_share <= 1.0, "between 0 and 1"),
+                "mixed_ratio": (
+                    0.0 <= self.mixed_ratio <= 0.5,
+                    "0 to 0.5 (a larger share would outvote the class that is made)",
+                ),
+                "batch": (
+                    self.batch is None or self.batch >= self.constituents,
+                    "`constituents` or more, or absent",
+                ),
+                "threshold": (-1.0 <= self.threshold <= 1.0, "a correlation, from -1 to 1"),
+                "concentration": (
+                    finite and dirichlet_only,
+                    "a positive number"
+                    if dirichlet_only
+                    else "1, the only value without `coefficients='dirichlet'`",
+                ),
+                "max_retries": (self.max_retries >= 0, "0 or more"),
+            },
         )
-        self._require(
-            batch is None or batch >= self.constituents,
-            "batch",
-            "`constituents` or more, or absent",
-        )
-        self._require(
-            self.filter in ("constituents", "all", "off"), "filter", "constituents, all or off"
-        )
-        self._require(-1.0 <= self.threshold <= 1.0, "threshold", "a correlation, from -1 to 1")
-        self._require(
-            self.coefficients in ("dirichlet", "uniform"), "coefficients", "dirichlet or uniform"
-        )
-        self._require(
-            math.isfinite(self.concentration) and self.concentration > 0.0,
-            "concentration",
-            "a positive number",
-        )
-        self._require(
-            self.coefficients == "dirichlet" or self.concentration == 1.0,
-            "concentration",
-            "1, the only value without `coefficients='dirichlet'`",
-        )
-        self._require(self.votes in ("heads", "weights"), "votes", "heads or weights")
-        self._require(self.max_retries >= 0, "max_retries", "0 or more")
-
-    def _require(self, holds: bool, name: str, expected: str) -> None:
-        if not holds:
-            raise InputError(f"gats: {name}={getattr(self, name)!r} is not {expected}")
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         rows = private.raw("convex combinations of the real training rows, without noise")
@@ -192,7 +182,7 @@ class Gats(Method):
         mixed: Flags,
         rng: np.random.Generator,
     ) -> tuple[Single, int, float]:
-        """The rows, how many of them are over the threshold, and the share of accepted attempts."""
+        """Rows, number of them over the threshold, and share of accepted attempts."""
         combiner = Combiner.of(
             rows.values.astype(np.float64), encoder, by_weight=self.votes == "weights"
         )
@@ -220,7 +210,7 @@ class Gats(Method):
     def _draw(self, pools: Pools, labels: Index, mixed: Flags, rng: np.random.Generator) -> Index:
         """Constituents of each row to be made, as positions in the table."""
         batches = pools.batches(labels, rng)
-        index = pools.own(batches, labels, self.constituents, rng)
+        index = pools.same_class(batches, labels, self.constituents, rng)
         share = self.mixed_ratio * self.constituents
         foreign = np.floor(share) + (rng.random(len(labels)) < share - math.floor(share))
         foreign = np.minimum(foreign, self.constituents // 2)
@@ -238,7 +228,7 @@ class Gats(Method):
         return dirichlet(shape, self.concentration, rng)
 
     def _resemblance(self, real: Directions, made: Single, index: Index, bounds: Array) -> Array:
-        """Largest correlation of each made row with the real rows it must not resemble.
+        """Largest correlation of each combined row with the real rows it must not resemble.
 
         Exact below the bound; a row at or above it gets some number at or above it.
         """

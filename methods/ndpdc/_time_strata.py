@@ -1,6 +1,6 @@
 """Strata for survival: event status by time bin, with bins at noisy quantiles that are paid for.
 
-Condensation by class needs classes. As in zero-order DC (equation 11) a survival cohort is cut by
+Condensation by class needs classes. As in zero-order DC (equation 11) a survival dataset is cut by
 event status and, within it, into time bins that hold about as many rows each. The quantiles come
 from one noisy histogram of the public time range for each event status; the bins then follow from
 that output alone, and a row's bin from that row and the bins. The sampling rate of a bin uses the
@@ -18,10 +18,10 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench import EncodedRows, PlannedEvents, PrivateData, gaussian, sampled_gaussian
+from bench import EncodedRows, Floats, PlannedEvents, PrivateData, gaussian, sampled_gaussian
 
 _CELLS = 64
-"""Of the histogram, equal in width over the public time range."""
+"""Cells of the histogram, equal in width over the public time range."""
 
 _PARTITION = "time bin"
 
@@ -39,7 +39,7 @@ class Stratum:
 @final
 @dataclass(frozen=True)
 class TimeStrata:
-    """How each event status is cut, and what is then asked of every bin."""
+    """How each event status is cut, and how often every bin is then asked."""
 
     bins: int
     group_size: float
@@ -50,7 +50,7 @@ class TimeStrata:
         return min(1.0, self.group_size / max(1, round(part.counts.total / self.bins)))
 
     def histogram_noise(self, part: PrivateData, noise: float) -> float:
-        """So much that the histogram costs a tenth of the variance of the sums that follow.
+        """Noise at which the histogram costs a tenth of the sums that follow.
 
         I sampled sums cost about I (rate / noise)^2 and the histogram 1 / noise^2.
         """
@@ -66,7 +66,7 @@ class TimeStrata:
         ]
 
     def cut(self, part: PrivateData, noise: float) -> list[Stratum]:
-        """Ask for the histogram, and cut."""
+        """Ask for the histogram, and cut the event status at its quantiles."""
         histogram = part.histograms(
             lambda rows: _cells(rows)[:, None], [_CELLS], self.histogram_noise(part, noise)
         )[0]
@@ -98,6 +98,16 @@ def quantile_edges(histogram: npt.NDArray[np.float64], bins: int) -> npt.NDArray
     edges = np.interp(np.linspace(0.0, 1.0, bins + 1), below, ends)
     edges[0], edges[-1] = -1.0, 1.0
     return edges
+
+
+def time_edges(times: Floats, bins: int) -> Floats:
+    """Ends of `bins` bins of as many rows each on [-1, 1]; equidistant where there are no rows.
+
+    Exact quantiles, for methods without privacy.
+    """
+    inner = np.linspace(0.0, 1.0, bins + 1)[1:-1]
+    cuts = np.quantile(times, inner) if len(times) else 2.0 * inner - 1.0
+    return np.concatenate([[-1.0], cuts, [1.0]])
 
 
 def _time(rows: EncodedRows) -> npt.NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Dataset condensation by distribution matching (DM; Zhao and Bilen 2023), without any privacy.
 
-What NDPDC adds noise to, and its upper bound in the NDPDC paper's table I. In each iteration a
+NDPDC adds noise to it, and the NDPDC paper's table I has it as the upper bound. In each iteration a
 fresh random extractor Phi is drawn; for each class c an augmentation A is drawn, the same for real
 and synthetic rows (siamese), and the synthetic rows of the class descend
 
@@ -20,7 +20,7 @@ Choices and deviations:
 * The time bins of survival are exact quantiles of the raw rows of each event status: nothing here
   is private, so that nothing has to be paid for.
 * The step is relative to a row: a row moves by `step` times M times the gradient, M being the rows
-  moved. The authors take a step of 1 up to 50 rows a class and of 10 from 100 on (CIFAR10): 0.01
+  moved. The authors take a step of 1 up to 50 rows per class and of 10 from 100 on (CIFAR10): 0.01
   to 0.1 in these units, 1 for a single row, for twenty times as many iterations. From noise that
   moves too little in 1,000, so that images have 30 (accuracy 0.18, 0.59, 0.90, 0.94 and 0.93 on
   `digits` with 0.1, 1, 10, 30 and 100). Normalisation in the ConvNet keeps such steps stable;
@@ -38,12 +38,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench import EncodedRows, Floats, InputError, Method, PrivateData, Release, Rows, Spec, Task
+from bench import EncodedRows, Method, PrivateData, Release, Spec, Task
+from bench.methods._shared.parameters import check_parameters
+from bench.methods.ndpdc._time_strata import time_edges
 
 if TYPE_CHECKING:
     import torch
 
-    from bench.methods.ndpdc._distribution_matching import Pair
+    from bench.methods.ndpdc._matching import RealTarget
 
 
 @final
@@ -65,8 +67,9 @@ class Dm(Method):
     batch: int = 256
     """Real rows of a class in each iteration."""
     step: float = 30.0
-    """Of an image, see the module."""
+    """Step of images, see the module."""
     table_step: float = 0.1
+    """Step of tables."""
     momentum: float = 0.5
     width: int = 16
     """Channels of the ConvNet, for images."""
@@ -75,77 +78,64 @@ class Dm(Method):
     together: int = 200
     """Synthetic rows of a class that are moved in one iteration, at most."""
     time_bins: int = 4
-    """Of each event status, for survival."""
+    """Time bins per event status, for survival."""
 
     def __post_init__(self) -> None:
-        if self.initialisation not in ("noise", "real"):
-            raise InputError(
-                f"dm: initialisation={self.initialisation!r} is not known; use noise or real"
-            )
+        check_parameters(self, self.name, {})
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         import torch
 
-        from bench.methods.ndpdc._distribution_matching import Descent
+        from bench.methods.ndpdc._matching import ExactMatching, RandomFeatures, released_rows
 
         real = private.raw("synthetic rows are matched to the raw rows, without noise")
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        pairs: list[Pair] = []
+        targets: list[RealTarget] = []
         for label, size in enumerate(spec.rows_per_class(private.counts)):
-            own = real.take(real.labels == label)
+            rows = real.take(real.labels == label)
             if spec.task is not Task.SURVIVAL:
-                pairs.append(self._pair(label, own, size, generator))
+                targets.append(self._target(label, rows, size, generator))
                 continue
-            edges = time_edges(own.values[:, -1], self.time_bins)
-            inside = np.searchsorted(edges[1:-1], own.values[:, -1], "right")
+            edges = time_edges(rows.values[:, -1], self.time_bins)
+            inside = np.searchsorted(edges[1:-1], rows.values[:, -1], "right")
             for number, share in enumerate(np.array_split(np.arange(size), self.time_bins)):
                 ends = (float(edges[number]), float(edges[number + 1]))
-                stratum = own.take(inside == number)
-                pairs.append(self._pair(label, stratum, len(share), generator, ends))
+                stratum = rows.take(inside == number)
+                targets.append(self._target(label, stratum, len(share), generator, ends))
         image = private.schema.image_shape
-        Descent(
-            "convnet" if image else self.table_extractor,
-            image or (private.width,),
-            self.width if image else self.table_width,
+        ExactMatching(
+            RandomFeatures(
+                "convnet" if image else self.table_extractor,
+                image or (private.width,),
+                self.width if image else self.table_width,
+            ),
             self.iterations,
             self.batch,
             self.step if image else self.table_step,
             self.momentum,
             self.together,
-        ).descend(pairs, generator)
-        return Release(
-            Rows(
-                np.concatenate([pair.released() for pair in pairs]),
-                np.repeat([pair.label for pair in pairs], [len(pair.rows) for pair in pairs]),
-            )
-        )
+        ).descend(targets, generator)
+        return Release(released_rows([target.synthetic for target in targets]))
 
-    def _pair(
+    def _target(
         self,
         label: int,
         real: EncodedRows,
         size: int,
         generator: torch.Generator,
         times: tuple[float, float] | None = None,
-    ) -> Pair:
+    ) -> RealTarget:
         import torch
 
-        from bench.methods.ndpdc._distribution_matching import Pair
+        from bench.methods.ndpdc._matching import RealTarget, SyntheticRows
 
         rows = torch.tensor(real.values, dtype=torch.float32)
         if self.initialisation == "real" and len(rows):
-            # Without replacement as far as the class goes; then it is repeated.
+            # Without replacement; the rows of a class that is too small are repeated.
             order = torch.randperm(len(rows), generator=generator)
             start = rows[order[torch.arange(size) % len(rows)]]
         else:
             start = torch.randn((size, rows.shape[1]), generator=generator)
             if times is not None:
                 start[:, -1].uniform_(*times, generator=generator)
-        return Pair(label, rows, start, torch.zeros_like(start), times)
-
-
-def time_edges(times: Floats, bins: int) -> Floats:
-    """Ends of `bins` bins of as many rows each on [-1, 1]; equidistant where there are no rows."""
-    inner = np.linspace(0.0, 1.0, bins + 1)[1:-1]
-    cuts = np.quantile(times, inner) if len(times) else 2.0 * inner - 1.0
-    return np.concatenate([[-1.0], cuts, [1.0]])
+        return RealTarget(SyntheticRows(label, start, times), rows, torch.zeros_like(start))

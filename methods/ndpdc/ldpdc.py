@@ -31,6 +31,7 @@ class Ldpdc(Method):
     paper: ClassVar[str] = "Zheng and Li, Differentially Private Dataset Condensation, Algorithm 1"
 
     group_size: float = 50.0
+    """Expected number of rows in a sum: L."""
     noise_multiplier: float | None = None
     """None calibrates the noise to the budget."""
 

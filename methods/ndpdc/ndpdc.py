@@ -37,17 +37,8 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench import (
-    Claim,
-    Method,
-    PlannedEvents,
-    PrivateData,
-    Release,
-    Rows,
-    Spec,
-    Task,
-    sampled_gaussian,
-)
+from bench import Claim, Method, PlannedEvents, PrivateData, Release, Spec, Task, sampled_gaussian
+from bench.methods._shared.parameters import check_parameters
 from bench.methods.ndpdc._time_strata import TimeStrata
 
 
@@ -64,30 +55,39 @@ class Ndpdc(Method):
 
     iterations: int = 1000
     group_size: float = 50.0
-    """L, the expected number of real rows in a sum."""
+    """Expected number of real rows in a sum: L."""
     noise_multiplier: float | None = None
-    """sigma / G; None calibrates it to the budget."""
+    """Noise multiplier sigma / G; None calibrates it to the budget."""
     clip: float = 1.0
-    """G."""
+    """Clipping norm of the features: G."""
     step: float = 1.0
-    """eta, for images."""
+    """Step for images: eta."""
     width: int = 8
     """Channels of the ConvNet, for images."""
     table_extractor: Literal["linear", "mlp"] = "mlp"
     table_width: int = 64
     table_step: float = 0.1
-    """eta, for tables."""
+    """Step for tables: eta."""
     table_anneal: bool = True
-    """Whether eta falls linearly to zero, for tables; the paper's is constant."""
+    """Whether the step falls linearly to zero, for tables; the paper's is constant."""
     together: int = 200
     """Synthetic rows of a class that are moved in one iteration, at most."""
     time_bins: int = 4
-    """Of each event status, for survival."""
+    """Time bins per event status, for survival."""
+
+    def __post_init__(self) -> None:
+        check_parameters(self, self.name, {})
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         import torch
 
-        from bench.methods.ndpdc._feature_matching import Group, Matching
+        from bench.methods.ndpdc._matching import (
+            NoisyMatching,
+            PrivateTarget,
+            RandomFeatures,
+            SyntheticRows,
+            released_rows,
+        )
 
         parts = list(private.partition("class").values())
         sizes = spec.rows_per_class(private.counts)
@@ -105,23 +105,27 @@ class Ndpdc(Method):
         noise = self.noise_multiplier or private.calibrate(plans)
         private.reserve_all(plans(noise))
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        groups: list[Group] = []
+        targets: list[PrivateTarget] = []
         for label, (part, size) in enumerate(zip(parts, sizes, strict=True)):
             start = torch.randn((size, private.width), generator=generator)
             if not survival:
-                groups.append(Group(part, part.rate(self.group_size), label, start))
+                synthetic = SyntheticRows(label, start)
+                targets.append(PrivateTarget(synthetic, part, part.rate(self.group_size)))
                 continue
             for stratum, piece in zip(
                 strata.cut(part, noise), start.tensor_split(self.time_bins), strict=True
             ):
                 ends = (stratum.low, stratum.high)
                 piece[:, -1].uniform_(*ends, generator=generator)
-                groups.append(Group(stratum.part, strata.rate(part), label, piece, ends))
+                synthetic = SyntheticRows(label, piece, ends)
+                targets.append(PrivateTarget(synthetic, stratum.part, strata.rate(part)))
         image = private.schema.image_shape
-        Matching(
-            "convnet" if image else self.table_extractor,
-            image or (private.width,),
-            self.width if image else self.table_width,
+        NoisyMatching(
+            RandomFeatures(
+                "convnet" if image else self.table_extractor,
+                image or (private.width,),
+                self.width if image else self.table_width,
+            ),
             self.iterations,
             self.group_size,
             self.clip,
@@ -129,10 +133,7 @@ class Ndpdc(Method):
             self.step if image else self.table_step,
             bool(self.table_anneal and not image),
             self.together,
-        ).descend(groups, generator)
-        rows = Rows(
-            np.concatenate([group.released() for group in groups]),
-            np.repeat([group.label for group in groups], [len(group.rows) for group in groups]),
-        )
+        ).descend(targets, generator)
+        rows = released_rows([target.synthetic for target in targets])
         claim = Claim.of(spec.budget, "Theorem III.2, noise calibrated to the target")
         return Release(rows, claim=claim, notes={"noise_multiplier": noise})

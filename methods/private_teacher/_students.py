@@ -1,4 +1,4 @@
-"""Students: what people may train on a release, asked whether they would agree with the teacher.
+"""Students: models that people may train on a release, and whether they agree with the teacher.
 
 A release is good where models trained on it rank rows as the teacher does. Judges are rows drawn
 from the noisy counts of each class; the agreement of a student is its expected area under the ROC
@@ -6,10 +6,10 @@ curve on them if their classes were drawn from the teacher's probabilities,
 
     sum over rows i, j of p_i (1 - p_j) [s_i > s_j] / (sum of p_i  sum of 1 - p_j),
 
-the mean over classes of one against the rest. It is largest for the teacher's own ranking. Four
-kinds of students are asked, so that no kind is served alone: boosted trees (zero-order paper,
+the mean over classes of one against the rest. It is largest for the teacher's ranking. Four kinds
+of students are trained, so that rows do not suit one kind alone: boosted trees (zero-order paper,
 section 4.7), a forest, logistic regression, and ridge regression with a Gaussian kernel, which
-stands for machines and networks and has a closed form.
+stands in for support vector machines and networks and has a closed form.
 
 All of it is post-processing of private answers.
 """
@@ -21,11 +21,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 
 from bench import Floats, Integers
-
-Array = npt.NDArray[np.float64]
+from bench.methods.private_teacher._bins import Array
 
 TREES: dict[str, Any] = {"learning_rate": 0.1, "max_depth": 5, "subsample": 0.7}
 TREE_ROUNDS = 100
@@ -33,7 +31,7 @@ FOREST: dict[str, Any] = {"learning_rate": 1.0, "max_depth": 8, "subsample": 0.6
 FOREST_TREES = 60
 RIDGE = 1.0
 KERNEL_ROWS = 1000
-"""At most, spanning the kernel."""
+"""Most rows that span the kernel."""
 
 
 @final
@@ -45,18 +43,18 @@ class Judges:
     chances: Array
     """(rows, classes)."""
     matrix: Any
-    """The same rows as XGBoost wants them."""
+    """The same rows as a matrix of XGBoost."""
 
     @classmethod
     def of(cls, values: Floats, chances: Array) -> Judges:
-        """Judges from encoded rows."""
+        """Judges from encoded rows and the teacher's probabilities."""
         import xgboost
 
         values = np.ascontiguousarray(values, dtype=np.float32)
         return cls(values, chances, xgboost.DMatrix(values, nthread=1))
 
     def agreement(self, scores: Array) -> float:
-        """Of one student's (rows, classes) scores."""
+        """Agreement of one student's (rows, classes) scores with the teacher."""
         classes = self.chances.shape[1]
         asked = [1] if classes == 2 else range(classes)
         return float(np.mean([expected_area(scores[:, c], self.chances[:, c]) for c in asked]))
@@ -67,7 +65,7 @@ def expected_area(scores: Array, chances: Array) -> float:
     order = np.argsort(scores, kind="stable")
     ranked, positive = scores[order], chances[order]
     negative = 1.0 - positive
-    # Within a tie everybody has the middle of the tie's negatives below.
+    # A row ranks above half of the negatives that it is tied with.
     first = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
     ends = np.concatenate([np.cumsum(negative)[first[1:] - 1], [negative.sum()]])
     starts = np.concatenate([[0.0], ends[:-1]])
@@ -86,15 +84,15 @@ def trees(values: Floats, labels: Integers, classes: int, judges: Judges, seed: 
 
 
 def forest(values: Floats, labels: Integers, classes: int, judges: Judges, seed: int) -> Array:
-    """Trees grown beside each other, on sqrt(columns) of the columns at each split."""
-    own = {
+    """A forest, with sqrt(columns) of the columns at each split."""
+    parameters = {
         **FOREST,
         "seed": seed,
         "colsample_bynode": values.shape[1] ** -0.5,
         "num_parallel_tree": FOREST_TREES,
         "base_score": 0.5,
     }
-    return _boosted(values, labels, classes, judges, own, 1)
+    return _boosted(values, labels, classes, judges, parameters, 1)
 
 
 def _boosted(

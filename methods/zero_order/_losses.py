@@ -1,8 +1,8 @@
 """Losses of zero-order dataset condensation, and their gradients by the teacher's predictions.
 
-A loss sees the (m, K) predictions of the teacher on the synthetic rows: one number a row for two
+A loss sees the (m, K) predictions of the teacher on the synthetic rows: one number per row for two
 classes (the probability of the second), for a Cox model (log risk) and for an AFT model (log time);
-one probability a class for K > 2 classes. Equation numbers are those of the zero-order paper.
+one probability per class for K > 2 classes. Equation numbers are those of the zero-order paper.
 
 The weight alpha of equation 5 is recomputed at every step and held constant in the gradient, as the
 text treats it (a weighting factor, not a term); differentiating it would cancel most of the
@@ -61,17 +61,17 @@ class CrossEntropy(Supervision):
         gradient = np.zeros_like(inside)
         if predictions.shape[1] == 1:
             positive = self.labels == 1
-            own = np.where(positive, inside[:, 0], 1.0 - inside[:, 0])
-            gradient[:, 0] = np.where(positive, -1.0, 1.0) / own / rows
+            chances = np.where(positive, inside[:, 0], 1.0 - inside[:, 0])
+            gradient[:, 0] = np.where(positive, -1.0, 1.0) / chances / rows
         else:
-            own = inside[np.arange(rows), self.labels]
-            gradient[np.arange(rows), self.labels] = -1.0 / own / rows
-        return float(-np.log(own).mean()), gradient
+            chances = inside[np.arange(rows), self.labels]
+            gradient[np.arange(rows), self.labels] = -1.0 / chances / rows
+        return float(-np.log(chances).mean()), gradient
 
 
 @final
 class PartialLikelihood(Supervision):
-    """Equation 9: minus Cox's log partial likelihood, everybody with T_j >= T_i at risk at T_i."""
+    """Equation 9: minus Cox's log partial likelihood, rows with T_j >= T_i being at risk at T_i."""
 
     def __init__(self, times: Array, events: npt.NDArray[np.integer]) -> None:
         self._order = np.argsort(-times, kind="stable")
@@ -119,7 +119,7 @@ class SmoothL1(Supervision):
 
 
 @final
-class Matching:
+class MatchingLoss:
     """Equations 3 and 11: how far mean predictions of each group lie from those of real rows.
 
     `factor` is 1 in equation 3 (a sum over classes) and 1/K in equation 11 (a mean over strata).
@@ -150,7 +150,7 @@ class Matching:
 
 @final
 @dataclass(frozen=True)
-class Value:
+class LossValue:
     """The composite loss at some predictions."""
 
     supervision: float
@@ -166,20 +166,20 @@ class Value:
 
 @final
 @dataclass(frozen=True)
-class Composite:
+class CompositeLoss:
     """Equation 4, with the weight of equation 5 for the target ratio `ratio` (rho)."""
 
     supervision: Supervision
-    matching: Matching
+    matching: MatchingLoss
     ratio: float
 
-    def at(self, predictions: Array, real: Array, alpha: float | None = None) -> Value:
+    def at(self, predictions: Array, real: Array, alpha: float | None = None) -> LossValue:
         """The loss with its gradient for constant alpha; by default the alpha of equation 5."""
         supervised, gradient = self.supervision.at(predictions)
         matched, slopes = self.matching.at(predictions, real)
         if alpha is None:
             alpha = supervised / (matched + _STABLE) * self.ratio / (1.0 - self.ratio)
-        return Value(supervised, matched, alpha, gradient + alpha * slopes)
+        return LossValue(supervised, matched, alpha, gradient + alpha * slopes)
 
 
 def event_strata(

@@ -18,7 +18,7 @@ It is no bound either: later steps decide which one is the best.
 
 The text's set of levels is read as an arithmetic sequence; the demo leaves out 1.25 and 1.75. The
 ratio is that of the mean clipped norm to sigma C, one number for all rows of a step, because the
-accountant gets one sigma a step. The largest level with a ratio of at least 1 is taken, and the
+accountant gets one sigma per step. The largest level with a ratio of at least 1 is taken, and the
 smallest level where none has: that is the text. The demo takes the smallest level with a ratio of
 at most 1, its reverse.
 """
@@ -26,8 +26,7 @@ at most 1, its reverse.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -55,25 +54,18 @@ def noise_level(clipped_gradients: Array, clip: float, base: float) -> float:
     return max((level for level in LEVELS if level * base * clip <= signal), default=LEVELS[0])
 
 
-@final
-@dataclass(frozen=True)
-class Account:
-    """Renyi accounting of steps with the rate q = m / N."""
-
-    rate: float
-    delta: float
-
-    def epsilon(self, steps: Mapping[float, int]) -> float:
-        """Epsilon of so many steps at each noise multiplier."""
-        events = [(sampled_gaussian(self.rate, noise), count) for noise, count in steps.items()]
-        return rdp_epsilon(canonical(events), self.delta) if events else 0.0
+def steps_epsilon(steps: Mapping[float, int], rate: float, delta: float) -> float:
+    """Epsilon by RDP of the number of steps at each noise multiplier, at the rate q = m / N."""
+    events = [(sampled_gaussian(rate, noise), count) for noise, count in steps.items()]
+    return rdp_epsilon(canonical(events), delta) if events else 0.0
 
 
 def base_noise(budget: Budget, rate: float, counted: int) -> float:
     """sigma_base for which `counted` steps cost the budget's epsilon at the smallest level.
 
-    Levels are chosen while the run goes on. Whichever they are, the claim is within the target.
+    Levels are chosen during the run. Whichever they are, the claim is within the target.
     """
-    account = Account(rate, budget.delta)
-    smallest = smallest_noise(lambda noise: account.epsilon({noise: counted}), budget.epsilon)
+    smallest = smallest_noise(
+        lambda noise: steps_epsilon({noise: counted}, rate, budget.delta), budget.epsilon
+    )
     return smallest / LEVELS[0]

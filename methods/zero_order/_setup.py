@@ -1,4 +1,4 @@
-"""What zero-order condensation starts from: real rows as teachers take them, units, times."""
+"""Inputs of zero-order condensation: real rows as teachers take them, units and times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import Categorical, EncodedRows, Encoder, Numeric
-from bench.methods._shared import teachers as _teachers
-from bench.methods._shared.teachers import Examples
+from bench.methods.zero_order import _teachers
+from bench.methods.zero_order._teachers import LabelledRows
 
 Array = npt.NDArray[np.float64]
 
@@ -23,9 +23,9 @@ _SHORTEST = 1e-3
 class RealRows:
     """Real rows as the teachers take them."""
 
-    examples: Examples
+    examples: LabelledRows
     times: Array | None
-    """In the units of the schema."""
+    """Times in the units of the schema."""
     scale: float
     shortest: float
 
@@ -37,7 +37,7 @@ class RealRows:
         column = encoder.schema.time
         classes = len(encoder.schema.classes)
         if column is None:
-            return cls(Examples(features, labels, None, classes), None, 1.0, 0.0)
+            return cls(LabelledRows(features, labels, None, classes), None, 1.0, 0.0)
         encoded = np.asarray(rows.values[:, -1], dtype=np.float64)
         times = column.low + (encoded + 1.0) / 2.0 * (column.high - column.low)
         if column.integer:
@@ -46,7 +46,7 @@ class RealRows:
             scale = _teachers.time_scale(times, labels) if (labels == 1).any() else 1.0
         shortest = _SHORTEST * column.high
         scaled = np.maximum(times, shortest) / scale
-        return cls(Examples(features, labels, scaled, classes), times, scale, shortest)
+        return cls(LabelledRows(features, labels, scaled, classes), times, scale, shortest)
 
     def scaled(self, times: Array) -> Array:
         """Equation 1, kept above zero for logarithms."""
@@ -57,19 +57,19 @@ class RealRows:
 @final
 @dataclass(frozen=True)
 class Units:
-    """Standardised columns, in which the rows move: x = centre + spread z."""
+    """Standardised columns, in which the rows move: x = middle + spread z."""
 
-    centre: Array
+    middle: Array
     spread: Array
     """0 for a column that is constant in the real rows: it stays so."""
 
     def rows(self, standard: Array) -> Array:
-        """As the encoder lays columns out."""
-        return self.centre + self.spread * standard
+        """Rows in the encoder's columns."""
+        return self.middle + self.spread * standard
 
     def standard(self, rows: Array) -> Array:
-        """The inverse."""
-        return (rows - self.centre) / np.where(self.spread > 0, self.spread, 1.0)
+        """Rows in standardised columns: the inverse of `rows`."""
+        return (rows - self.middle) / np.where(self.spread > 0, self.spread, 1.0)
 
     def lengths(self, standard: Array) -> Array:
         """Lengths of differences in the encoder's columns; a constant column needs some length."""
@@ -102,6 +102,7 @@ def half_range(encoder: Encoder) -> Array:
 
 
 def encoded_times(encoder: Encoder, times: Array) -> Array:
+    """Times as the encoder scales them, to [-1, 1]."""
     column = encoder.schema.time
     assert isinstance(column, Numeric)
     result: Array = 2.0 * (times - column.low) / (column.high - column.low) - 1.0

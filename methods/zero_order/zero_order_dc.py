@@ -12,7 +12,7 @@ in every feature (6, 7), and Adam takes the steps (8). With a budget, the gradie
 row is clipped and noised (12, 13). The rows that do best on validation rows are released.
 
 **Nothing is proven.** What the paper says was spent is recorded as the claim, under one of two ways
-to count (`accounting`, see `_zero_order_privacy`); the ledger says why it is no bound (`REASONS`).
+to count (`accounting`, see `_privacy`); the ledger says why it is no bound (`REASONS`).
 
 Where the paper and its demo are silent, differ, or are departed from, with the alternative:
 
@@ -23,21 +23,22 @@ Where the paper and its demo are silent, differ, or are departed from, with the 
   classification starts at the means and deviations of each class (`start="classes"`), which holds
   most of the signal before the first step, outside of any account.
 - Differences are uniform in (0.025, 2) as in section 4.7 ("in most cases"), drawn for every column
-  and step. The learning rate is the demo's 0.01: with the text's 0.001, rows are still on their way
+  and step. The learning rate is the demo's 0.01: with the text's 0.001, rows have not converged
   after 2,000 steps (the demo takes up to 30,000).
 - Only features move. Times of events are drawn evenly from bins between the smallest event time and
   the largest censoring time; the other half is censored at the latter.
 - Strata: censored rows, and events cut at quantiles of the synthetic event times (K in all).
-- A step has one noise level for all rows, as the accountant is told; equation 13 has one a row.
+- A step has one noise level for all rows, as the accountant is told; equation 13 has one per row.
 - (2) and (10) are means over rows, (9) is a sum. Gradients of the means are multiplied by the
-  number of rows before clipping, so that C means the same for every size; Adam does not notice. The
-  demo takes the mean in (9), too, and clips the whole matrix at once in classification.
+  number of rows before clipping, so that C means the same for every size; Adam's steps do not
+  depend on it. The demo takes the mean in (9), too, and clips the whole matrix at once in
+  classification.
 - Several classes: softmax cross-entropy, and (3) added over the outputs.
 - Noise comes from the public generator, because the kernel adds noise to sums over real rows only
-  and these gradients are none. Whoever knows the seed can subtract it.
+  and these gradients are not. Anybody who knows the seed can subtract it.
 - The noise is calibrated for the smallest of its levels and all `steps`, so that the claim is
-  within the target whatever levels are chosen; the paper tries settings out.
-- Images: with a teacher named explicitly, pixels are columns like any other. The paper has none.
+  within the target whatever levels are chosen; the paper tunes settings by trial.
+- Images: with a teacher named explicitly, pixels are treated as columns. The paper has no images.
 """
 
 from __future__ import annotations
@@ -53,7 +54,6 @@ import numpy.typing as npt
 from bench import (
     Claim,
     Encoder,
-    InputError,
     Method,
     NotApplicable,
     PrivateData,
@@ -62,15 +62,14 @@ from bench import (
     Spec,
     Task,
 )
-from bench.methods._shared import teachers as _teachers
-from bench.methods._shared.differences import Teacher
-from bench.methods._shared.teachers import Examples, Kind
-from bench.methods.zero_order._adam import Adam
-from bench.methods.zero_order._descent import Course, Judge, Problem
+from bench.methods._shared.parameters import check_parameters
+from bench.methods.zero_order import _teachers
+from bench.methods.zero_order._descent import Adam, CondensationLoss, DescentRecord, ValidationJudge
+from bench.methods.zero_order._differences import FittedTeacher
 from bench.methods.zero_order._losses import (
-    Composite,
+    CompositeLoss,
     CrossEntropy,
-    Matching,
+    MatchingLoss,
     PartialLikelihood,
     SmoothL1,
     Supervision,
@@ -78,11 +77,11 @@ from bench.methods.zero_order._losses import (
     event_strata,
 )
 from bench.methods.zero_order._privacy import (
-    Account,
     Accounting,
     base_noise,
     clipped,
     noise_level,
+    steps_epsilon,
 )
 from bench.methods.zero_order._setup import (
     RealRows,
@@ -92,6 +91,7 @@ from bench.methods.zero_order._setup import (
     initial_times,
     middle,
 )
+from bench.methods.zero_order._teachers import LabelledRows, TeacherKind
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -122,59 +122,56 @@ class ZeroOrderDc(Method):
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15, "validate_every": 10}
 
     teacher: Literal["auto", "xgboost", "logistic", "forest", "svm", "cox", "aft"] = "auto"
-    """auto: xgboost for classes, cox for survival; images need a named one."""
+    """Kind of teacher; `auto` is xgboost for classes and cox for survival, and refuses images."""
     accounting: Accounting = "all-steps"
     """What the claim counts: every step, or the first alone as the authors' demo does."""
     noise: bool = True
     """False condenses without noise, whatever the budget, and claims nothing."""
     steps: int = 2000
+    """Steps of the descent."""
     learning_rate: float = 0.01
+    """Step size of Adam."""
     least_difference: float = 0.025
+    """Least length of a symmetric difference."""
     largest_difference: float = 2.0
+    """Largest length of a symmetric difference."""
     matching_ratio: float = 0.1
-    """rho of equation 5."""
+    """Target ratio of the matching loss: rho of equation 5."""
     strata: int = 4
-    """K of equation 11: the censored rows, and K - 1 strata of events."""
+    """Number of strata, K of equation 11: the censored rows, and K - 1 strata of events."""
     time_bins: int = 20
+    """Bins over which the initial event times are spread evenly."""
     clip: float = 1.0
-    """C of equation 12."""
+    """Clipping norm of each synthetic row's gradient: C of equation 12."""
     standardise: Literal["rows", "public"] = "rows"
     """Unit of learning rate, differences, start and clipping: a column's deviation in the real
     rows, as in the paper, or half of its public half-range."""
     start: Literal["random", "classes"] = "random"
-    """Standard normal, or around the means and deviations of each class (the authors' demo)."""
+    """Initial rows: standard normal, or by the moments of each class as in the authors' demo."""
     positive_share: float | None = None
-    """Share of the second class (or of events) in the release; None for the asked sizes."""
+    """Share of the second class (or of events) in the release; None for IPC rows per class."""
     validate_every: int = 100
-    """Steps between looks at the validation rows; 0 releases the last step without a look."""
+    """Steps between evaluations on the validation rows; 0 releases the last step without any."""
 
     def __post_init__(self) -> None:
-        kinds = ("auto", *_teachers.CLASSIFIERS, *_teachers.SURVIVAL)
         share = self.positive_share
-        self._require(self.teacher in kinds, "teacher", f"one of {', '.join(kinds)}")
-        self._require(
-            self.accounting in ("all-steps", "published"), "accounting", "all-steps or published"
+        ordered = self.largest_difference >= self.least_difference
+        check_parameters(
+            self,
+            self.name,
+            {
+                "steps": (self.steps >= 1, "1 or more"),
+                "learning_rate": (self.learning_rate > 0, "a positive number"),
+                "least_difference": (self.least_difference > 0, "a positive number"),
+                "largest_difference": (ordered, "`least_difference` or more"),
+                "matching_ratio": (0.0 <= self.matching_ratio < 1.0, "in [0, 1)"),
+                "strata": (self.strata >= 2, "2 or more"),
+                "time_bins": (self.time_bins >= 1, "1 or more"),
+                "clip": (self.clip > 0, "a positive number"),
+                "positive_share": (share is None or 0.0 < share < 1.0, "between 0 and 1"),
+                "validate_every": (self.validate_every >= 0, "0 or more"),
+            },
         )
-        self._require(self.steps >= 1, "steps", "1 or more")
-        self._require(self.learning_rate > 0, "learning_rate", "a positive number")
-        self._require(self.least_difference > 0, "least_difference", "a positive number")
-        self._require(
-            self.largest_difference >= self.least_difference,
-            "largest_difference",
-            "`least_difference` or more",
-        )
-        self._require(0.0 <= self.matching_ratio < 1.0, "matching_ratio", "in [0, 1)")
-        self._require(self.strata >= 2, "strata", "2 or more")
-        self._require(self.time_bins >= 1, "time_bins", "1 or more")
-        self._require(self.clip > 0, "clip", "a positive number")
-        self._require(self.standardise in ("rows", "public"), "standardise", "rows or public")
-        self._require(self.start in ("random", "classes"), "start", "random or classes")
-        self._require(share is None or 0.0 < share < 1.0, "positive_share", "between 0 and 1")
-        self._require(self.validate_every >= 0, "validate_every", "0 or more")
-
-    def _require(self, holds: bool, name: str, expected: str) -> None:
-        if not holds:
-            raise InputError(f"zero-order-dc: {name}={getattr(self, name)!r} is not {expected}")
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         kind = self._kind(spec.task)
@@ -190,7 +187,7 @@ class ZeroOrderDc(Method):
         times = self._times(real, labels, rng)
         units = self._units(private.encoder, real.examples)
         start = self._start(units, real.examples, labels, rng)
-        problem = self._problem(kind, teacher, units, real, labels, times)
+        loss = self._loss(kind, teacher, units, real, labels, times)
 
         base = 0.0
         rate = private.rate(len(labels))
@@ -198,32 +195,33 @@ class ZeroOrderDc(Method):
             counted = self.steps if self.accounting == "all-steps" else 1
             base = base_noise(budget, rate, counted)
         judge = self._judge(private, real, kind, units, labels, times)
-        course = self._descend(problem, start, base, judge, rng)
+        record = self._descend(loss, start, base, judge, rng)
 
         values = np.zeros((len(labels), private.width), dtype=np.float32)
-        values[:, : private.encoder.feature_width] = units.rows(course.best)
+        values[:, : private.encoder.feature_width] = units.rows(record.best)
         if times is not None:
             values[:, -1] = encoded_times(private.encoder, times)
         notes: dict[str, float | str] = {
             "teacher": kind,
             "steps": float(self.steps),
-            "best_step": float(course.best_step),
-            "loss_first": course.first.total,
-            "loss_last": course.last.total,
+            "best_step": float(record.best_step),
+            "loss_first": record.losses[0],
+            "loss_last": record.losses[-1],
         }
-        if course.best_quality is not None:
-            notes["validation_quality"] = course.best_quality
+        if record.best_quality is not None:
+            notes["validation_quality"] = record.best_quality
         claim = None
         if budget is not None:
-            account = Account(rate, budget.delta)
-            every = account.epsilon(Counter(course.noises))
-            first = account.epsilon(Counter(course.noises[:1]))
+            every, best, first = (
+                steps_epsilon(Counter(record.noises[:count]), rate, budget.delta)
+                for count in (None, record.best_step, 1)
+            )
             notes |= {
                 "noise_base": base,
-                "noise_least": min(course.noises),
-                "noise_largest": max(course.noises),
+                "noise_least": min(record.noises),
+                "noise_largest": max(record.noises),
                 "epsilon_all_steps": every,
-                "epsilon_best_step": account.epsilon(Counter(course.noises[: course.best_step])),
+                "epsilon_best_step": best,
                 "epsilon_first_step": first,
             }
             claim = (
@@ -235,24 +233,27 @@ class ZeroOrderDc(Method):
 
     # Set-up -------------------------------------------------------------------------------------
 
-    def _kind(self, task: Task) -> Kind:
+    def _kind(self, task: Task) -> TeacherKind:
         if self.teacher == "auto":
             if task is Task.IMAGE:
                 raise NotApplicable(
-                    "the paper condenses tables and cohorts for classical models; name a `teacher` "
-                    "to treat pixels as columns"
+                    "the paper condenses tables and survival datasets for classical models; name a "
+                    "`teacher` to treat pixels as columns"
                 )
             return "cox" if task is Task.SURVIVAL else "xgboost"
         known = _teachers.SURVIVAL if task is Task.SURVIVAL else _teachers.CLASSIFIERS
         if self.teacher not in known:
-            raise NotApplicable(f"the teacher {self.teacher} is not one for this task")
+            raise NotApplicable(
+                f"the teacher {self.teacher} does not support this task; use one of "
+                f"{', '.join(known)}"
+            )
         return self.teacher
 
     def _labels(self, spec: Spec, private: PrivateData) -> Labels:
         sizes = spec.rows_per_class(private.counts)
         if self.positive_share is not None:
             if len(sizes) != 2:
-                raise NotApplicable("`positive_share` is for two classes")
+                raise NotApplicable("`positive_share` needs two classes")
             positives = min(max(1, round(self.positive_share * sum(sizes))), sum(sizes) - 1)
             sizes = (sum(sizes) - positives, positives)
         return np.repeat(np.arange(len(sizes)), sizes)
@@ -269,33 +270,33 @@ class ZeroOrderDc(Method):
         times[labels == 1] = initial_times(events, earliest, latest, self.time_bins, rng)
         return times
 
-    def _units(self, encoder: Encoder, real: Examples) -> Units:
+    def _units(self, encoder: Encoder, real: LabelledRows) -> Units:
         if self.standardise == "public":
             return Units(middle(encoder), 0.5 * half_range(encoder))
         return Units(real.features.mean(axis=0), real.features.std(axis=0))
 
     def _start(
-        self, units: Units, real: Examples, labels: Labels, rng: np.random.Generator
+        self, units: Units, real: LabelledRows, labels: Labels, rng: np.random.Generator
     ) -> Array:
-        start = rng.standard_normal((len(labels), len(units.centre)))
+        start = rng.standard_normal((len(labels), len(units.middle)))
         if self.start == "classes":
             if real.times is not None:
-                raise NotApplicable("`start = classes` is for classification")
+                raise NotApplicable("`start = classes` needs a classification task")
             for label in range(real.classes):
-                own = units.standard(real.features[real.labels == label])
-                start[labels == label] *= own.std(axis=0)
-                start[labels == label] += own.mean(axis=0)
+                features = units.standard(real.features[real.labels == label])
+                start[labels == label] *= features.std(axis=0)
+                start[labels == label] += features.mean(axis=0)
         return start
 
-    def _problem(
+    def _loss(
         self,
-        kind: Kind,
-        teacher: Teacher,
+        kind: TeacherKind,
+        teacher: FittedTeacher,
         units: Units,
         real: RealRows,
         labels: Labels,
         times: Array | None,
-    ) -> Problem:
+    ) -> CondensationLoss:
         supervision: Supervision
         if times is None:
             groups, real_groups = labels, real.examples.labels
@@ -319,20 +320,20 @@ class ZeroOrderDc(Method):
         predictions = teacher.predict(real.examples.features)
         pools = [predictions[real_groups == group] for group in range(count)]
         present = np.array([len(pool) > 0 for pool in pools])
-        matching = Matching(groups, present, factor)
+        matching = MatchingLoss(groups, present, factor)
         sizes = np.bincount(groups, minlength=count)
-        loss = Composite(supervision, matching, self.matching_ratio)
-        return Problem(teacher, units, loss, pools, sizes)
+        composite = CompositeLoss(supervision, matching, self.matching_ratio)
+        return CondensationLoss(teacher, units, composite, pools, sizes)
 
     def _judge(
         self,
         private: PrivateData,
         real: RealRows,
-        kind: Kind,
+        kind: TeacherKind,
         units: Units,
         labels: Labels,
         times: Array | None,
-    ) -> Judge | None:
+    ) -> ValidationJudge | None:
         validation = private.validation
         if not self.validate_every or validation is None:
             return None
@@ -340,35 +341,34 @@ class ZeroOrderDc(Method):
         if not len(held_out.examples.labels):
             return None
         scaled = None if times is None else real.scaled(times)
-        return Judge(kind, units, held_out.examples, labels, scaled)
-
-    # Descent ------------------------------------------------------------------------------------
+        return ValidationJudge(kind, units, held_out.examples, labels, scaled)
 
     def _descend(
         self,
-        problem: Problem,
+        loss: CondensationLoss,
         start: Array,
         base: float,
-        judge: Judge | None,
+        judge: ValidationJudge | None,
         rng: np.random.Generator,
-    ) -> Course:
+    ) -> DescentRecord:
+        """Take all steps, with noise where `base` is positive; without a judge the last is best."""
         rows = start.copy()
         adam = Adam(rows.shape, self.learning_rate)
         seed = int(rng.integers(2**63))
-        course = Course(best=rows, best_step=0)
+        record = DescentRecord(rows)
         for step in range(1, self.steps + 1):
             lengths = rng.uniform(self.least_difference, self.largest_difference, (rows.shape[1],))
-            value, gradient = problem.gradient(rows, lengths, rng)
+            value, gradient = loss.gradient(rows, lengths, rng)
             if base:
                 gradient = clipped(gradient, self.clip)
                 level = noise_level(gradient, self.clip, base) * base
                 gradient += level * self.clip * rng.standard_normal(rows.shape)
-                course.noises.append(level)
+                record.noises.append(level)
             rows += adam.step(gradient)
-            course.seen(value)
+            record.losses.append(value.total)
             if judge is None:
                 if step == self.steps:
-                    course.keep(rows, step)
+                    record.keep(rows, step)
             elif step % self.validate_every == 0 or step == self.steps:
-                course.compare(rows, step, judge.quality(rows, np.random.default_rng(seed)))
-        return course
+                record.compare(rows, step, judge.quality(rows, np.random.default_rng(seed)))
+        return record

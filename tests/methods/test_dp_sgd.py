@@ -31,7 +31,7 @@ def rows(width: int, classes: int, count: int = 6) -> EncodedRows:
 
 
 def differences(function, weights: np.ndarray, step: float = 1e-6) -> np.ndarray:
-    """Central differences of one number a row."""
+    """Central differences of one number per row."""
     shifts = np.eye(len(weights)) * step
     return np.column_stack(
         [(function(weights + s) - function(weights - s)) / (2 * step) for s in shifts]
@@ -54,7 +54,7 @@ def test_gradients_of_the_classifier_are_those_of_the_log_likelihood(hidden: int
 
 def test_gradients_of_the_hazard_are_those_of_the_log_likelihood() -> None:
     """The likelihood is computed the long way: log hazard at the event, minus the integral."""
-    network = dp_sgd._Hazard(3)
+    network = dp_sgd._PiecewiseHazard(3)
     data = rows(4, 2)
     weights = RNG.normal(size=8 + 3)
 

@@ -75,9 +75,9 @@ def test_no_probability_vector_is_nearer_than_the_projection() -> None:
     rng = np.random.default_rng(0)
     points = rng.normal(size=(20, 4))
     others = rng.dirichlet(np.ones(4), 2000)
-    found = np.linalg.norm(points - to_simplex(points), axis=1)
+    distances = np.linalg.norm(points - to_simplex(points), axis=1)
     best = np.linalg.norm(points[:, None] - others[None], axis=2).min(axis=1)
-    assert (found <= best + 1e-9).all()
+    assert (distances <= best + 1e-9).all()
 
 
 def test_rows_are_dealt_to_the_class_they_exceed_most() -> None:

@@ -1,4 +1,4 @@
-"""Runs GATS behind the kernel on tables with known rows."""
+"""GATS behind the kernel, on tables with known rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.privacy.opening import open_private
 from tests.support.tables import ToyTable
 
 AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
-"""Where the columns of the toy table sit once encoded."""
+"""Positions of the toy table's columns in the encoded rows."""
 
 
 def private_rows(

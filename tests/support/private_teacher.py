@@ -1,4 +1,4 @@
-"""A table that is large enough for a private teacher, and the way to its parts."""
+"""A table that is large enough for a private teacher, and a teacher by Bayes' rule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from bench import PrivateData
 from bench.data.dataset import Dataset
 from bench.methods.private_teacher._bins import ClassCounts
-from bench.methods.private_teacher._kinds import NaiveBayes
+from bench.methods.private_teacher._teachers import NaiveBayes
 from bench.plugins.source import build_dataset
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
@@ -17,7 +17,7 @@ TABLE = build_dataset(ToyTable(negatives=3000, positives=2000))
 
 
 def opened(data: Dataset = TABLE, seed: int = 0) -> PrivateData:
-    """Without a budget: next to no noise is to be had, which no budget would allow."""
+    """Open without a budget, so that tests may ask for next to no noise."""
     noise = SeededNoise(np.random.default_rng(seed))
     return open_private(data, None, noise, check_rows=True)[0]
 

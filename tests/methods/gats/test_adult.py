@@ -1,4 +1,4 @@
-"""GATS: the grid of the paper's table on Adult, and what comes out."""
+"""GATS: the grid of the paper's table on Adult, and its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GATS: the laws of the coefficients, and votes by weight."""
+"""GATS: distributions of the coefficients, and votes by weight."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from scipy import stats
 
 from bench.methods.gats._rows import dirichlet
 from bench.plugins.registry import build_source
-from tests.support.gats import made, make, opened, private_rows
-
-MARKER, SMOKER = 1, 2
-"""Where the columns of the toy table sit once encoded."""
+from tests.support.gats import MARKER, SMOKER, made, make, opened, private_rows
 
 
 def first_coefficients(constituents: int, law: str) -> npt.NDArray[np.float64]:
@@ -47,7 +44,7 @@ def test_uniform_coefficients_are_normalised_uniforms() -> None:
     assert stats.kstest(drawn, stats.uniform.cdf).pvalue < 1e-6
 
 
-def test_concentrated_coefficients_follow_their_law() -> None:
+def test_concentrated_coefficients_follow_their_distribution() -> None:
     # One coordinate of Dirichlet(a, ..., a) follows Beta(a, (N - 1) a).
     drawn = dirichlet((4000, 5), 0.3, np.random.default_rng(0))
     assert np.allclose(drawn.sum(axis=1), 1.0)

@@ -14,9 +14,6 @@ from bench.methods.gats._rows import Pools, subsets
 from bench.plugins.registry import build_source
 from tests.support.gats import behind_kernel, built, make, opened, private_rows
 
-AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
-"""Where the columns of the toy table sit once encoded."""
-
 # Drawing ---------------------------------------------------------------------------------------
 
 
@@ -25,10 +22,10 @@ def test_subsets_are_uniform_and_ordered_at_random(size: int, count: int) -> Non
     # Tight and roomy sizes are drawn in different ways.
     drawn = subsets(np.full(12_000, size), count, np.random.default_rng(0))
     orders = list(permutations(range(size), count))
-    found = dict.fromkeys(orders, 0)
+    counts = dict.fromkeys(orders, 0)
     for row in drawn:
-        found[tuple(int(number) for number in row)] += 1  # a repeated number is a KeyError
-    assert stats.chisquare(list(found.values())).pvalue > 0.01
+        counts[tuple(int(number) for number in row)] += 1  # a repeated number is a KeyError
+    assert stats.chisquare(list(counts.values())).pvalue > 0.01
 
 
 def test_subsets_of_too_few_repeat() -> None:
@@ -53,11 +50,11 @@ def test_batches_hold_all_rows_once_and_draws_stay_within_them() -> None:
     batches = pools.batches(wanted, rng)
     assert (pools.sizes[batches, wanted] > 0).all()
     assert set(batches) == set(range(5))
-    own = pools.own(batches, wanted, 4, rng)
+    same_class = pools.same_class(batches, wanted, 4, rng)
     foreign = pools.foreign(batches, wanted, 4, rng)
-    assert (labels[own] == wanted[:, None]).all()
+    assert (labels[same_class] == wanted[:, None]).all()
     assert (labels[foreign] != wanted[:, None]).all()
-    for index in (own, foreign):
+    for index in (same_class, foreign):
         assert (batch_of[index] == batches[:, None]).all()
     # Every row of another class can be drawn.
     assert set(np.unique(foreign[wanted == 0])) == set(np.flatnonzero(labels != 0))
@@ -103,7 +100,7 @@ def largest_correlations(
     real: npt.NDArray[np.floating],
     scale_by: npt.NDArray[np.floating],
 ) -> npt.NDArray[np.float64]:
-    """By numpy's own correlation, over columns standardised on `scale_by`."""
+    """Largest correlations by numpy, over columns standardised on `scale_by`."""
     mean, spread = scale_by.mean(axis=0), scale_by.std(axis=0)
     both = np.corrcoef(np.concatenate([(rows - mean) / spread, (real - mean) / spread]))
     return both[: len(rows), len(rows) :].max(axis=1)
@@ -127,9 +124,9 @@ def test_no_row_resembles_its_constituents_unless_counted(max_retries: int) -> N
     assert release.rows is not None
     over = 0
     for label in (0, 1):
-        own = release.rows.values[release.rows.labels == label].astype(np.float64)
+        combined = release.rows.values[release.rows.labels == label].astype(np.float64)
         among = real.values[few][real.labels[few] == label].astype(np.float64)
-        correlations = largest_correlations(own, among, real.values[few].astype(np.float64))
+        correlations = largest_correlations(combined, among, real.values[few].astype(np.float64))
         over += int((correlations > 0.75).sum())
     assert over == release.notes["rows_over_threshold"]
     if max_retries == 0:

@@ -1,4 +1,4 @@
-"""GATS on tables small enough to know every answer."""
+"""GATS on tables that are small enough for known answers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,19 @@ from bench.plugins.registry import build_method, build_source
 from bench.plugins.release import Rows
 from bench.plugins.source import DatasetSource
 from bench.results.verdicts import Verdict, judge
-from tests.support.gats import behind_kernel, built, made, make, opened, private_rows
+from tests.support.gats import (
+    AGE,
+    MARKER,
+    SMOKER,
+    STAGE,
+    behind_kernel,
+    built,
+    made,
+    make,
+    opened,
+    private_rows,
+)
 from tests.support.tables import ToyImages, ToySurvival, ToyTable
-
-AGE, MARKER, SMOKER, STAGE = 0, 1, 2, slice(3, 6)
-"""Where the columns of the toy table sit once encoded."""
 
 # Equations 1 to 4 ------------------------------------------------------------------------------
 
@@ -36,9 +44,10 @@ def test_a_row_of_two_lies_on_the_line_between_them() -> None:
         (0, (-0.5, 0.5), (0.2, 0.8)),
         (1, (0.0, 0.9), (-1.0, 1.0)),
     ):
-        own = rows.values[rows.labels == label]
-        along = (own[:, AGE] - age) / (age_to - age)
-        assert np.allclose(along, (own[:, MARKER] - marker) / (marker_to - marker), atol=1e-5)
+        made_rows = rows.values[rows.labels == label]
+        along = (made_rows[:, AGE] - age) / (age_to - age)
+        across = (made_rows[:, MARKER] - marker) / (marker_to - marker)
+        assert np.allclose(along, across, atol=1e-5)
         assert along.min() >= -1e-6
         assert along.max() <= 1 + 1e-6
         assert along.min() < 0.05 < 0.95 < along.max()
@@ -59,10 +68,10 @@ def test_numbers_stay_within_the_constituents(constituents: int) -> None:
     rows = made(private, constituents=constituents, mixed_share=0.0, filter="off")
     for label in (0, 1):
         # Each class has N rows, so that every one of them is a constituent.
-        own = rows.values[rows.labels == label][:, :2]
+        numbers = rows.values[rows.labels == label][:, :2]
         among = real.values[real.labels == label][:, :2]
-        assert (own >= among.min(axis=0) - 1e-6).all()
-        assert (own <= among.max(axis=0) + 1e-6).all()
+        assert (numbers >= among.min(axis=0) - 1e-6).all()
+        assert (numbers <= among.max(axis=0) + 1e-6).all()
 
 
 def test_discrete_columns_go_by_heads_not_by_weight() -> None:
@@ -122,7 +131,7 @@ def test_full_size_follows_the_declared_counts() -> None:
 
 
 def separated(per_class: int = 40) -> PrivateData:
-    """Class 0 has markers of 0 and class 1 of 1: a made row's marker tells its foreign weight."""
+    """Markers are 0 in class 0 and 1 in class 1, so that they show a row's foreign weight."""
     count = 2 * per_class
     labels = np.repeat([0, 1], per_class)
     return private_rows([0] * count, labels, [1] * count, [0] * count, labels)
@@ -204,13 +213,13 @@ def test_foreign_rows_come_from_all_other_classes() -> None:
 
 @pytest.mark.parametrize("source", [ToyTable(), ToySurvival(), ToyImages()])
 def test_same_seed_same_bytes(source: DatasetSource) -> None:
-    def of(seed: int) -> bytes:
+    def released(seed: int) -> bytes:
         private, _ = opened(source)
         rows = made(private, 50, seed, batch=60, max_retries=5)
         return rows.values.tobytes() + rows.labels.tobytes()
 
-    assert of(1) == of(1)
-    assert of(1) != of(2)
+    assert released(1) == released(1)
+    assert released(1) != released(2)
 
 
 def test_the_ledger_says_that_nothing_is_proven() -> None:
@@ -231,12 +240,12 @@ def test_survival_times_are_combined_and_events_kept() -> None:
     real = private.raw("test")
     rows = made(private, 300, mixed_share=0.0, filter="off")
     for event in (0, 1):
-        own = rows.values[rows.labels == event, -1]
+        times = rows.values[rows.labels == event, -1]
         among = real.values[real.labels == event, -1]
-        assert among.min() <= own.min() <= own.max() <= among.max()
+        assert among.min() <= times.min() <= times.max() <= among.max()
         # An average of five has the same mean and a smaller spread.
-        assert own.mean() == pytest.approx(among.mean(), abs=0.1)
-        assert own.std() < among.std()
+        assert times.mean() == pytest.approx(among.mean(), abs=0.1)
+        assert times.std() < among.std()
 
 
 def test_images_are_averages_of_their_class() -> None:
@@ -280,7 +289,7 @@ def test_a_model_learns_from_the_release() -> None:
         {"max_retries": -1},
     ],
 )
-def test_senseless_hyperparameters_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_hyperparameters_are_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(InputError, match=f"gats: {name}=.* is not"):
         build_method("gats", wrong)

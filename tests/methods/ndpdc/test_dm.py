@@ -12,10 +12,17 @@ from bench.data.augmentation import Augmentation
 from bench.data.dataset import Dataset
 from bench.errors import InputError
 from bench.methods._shared.extractors import extractor
-from bench.methods.ndpdc import _distribution_matching
-from bench.methods.ndpdc._distribution_matching import Descent, Pair, loss
-from bench.methods.ndpdc._feature_matching import Look
-from bench.methods.ndpdc.dm import Dm, time_edges
+from bench.methods.ndpdc import _matching
+from bench.methods.ndpdc._matching import (
+    ExactMatching,
+    FeatureMap,
+    RandomFeatures,
+    RealTarget,
+    SyntheticRows,
+    mean_loss,
+)
+from bench.methods.ndpdc._time_strata import time_edges
+from bench.methods.ndpdc.dm import Dm
 from bench.plugins.method import Spec
 from bench.plugins.release import Rows
 from bench.plugins.source import build_dataset
@@ -43,43 +50,41 @@ def made(method: Dm, dataset: Dataset, ipc: int | None = 10, seed: int = 0) -> t
     return release.rows, ledger
 
 
-def descent(**settings: object) -> Descent:
+def matching(**settings: object) -> ExactMatching:
     chosen: dict[str, object] = {
-        "kind": "linear",
-        "inputs": (2,),
-        "width": 8,
+        "random": RandomFeatures("linear", (2,), 8),
         "iterations": 1,
         "batch": 256,
         "step": 0.1,
         "momentum": 0.5,
         "together": 200,
     }
-    return Descent(**{**chosen, **settings})  # type: ignore[arg-type]
+    return ExactMatching(**{**chosen, **settings})  # type: ignore[arg-type]
 
 
-def pair(real: torch.Tensor, rows: torch.Tensor) -> Pair:
-    return Pair(0, real, rows, torch.zeros_like(rows))
+def target(real: torch.Tensor, rows: torch.Tensor) -> RealTarget:
+    return RealTarget(SyntheticRows(0, rows), real, torch.zeros_like(rows))
 
 
 # The loss and its descent -------------------------------------------------------------------------
 
 
 def test_the_loss_is_the_squared_distance_of_means() -> None:
-    look = Look(lambda values: values, None, (2,))
-    value = loss(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), look, torch.tensor([1.0, 5.0]))
+    feature_map = FeatureMap(lambda values: values, None, (2,))
+    value = mean_loss(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), feature_map, torch.tensor([1.0, 5.0]))
     assert float(value) == pytest.approx(1.0**2 + 3.0**2)
 
 
 def test_two_steps_with_momentum_by_hand() -> None:
     """Identity features, M = 2 rows, mean 1 and wanted 0: M times the gradient is 2 (mean - 0)."""
     rows = torch.tensor([[0.0, 0.0], [2.0, 0.0]])
-    both = pair(torch.zeros(1, 2), rows)
-    look = Look(lambda values: values, None, (2,))
-    settings = descent()
-    settings.move(both, look, torch.zeros(2), seeded())
+    both = target(torch.zeros(1, 2), rows)
+    feature_map = FeatureMap(lambda values: values, None, (2,))
+    settings = matching()
+    settings.move(both, feature_map, torch.zeros(2), seeded())
     # velocity 2, step 0.1: every row moves by -0.2
     assert rows[:, 0].tolist() == pytest.approx([-0.2, 1.8])
-    settings.move(both, look, torch.zeros(2), seeded())
+    settings.move(both, feature_map, torch.zeros(2), seeded())
     # velocity 0.5 * 2 + 2 * 0.8 = 2.6
     assert rows[:, 0].tolist() == pytest.approx([-0.46, 1.54])
     assert rows[:, 1].tolist() == [0.0, 0.0]
@@ -89,32 +94,33 @@ def test_two_steps_with_momentum_by_hand() -> None:
 def test_a_step_makes_the_loss_smaller(kind: str) -> None:
     inputs = (1, 8, 8) if kind == "convnet" else (64,)
     augment = Augmentation("scale", torch.full((1, 3), 0.7)) if kind == "convnet" else None
-    look = Look(extractor(kind, inputs, 8, seeded()), augment, inputs)
-    both = pair(torch.rand(50, 64, generator=seeded(2)), torch.randn(20, 64, generator=seeded(1)))
-    wanted = look(both.real).mean(dim=0)
-    settings = descent(kind=kind, inputs=inputs, momentum=0.0)
+    feature_map = FeatureMap(extractor(kind, inputs, 8, seeded()), augment, inputs)
+    both = target(torch.rand(50, 64, generator=seeded(2)), torch.randn(20, 64, generator=seeded(1)))
+    wanted = feature_map(both.real).mean(dim=0)
+    settings = matching(momentum=0.0)
     losses = []
     for _ in range(4):
-        losses.append(float(loss(both.rows, look, wanted)))
-        settings.move(both, look, wanted, seeded())
+        losses.append(float(mean_loss(both.synthetic.rows, feature_map, wanted)))
+        settings.move(both, feature_map, wanted, seeded())
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
 
 
 def test_a_row_moves_as_far_in_a_large_release_as_in_a_small_one() -> None:
-    look = Look(lambda values: values, None, (2,))
+    feature_map = FeatureMap(lambda values: values, None, (2,))
     moved = []
     for count in (1, 150):
-        both = pair(torch.zeros(1, 2), torch.ones(count, 2))
-        descent().move(both, look, torch.zeros(2), seeded())
-        moved.append(1.0 - both.rows[0, 0].item())
+        both = target(torch.zeros(1, 2), torch.ones(count, 2))
+        matching().move(both, feature_map, torch.zeros(2), seeded())
+        moved.append(1.0 - both.synthetic.rows[0, 0].item())
     assert moved[0] == pytest.approx(moved[1]) == pytest.approx(0.2)
 
 
 def test_rows_beyond_the_limit_take_turns() -> None:
     rows = torch.randn(12, 2, generator=seeded(1))
     before = rows.clone()
-    look = Look(lambda values: values, None, (2,))
-    descent(together=5).move(pair(torch.zeros(1, 2), rows), look, torch.full((2,), 9.0), seeded(2))
+    feature_map = FeatureMap(lambda values: values, None, (2,))
+    both = target(torch.zeros(1, 2), rows)
+    matching(together=5).move(both, feature_map, torch.full((2,), 9.0), seeded(2))
     assert int((rows != before).any(dim=1).sum()) == 5
 
 
@@ -129,11 +135,11 @@ def test_mini_batches_hold_as_many_real_rows_as_asked_for(monkeypatch: pytest.Mo
             seen.append((len(rows), len(torch.unique(rows, dim=0))))
             return rows
 
-    monkeypatch.setattr(_distribution_matching, "Look", Spy)
+    monkeypatch.setattr(_matching, "FeatureMap", Spy)
     real = torch.arange(80.0).reshape(40, 2)
-    pairs = [pair(real, torch.randn(3, 2)), pair(real[:10], torch.randn(3, 2))]
-    descent(batch=16, step=1e-9).descend(pairs, seeded())
-    # Real, then synthetic rows of each pair; no real row twice.
+    targets = [target(real, torch.randn(3, 2)), target(real[:10], torch.randn(3, 2))]
+    matching(batch=16, step=1e-9).descend(targets, seeded())
+    # Real, then synthetic rows of each target; no real row twice.
     assert seen == [(16, 16), (3, 3), (10, 10), (3, 3)]
 
 
@@ -175,7 +181,7 @@ def test_a_start_from_noise_is_standard_normal() -> None:
 
 
 def test_an_unknown_start_is_refused() -> None:
-    with pytest.raises(InputError, match="use noise or real"):
+    with pytest.raises(InputError, match="one of noise, real"):
         Dm(initialisation="zeros")  # type: ignore[arg-type]
 
 
@@ -214,8 +220,9 @@ def test_released_times_follow_the_quantiles_of_their_event_status() -> None:
         edges = time_edges(real.values[real.labels == label, -1], 3)
         times = rows.values[rows.labels == label, -1]
         for number in range(3):
-            own = times[10 * number : 10 * (number + 1)]
-            assert (own >= edges[number] - 1e-6).all() and (own <= edges[number + 1] + 1e-6).all()
+            low, high = edges[number] - 1e-6, edges[number + 1] + 1e-6
+            inside = times[10 * number : 10 * (number + 1)]
+            assert (inside >= low).all() and (inside <= high).all()
 
 
 def test_fewer_rows_than_time_bins_leave_bins_without_rows() -> None:

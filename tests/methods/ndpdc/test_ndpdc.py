@@ -11,7 +11,12 @@ from bench.data.augmentation import Augmentation
 from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.methods._shared.extractors import extractor
-from bench.methods.ndpdc._feature_matching import Group, Look, Matching
+from bench.methods.ndpdc._matching import (
+    FeatureMap,
+    NoisyMatching,
+    RandomFeatures,
+    SyntheticRows,
+)
 from bench.methods.ndpdc._time_strata import TimeStrata, quantile_edges
 from bench.methods.ndpdc.ndpdc import Ndpdc
 from bench.plugins.method import Spec
@@ -46,11 +51,9 @@ def made(
     return method.synthesize(private, Spec(dataset.task, ipc, budget), rng), ledger
 
 
-def matching(**settings: object) -> Matching:
+def matching(**settings: object) -> NoisyMatching:
     chosen: dict[str, object] = {
-        "kind": "linear",
-        "inputs": (4,),
-        "width": 8,
+        "random": RandomFeatures("linear", (4,), 8),
         "iterations": 1,
         "group_size": 50.0,
         "clip": 1.0,
@@ -59,12 +62,12 @@ def matching(**settings: object) -> Matching:
         "anneal": False,
         "together": 200,
     }
-    return Matching(**{**chosen, **settings})
+    return NoisyMatching(**{**chosen, **settings})  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, float]]:
-    """What the kernel is asked for: clip, noise multiplier, rate."""
+    """Clip, noise multiplier and rate of every Poisson sum."""
     made: list[tuple[float, float, float]] = []
     kernel = PrivateData.poisson_sum
 
@@ -82,8 +85,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, float]]:
 def test_the_loss_is_that_of_algorithm_2() -> None:
     """|L/M sum clip(r_j) - wanted|^2 with one long and one short vector, by hand."""
     rows = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
-    look = Look(lambda values: values, None, (2,))
-    loss = matching(inputs=(2,), group_size=10.0).loss(rows, look, torch.tensor([1.0, 2.0]))
+    feature_map = FeatureMap(lambda values: values, None, (2,))
+    loss = matching(group_size=10.0).loss(rows, feature_map, torch.tensor([1.0, 2.0]))
     # clip: (0.6, 0.8) and (0.3, 0.4); times 10/2: (4.5, 6.0)
     assert float(loss) == pytest.approx(3.5**2 + 4.0**2)
 
@@ -91,42 +94,45 @@ def test_the_loss_is_that_of_algorithm_2() -> None:
 @pytest.mark.parametrize("kind", ["convnet", "linear", "mlp"])
 def test_a_gradient_step_makes_the_noiseless_loss_smaller(kind: str) -> None:
     inputs = (1, 8, 8) if kind == "convnet" else (64,)
-    settings = matching(kind=kind, inputs=inputs)
+    settings = matching()
     augment = Augmentation("rotate", torch.full((1, 3), 0.8)) if kind == "convnet" else None
-    look = Look(extractor(kind, inputs, 8, seeded()), augment, inputs)
+    feature_map = FeatureMap(extractor(kind, inputs, 8, seeded()), augment, inputs)
     rows = torch.randn(20, 64, generator=seeded(1))
-    wanted = look(torch.rand(50, 64, generator=seeded(2)))
+    wanted = feature_map(torch.rand(50, 64, generator=seeded(2)))
     wanted = (wanted / wanted.norm(dim=1, keepdim=True)).sum(dim=0)
     losses = []
     for _ in range(4):
-        losses.append(float(settings.loss(rows, look, wanted)))
-        settings._move(rows, look, wanted, 1e-3, seeded())
+        losses.append(float(settings.loss(rows, feature_map, wanted)))
+        settings.move(rows, feature_map, wanted, 1e-3, seeded())
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0]
 
 
-def test_real_and_synthetic_rows_are_looked_at_alike() -> None:
+def test_real_and_synthetic_rows_have_the_same_features() -> None:
     rows = IMAGES.train.rows
     for kind in ("colour", "crop", "cutout", "flip", "scale", "rotate"):
         augment = Augmentation(kind, torch.rand((1, 3), generator=seeded(4)))
-        look = Look(extractor("convnet", (1, 8, 8), 6, seeded()), augment, (1, 8, 8))
-        theirs = look.at_encoded(rows)
-        assert torch.equal(theirs, look(torch.tensor(rows.values)))
+        feature_map = FeatureMap(extractor("convnet", (1, 8, 8), 6, seeded()), augment, (1, 8, 8))
+        theirs = feature_map.at_encoded(rows)
+        assert torch.equal(theirs, feature_map(torch.tensor(rows.values)))
         assert not theirs.requires_grad
-    assert look.at_encoded(rows.take(np.array([], dtype=np.intp))).shape == (0, theirs.shape[1])
+    assert feature_map.at_encoded(rows.take(np.array([], dtype=np.intp))).shape == (
+        0,
+        theirs.shape[1],
+    )
 
 
 def test_rows_beyond_the_limit_take_turns() -> None:
     settings = matching(together=5)
-    look = Look(extractor("linear", (4,), 8, seeded()), None, (4,))
+    feature_map = FeatureMap(extractor("linear", (4,), 8, seeded()), None, (4,))
     rows = torch.randn(12, 4, generator=seeded(1))
     before = rows.clone()
-    settings._move(rows, look, torch.full((8,), 3.0), 1.0, seeded(2))
+    settings.move(rows, feature_map, torch.full((8,), 3.0), 1.0, seeded(2))
     assert int((rows != before).any(dim=1).sum()) == 5
 
 
 def test_an_annealed_step_falls_linearly_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[float] = []
-    monkeypatch.setattr(Matching, "_move", lambda *given: steps.append(given[4]))
+    monkeypatch.setattr(NoisyMatching, "move", lambda *given: steps.append(given[4]))
     made(Ndpdc(iterations=4, table_step=2.0), TABLE)
     assert steps[::2] == steps[1::2] == [2.0, 1.5, 1.0, 0.5]  # two classes
     steps.clear()
@@ -135,7 +141,7 @@ def test_an_annealed_step_falls_linearly_to_zero(monkeypatch: pytest.MonkeyPatch
     assert steps[:4] == [2.0] * 4 and set(steps[4:]) == {3.0}
 
 
-def test_without_noise_to_speak_of_classes_are_learned() -> None:
+def test_classes_are_learned_when_noise_is_negligible() -> None:
     """The means of the class that the toy shifts are apart, and so are the synthetic ones."""
     release, _ = made(Ndpdc(iterations=200), TABLE, epsilon=1e4, ipc=20)
     real, ours = TABLE.train.rows, release.rows
@@ -171,8 +177,8 @@ def test_noise_of_the_sums_has_the_scale_of_the_clip() -> None:
     private, _ = open_private(TABLE, None, SeededNoise(np.random.default_rng(0)))
     part = private.partition("class")["1"]
     inputs = (private.width,)
-    look = Look(extractor("linear", inputs, 4000, seeded()), None, inputs)
-    total = part.poisson_sum(look.at_encoded, 0.5, 3.0, 1e-9)
+    feature_map = FeatureMap(extractor("linear", inputs, 4000, seeded()), None, inputs)
+    total = part.poisson_sum(feature_map.at_encoded, 0.5, 3.0, 1e-9)
     assert total.std() == pytest.approx(1.5, rel=0.05)
 
 
@@ -229,7 +235,7 @@ def test_survival_rows_have_times_inside_the_bounds_and_everything_is_charged(ca
     counts = SURVIVAL.counts.by_class
     expected = {min(1.0, 50 / round(count / 3)) for count in counts}
     assert len(calls) == 5 * 6 and {rate for _, _, rate in calls} == expected
-    # One histogram a status and 5 sums a bin, all reserved before the first output.
+    # One histogram per status and 5 sums per bin, all reserved before the first output.
     assert sum(ledger.entries.values()) == 2 + 5 * 6
     assert not any(entry.adaptive for entry in ledger.entries)
     assert ledger.proof().epsilon <= 1.0
@@ -241,16 +247,19 @@ def test_fewer_rows_than_time_bins_leave_bins_without_rows() -> None:
 
 
 def test_released_times_are_clipped_to_their_bin() -> None:
-    private, _ = open_private(SURVIVAL, None, SeededNoise(np.random.default_rng(0)))
     rows = torch.tensor([[9.0, 9.0, 9.0], [0.0, 0.0, 0.1], [0.0, 0.0, -9.0]])
-    released = Group(private, 1.0, 1, rows, (0.0, 0.5)).released()
+    released = SyntheticRows(1, rows, (0.0, 0.5)).released()
     assert released[:, -1] == pytest.approx([0.5, 0.1, 0.0])
     assert released[0, 0] == 9.0
 
 
-def test_the_row_function_is_one_vector_a_row() -> None:
+def test_the_row_function_has_one_vector_per_row() -> None:
     rows: EncodedRows = TABLE.train.rows
-    look = Look(extractor("mlp", (rows.values.shape[1],), 8, seeded()), None, rows.values.shape[1:])
-    together = look.at_encoded(rows)
-    alone = torch.cat([look.at_encoded(rows.take(np.array([number]))) for number in range(5)])
+    feature_map = FeatureMap(
+        extractor("mlp", (rows.values.shape[1],), 8, seeded()), None, rows.values.shape[1:]
+    )
+    together = feature_map.at_encoded(rows)
+    alone = torch.cat(
+        [feature_map.at_encoded(rows.take(np.array([number]))) for number in range(5)]
+    )
     assert torch.allclose(together[:5], alone, atol=1e-6)

@@ -6,26 +6,47 @@ import numpy as np
 import pytest
 
 from bench.errors import PrivacyContractError
-from bench.methods.private_teacher._bins import ClassCounts, Grid, count_classes
-from bench.methods.private_teacher._condense_classes import drawn_by_class
-from bench.methods.private_teacher._herding import Traits, herded
-from bench.methods.private_teacher._pool import bin_chances, broken, draw_pool, drawn, offers
+from bench.methods.private_teacher._bins import ClassCounts, FeatureGrid, count_classes
+from bench.methods.private_teacher._condense import Traits, draw_by_class, herded
+from bench.methods.private_teacher._pool import (
+    FeatureRules,
+    bin_chances,
+    class_offers,
+    draw_pool,
+    draw_rows,
+)
 from bench.methods.private_teacher._students import STUDENTS, Judges, expected_area
 from bench.plugins.source import build_dataset
 from tests.support.private_teacher import TABLE, bayes, opened
 
 
+def broken(counts: ClassCounts, values: np.ndarray) -> np.ndarray:
+    return FeatureRules.of(counts.grid.encoder).broken(values)
+
+
+def nearest(counts: ClassCounts) -> list[np.ndarray]:
+    return [counts.nearest(column) for column in range(len(counts.grid.columns))]
+
+
+def even_pool(counts: ClassCounts, rows: int, seed: int = 0) -> np.ndarray:
+    """A pool of both classes in equal shares."""
+    chances = bin_chances(counts, np.array([0.5, 0.5]))
+    return draw_pool(counts.grid, chances, rows, np.random.default_rng(seed))
+
+
 class TestClasses:
-    """Small tables: rows of each class from its own counts."""
+    """Small tables: rows of each class from its counts."""
 
     def test_each_class_has_the_means_that_its_counts_say(self) -> None:
-        counts = count_classes(opened(), Grid.of(TABLE.encoder, coarse=True), 1e-6)
+        counts = count_classes(opened(), FeatureGrid.of(TABLE.encoder, coarse=True), 1e-6)
         rows, misses = TABLE.train.rows, {}
         for balanced in (True, False):
             off = []
             for seed in range(5):
                 rng = np.random.default_rng(seed)
-                values, labels = drawn_by_class(counts, (40, 40), 4000, rng, balanced=balanced)
+                values, labels = draw_by_class(
+                    counts.grid, nearest(counts), (40, 40), 4000, rng, balanced=balanced
+                )
                 assert labels.tolist() == [0] * 40 + [1] * 40 and not broken(counts, values).any()
                 assert len(np.unique(values, axis=0)) == 80
                 for label in (0, 1):
@@ -35,9 +56,11 @@ class TestClasses:
         assert misses[True] < 0.03 < misses[False]
 
     def test_any_size_is_drawn(self) -> None:
-        counts = count_classes(opened(), Grid.of(TABLE.encoder, coarse=True), 1e-6)
+        counts = count_classes(opened(), FeatureGrid.of(TABLE.encoder, coarse=True), 1e-6)
         for sizes in ((0, 3), (1, 1), (5000, 10)):
-            values, labels = drawn_by_class(counts, sizes, 100, np.random.default_rng(0))
+            values, labels = draw_by_class(
+                counts.grid, nearest(counts), sizes, 100, np.random.default_rng(0)
+            )
             assert len(values) == sum(sizes)
             assert np.bincount(labels, minlength=2).tolist() == list(sizes)
 
@@ -71,11 +94,9 @@ class TestStudents:
 
 
 class TestPool:
-    def test_rows_keep_the_schemas_rules_and_the_counts(self) -> None:
-        counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
-        pool = draw_pool(
-            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 4000, np.random.default_rng(0)
-        )
+    def test_rows_follow_the_schemas_rules_and_the_counts(self) -> None:
+        counts = count_classes(opened(), FeatureGrid.of(TABLE.encoder), 1e-6)
+        pool = even_pool(counts, 4000)
         assert len(pool) >= 4000 and not broken(counts, pool).any()
         rows = TABLE.train.rows
         means = [rows.values[rows.labels == label].mean(axis=0) for label in (0, 1)]
@@ -90,13 +111,11 @@ class TestPool:
 
         data = build_dataset(build_source("breast-cancer"))
         assert len(data.schema.rules) >= 10
-        counts = count_classes(opened(data), Grid.of(data.encoder), 1000.0)
-        pool = draw_pool(
-            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 1000, np.random.default_rng(0)
-        )
+        counts = count_classes(opened(data), FeatureGrid.of(data.encoder), 1000.0)
+        pool = even_pool(counts, 1000)
         assert len(pool) > 990 and not broken(counts, pool).any()
 
-    def test_mended_rows_are_distributed_as_those_drawn_until_they_fit(self) -> None:
+    def test_fixed_rows_are_distributed_as_those_drawn_until_they_fit(self) -> None:
         """Rules that share a column, against plain rejection of whole rows."""
         from dataclasses import replace
 
@@ -114,16 +133,12 @@ class TestPool:
             ),
         )
         encoder = Encoder(replace(TABLE.schema, rules=rules))
-        grid = Grid.of(encoder)
+        grid = FeatureGrid.of(encoder)
         even = tuple(np.full((2, size), 10_000 / size) for size in grid.sizes)
         counts = ClassCounts(grid, even, 1e-9, (10_000, 10_000))
-        pool = draw_pool(
-            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 20_000, np.random.default_rng(0)
-        )
-        free = ClassCounts(Grid.of(TABLE.encoder), counts.counts, 1e-9, (10_000, 10_000))
-        plain = draw_pool(
-            free.grid, bin_chances(free, np.array([0.5, 0.5])), 60_000, np.random.default_rng(1)
-        )
+        pool = even_pool(counts, 20_000)
+        free = ClassCounts(FeatureGrid.of(TABLE.encoder), counts.counts, 1e-9, (10_000, 10_000))
+        plain = even_pool(free, 60_000, seed=1)
         fitting = plain[~broken(counts, plain)]
         assert len(pool) == 20_000
         # The free table keeps those over nine years old: 91 of 101 ages, which moves the shares.
@@ -132,37 +147,33 @@ class TestPool:
         assert smokers == pytest.approx(ages / (1 + ages), abs=0.012)
         assert known == pytest.approx(41 / 91 * 2 / 3 / (1 + 41 / 91 * 2 / 3), abs=0.012)
 
-    def test_a_rule_that_no_counted_value_keeps_gets_any_value_of_the_schema(self) -> None:
+    def test_a_rule_that_no_counted_value_follows_gets_any_value_of_the_schema(self) -> None:
         """Noise may say that all are children, of whom the schema knows none."""
-        grid = Grid.of(TABLE.encoder)
+        grid = FeatureGrid.of(TABLE.encoder)
         children = [np.full((2, size), 1000 / size) for size in grid.sizes]
         children[0][:] = 0.0
         children[0][:, 3] = 1000.0
         counts = ClassCounts(grid, tuple(children), 1e-9, (1000, 1000))
-        pool = draw_pool(
-            counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 200, np.random.default_rng(0)
-        )
+        pool = even_pool(counts, 200)
         assert len(pool) == 200 and not broken(counts, pool).any()
 
-    def test_rules_that_nothing_keeps_are_said(self) -> None:
+    def test_rules_that_nothing_follows_raise_an_error(self) -> None:
         from dataclasses import replace
 
         from bench.data.encoder import Encoder
         from bench.data.schema import Comparison, Rule
 
         rules = tuple(Rule(sign, Comparison("age", sign, "50")) for sign in ("<", ">"))
-        grid = Grid.of(Encoder(replace(TABLE.schema, rules=rules)))
+        grid = FeatureGrid.of(Encoder(replace(TABLE.schema, rules=rules)))
         counts = ClassCounts(grid, tuple(np.ones((2, size)) for size in grid.sizes), 1e-9, (9, 9))
         with pytest.raises(PrivacyContractError, match="contradict"):
-            draw_pool(
-                counts.grid, bin_chances(counts, np.array([0.5, 0.5])), 20, np.random.default_rng(0)
-            )
+            even_pool(counts, 20)
 
     def test_offers_have_the_shares_asked_for_and_sharpen(self) -> None:
         scores = np.column_stack([np.zeros(1001), np.linspace(-4, 4, 1001)])
         shares = np.array([0.75, 0.25])
         for sharpness in (1.0, 4.0, 16.0, 64.0):
-            chances = offers(scores, shares, sharpness)
+            chances = class_offers(scores, shares, sharpness)
             assert chances.mean(axis=0) == pytest.approx(shares, abs=1e-4)
         assert chances[0, 0] > 0.999 and chances[-1, 1] > 0.999
         # A quarter of the rows is above 2.
@@ -174,14 +185,16 @@ class TestPool:
         scores = np.random.default_rng(0).normal(usual, 3.0, (500, 4))
         shares = np.array([0.1, 0.2, 0.3, 0.4])
         for sharpness in (1.0, 16.0):
-            assert offers(scores, shares, sharpness).mean(axis=0) == pytest.approx(shares, abs=1e-4)
+            assert class_offers(scores, shares, sharpness).mean(axis=0) == pytest.approx(
+                shares, abs=1e-4
+            )
 
     def test_rows_are_drawn_without_repeats_while_there_are_enough(self) -> None:
         chances = np.full((50, 2), 0.5)
-        chosen = drawn(chances, (50, 60), np.random.default_rng(0))
+        chosen = draw_rows(chances, (50, 60), np.random.default_rng(0))
         assert sorted(chosen[:50]) == list(range(50)) and len(chosen) == 110
         certain = np.column_stack([np.arange(50) < 25, np.arange(50) >= 25]).astype(float)
-        chosen = drawn(certain, (10, 10), np.random.default_rng(0))
+        chosen = draw_rows(certain, (10, 10), np.random.default_rng(0))
         assert (chosen[:10] < 25).all() and (chosen[10:] >= 25).all()
 
 
@@ -190,18 +203,18 @@ class TestHerding:
         centred = np.random.default_rng(0).normal(size=(20, 6, 3))
         rest, places = np.array([5.0, -3.0, 0.0]), np.arange(20)
         kept = herded(centred, rest)
-        found = np.linalg.norm(rest + centred[places, kept].sum(axis=0))
+        distance = np.linalg.norm(rest + centred[places, kept].sum(axis=0))
         drawn_at_random = [np.linalg.norm(rest + centred[:, one].sum(axis=0)) for one in range(6)]
-        assert found < 0.2 * np.mean(drawn_at_random)
+        assert distance < 0.2 * np.mean(drawn_at_random)
         for place in places:
             for other in range(6):
                 tried = kept.copy()
                 tried[place] = other
                 total = rest + centred[places, tried].sum(axis=0)
-                assert np.linalg.norm(total) >= found - 1e-12
+                assert np.linalg.norm(total) >= distance - 1e-12
 
     def test_traits_of_a_row_are_its_values_coarse_bins_and_score(self) -> None:
-        counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
+        counts = count_classes(opened(), FeatureGrid.of(TABLE.encoder), 1e-6)
         shares = np.array([0.5, 0.5])
         pool = draw_pool(counts.grid, bin_chances(counts, shares), 2000, np.random.default_rng(0))
         scores = bayes(counts, shares).scores(pool)

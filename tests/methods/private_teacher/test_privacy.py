@@ -1,4 +1,4 @@
-"""What `private-teacher-dc` asks of the rows: reserved beforehand, bounded, and nothing else."""
+"""Private calls of `private-teacher-dc`: reserved beforehand, bounded, and nothing else."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_calls_made_are_those_reserved(source: DatasetSource, parameters: dict[s
     for name in asked:
         setattr(private, name, spied(name))
     made(private, data, **parameters)
-    world = canonical((entry.event, count) for entry, count in ledger.entries.items())
-    charged = Counter({event.noise_multiplier: count for event, count in world})
+    events = canonical((entry.event, count) for entry, count in ledger.entries.items())
+    charged = Counter({event.noise_multiplier: count for event, count in events})
     assert Counter(calls) == charged
     assert charged_at_first == [len(calls)]
     assert not any(entry.adaptive for entry in ledger.entries)
@@ -120,7 +120,7 @@ def test_no_row_is_cut_by_more_than_was_meant(source: DatasetSource) -> None:
 def test_blind_answers_make_the_same_release_from_any_rows(
     source: DatasetSource, parameters: dict[str, Any]
 ) -> None:
-    """Declared counts are the same, rows are others and fewer: nothing was counted or looked up."""
+    """The same declared counts with other and fewer rows: nothing else was read from the rows."""
     data = build_dataset(source)
     other = replace(data, train=shuffled(data.train, 0), validation=shuffled(data.validation, 1))
     first, second = (
@@ -140,16 +140,16 @@ def test_validation_control_and_test_rows_are_never_read(
         name: shuffled(getattr(data, name), number)
         for number, name in enumerate(("validation", "control", "test"))
     }
-    own = released(data, **parameters)
-    assert own == released(replace(data, **others), **parameters)
-    assert own != released(replace(data, train=shuffled(data.train, 0)), **parameters)
+    expected = released(data, **parameters)
+    assert expected == released(replace(data, **others), **parameters)
+    assert expected != released(replace(data, train=shuffled(data.train, 0)), **parameters)
 
 
 @pytest.mark.parametrize(("source", "parameters"), CASES, ids=named)
 def test_a_row_beyond_the_schema_raises_nothing(
     source: DatasetSource, parameters: dict[str, Any]
 ) -> None:
-    """An error that only some rows cause would say that they are there."""
+    """An error that only some rows cause would reveal that they exist."""
     data = build_dataset(source)
     rows = data.train.rows
     values = rows.values.copy()

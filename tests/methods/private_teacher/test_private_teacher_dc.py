@@ -1,17 +1,18 @@
-"""Condensation of a private teacher: what is spent, what is released, what it is worth."""
+"""Condensation of a private teacher: budget, release and utility."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from bench import Budget
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, Split
 from bench.errors import InputError, NotApplicable
+from bench.methods.private_teacher._bins import ClassCounts
 from bench.methods.private_teacher.private_teacher_dc import PrivateTeacherDc
 from bench.plugins.method import Spec
 from bench.plugins.release import Release, check_release
 from bench.plugins.source import build_dataset
+from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
@@ -36,16 +37,16 @@ def released(
     return method.synthesize(private, spec, np.random.default_rng([seed, 2])), ledger
 
 
-def area_on_test_rows(release: Release, data: Dataset = TABLE) -> float:
+def area(release: Release, *splits: Split) -> float:
+    """AUROC of a logistic regression on these rows; on the test rows by default."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
 
-    rows = release.rows
+    rows, others = release.rows, [split.rows for split in splits or (TABLE.test,)]
     assert rows is not None
-    model = LogisticRegression().fit(rows.values, rows.labels)
-    return float(
-        roc_auc_score(data.test.rows.labels, model.decision_function(data.test.rows.values))
-    )
+    model = LogisticRegression(max_iter=1000).fit(rows.values, rows.labels)
+    chances = model.decision_function(np.concatenate([part.values for part in others]))
+    return float(roc_auc_score(np.concatenate([part.labels for part in others]), chances))
 
 
 @pytest.mark.parametrize("teacher", ["auto", "additive", "naive-bayes", "ebm", "counts"])
@@ -92,13 +93,13 @@ def test_with_a_large_budget_few_rows_rank_like_all() -> None:
     release, _ = released(epsilon=50.0, ipc=50)
     rows = TABLE.train.rows
     real = Release(rows)  # type: ignore[arg-type]
-    assert area_on_test_rows(release) > area_on_test_rows(real) - 0.02
+    assert area(release) > area(real) - 0.02
 
 
 def test_the_release_is_better_for_a_larger_budget() -> None:
     data = build_dataset(ToyTable(negatives=600, positives=400, separation=1.0))
     low, high = (
-        np.mean([area_on_test_rows(released(data, e, seed=s)[0], data) for s in range(3)])
+        np.mean([area(released(data, e, seed=s)[0], data.test) for s in range(3)])
         for e in (0.02, 10.0)
     )
     assert high > low + 0.05
@@ -108,6 +109,20 @@ def test_the_search_is_an_improvement_in_the_students_eyes() -> None:
     notes = released(steps=40, ipc=10)[0].notes
     assert notes["agreement_start"] < notes["agreement_end"] <= notes["agreement_teacher"]
     assert notes["steps_kept"] >= 1
+
+
+def test_nearest_counts_are_computed_once_per_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soft labels and rows of `counts` come from the same tables."""
+    calls: list[int] = []
+    nearest = ClassCounts.nearest
+
+    def spied(counts: ClassCounts, column: int) -> np.ndarray:
+        calls.append(column)
+        return nearest(counts, column)
+
+    monkeypatch.setattr(ClassCounts, "nearest", spied)
+    released(teacher="counts", soft_labels=True)
+    assert calls == list(range(len(TABLE.schema.features)))
 
 
 def test_a_small_table_has_counts_and_a_large_one_a_teacher() -> None:
@@ -128,29 +143,17 @@ def test_a_clinical_table_of_some_hundred_rows_is_no_worse_than_its_marginals() 
     from bench.plugins.registry import build_source
 
     data = build_dataset(build_source("breast-cancer"))
-    budget = Budget(1.0, 1e-5)
-    areas: dict[str, list[float]] = {"own": [], "floor": []}
+    budget, others = Budget(1.0, 1e-5), (data.validation, data.control)
+    areas: dict[str, list[float]] = {"condensed": [], "marginals": []}
     for seed in range(5):
-        areas["own"].append(area_on_other_rows(released(data, ipc=50, seed=seed)[0], data))
+        areas["condensed"].append(area(released(data, ipc=50, seed=seed)[0], *others))
         private, _ = open_private(data, budget, SeededNoise(np.random.default_rng([seed, 1])))
-        floor = Marginals().synthesize(
+        baseline = Marginals().synthesize(
             private, Spec(data.task, 50, budget), np.random.default_rng([seed, 2])
         )
-        areas["floor"].append(area_on_other_rows(floor, data))
-    assert np.mean(areas["own"]) > np.mean(areas["floor"]) - 0.01
-    assert min(areas["own"]) > 0.85
-
-
-def area_on_other_rows(release: Release, data: Dataset) -> float:
-    """Of a logistic regression, on validation and control rows."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
-
-    rows, others = release.rows, (data.validation.rows, data.control.rows)
-    assert rows is not None
-    model = LogisticRegression(max_iter=1000).fit(rows.values, rows.labels)
-    chances = model.decision_function(np.concatenate([part.values for part in others]))
-    return float(roc_auc_score(np.concatenate([part.labels for part in others]), chances))
+        areas["marginals"].append(area(baseline, *others))
+    assert np.mean(areas["condensed"]) > np.mean(areas["marginals"]) - 0.01
+    assert min(areas["condensed"]) > 0.85
 
 
 def test_soft_labels_are_the_teachers_chances_at_the_shares_of_the_release() -> None:

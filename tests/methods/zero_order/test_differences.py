@@ -11,8 +11,8 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier, Rando
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
-from bench.methods._shared import differences as _differences
-from bench.methods._shared.differences import BlackBox, Linear, Trees
+from bench.methods.zero_order import _differences
+from bench.methods.zero_order._differences import BlackBox, Linear, Trees
 
 WIDTH, TRAIN, ASKED = 7, 600, 40
 STEPS = np.array([0.05, 0.1, 0.25, 0.5, 1.0, 0.3, 0.25])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bench.methods.zero_order._losses import (
-    Composite,
+    CompositeLoss,
     CrossEntropy,
-    Matching,
+    MatchingLoss,
     PartialLikelihood,
     SmoothL1,
     event_edges,
@@ -82,14 +82,14 @@ def test_smooth_l1_is_quadratic_near_zero_and_linear_beyond() -> None:
 
 
 def test_matching_of_two_classes_by_hand() -> None:
-    matching = Matching(np.array([0, 0, 1]), np.array([True, True]))
+    matching = MatchingLoss(np.array([0, 0, 1]), np.array([True, True]))
     loss, gradient = matching.at(np.array([[0.1], [0.3], [0.9]]), np.array([[0.1], [0.95]]))
     assert loss == pytest.approx(0.1 + 0.05)
     assert gradient.ravel() == pytest.approx([0.5, 0.5, -1.0])
 
 
 def test_strata_without_real_rows_are_not_matched() -> None:
-    matching = Matching(np.array([0, 1]), np.array([True, False]), factor=0.5)
+    matching = MatchingLoss(np.array([0, 1]), np.array([True, False]), factor=0.5)
     loss, gradient = matching.at(np.array([[1.0], [7.0]]), np.array([[0.0], [0.0]]))
     assert loss == pytest.approx(0.5)
     assert gradient.ravel() == pytest.approx([0.5, 0.0])
@@ -112,7 +112,9 @@ def test_the_gradient_is_that_of_the_composite_loss_with_alpha_held(kind: str) -
         groups = event_strata(times, labels, event_edges(times, labels, 4))
         supervision = PartialLikelihood(times, labels) if kind == "cox" else SmoothL1(np.log(times))
         factor = 0.25
-    composite = Composite(supervision, Matching(groups, np.ones(len(real), bool), factor), 0.1)
+    composite = CompositeLoss(
+        supervision, MatchingLoss(groups, np.ones(len(real), bool), factor), 0.1
+    )
     value = composite.at(predictions, real)
     expected = central(lambda p: composite.at(p, real, alpha=value.alpha).total, predictions)
     assert value.gradient == pytest.approx(expected, rel=1e-5, abs=1e-6)
@@ -120,7 +122,7 @@ def test_the_gradient_is_that_of_the_composite_loss_with_alpha_held(kind: str) -
 
 def test_matching_has_the_share_rho_of_the_loss() -> None:
     labels = np.array([0, 1, 1])
-    composite = Composite(CrossEntropy(labels), Matching(labels, np.ones(2, bool)), 0.1)
+    composite = CompositeLoss(CrossEntropy(labels), MatchingLoss(labels, np.ones(2, bool)), 0.1)
     value = composite.at(np.array([[0.4], [0.6], [0.7]]), np.array([[0.1], [0.8]]))
     assert value.alpha * value.matching / value.total == pytest.approx(0.1)
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench import Budget, sampled_gaussian
-from bench.methods.zero_order._privacy import LEVELS, Account, base_noise, clipped, noise_level
-from bench.privacy.accounting import canonical, rdp_epsilon
+from bench.methods.zero_order._privacy import (
+    LEVELS,
+    base_noise,
+    clipped,
+    noise_level,
+    steps_epsilon,
+)
+from bench.privacy.accounting import Budget, canonical, rdp_epsilon
+from bench.privacy.events import sampled_gaussian
 
 
 def test_rows_longer_than_the_norm_are_shortened_and_others_left() -> None:
@@ -28,13 +34,12 @@ def test_the_smallest_level_is_taken_where_no_ratio_is_large_enough() -> None:
 
 
 def test_steps_at_several_levels_compose() -> None:
-    account = Account(rate=0.1, delta=1e-5)
     expected = rdp_epsilon(
         canonical([(sampled_gaussian(0.1, 1.5), 3), (sampled_gaussian(0.1, 3.0), 4)]), 1e-5
     )
-    assert account.epsilon({1.5: 3, 3.0: 4}) == pytest.approx(expected)
-    assert account.epsilon({1.5: 3}) < expected
-    assert account.epsilon({}) == 0.0
+    assert steps_epsilon({1.5: 3, 3.0: 4}, 0.1, 1e-5) == pytest.approx(expected)
+    assert steps_epsilon({1.5: 3}, 0.1, 1e-5) < expected
+    assert steps_epsilon({}, 0.1, 1e-5) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -45,14 +50,13 @@ def test_the_calibrated_noise_spends_the_target_at_the_smallest_level(
     epsilon: float, rate: float, counted: int
 ) -> None:
     base = base_noise(Budget(epsilon, 1e-5), rate, counted)
-    account = Account(rate, 1e-5)
-    spent = account.epsilon({LEVELS[0] * base: counted})
+    spent = steps_epsilon({LEVELS[0] * base: counted}, rate, 1e-5)
     assert 0.99 * epsilon <= spent <= epsilon
-    assert account.epsilon({LEVELS[-1] * base: counted}) < spent
+    assert steps_epsilon({LEVELS[-1] * base: counted}, rate, 1e-5) < spent
 
 
 def test_counting_the_first_step_alone_hides_most_of_the_budget() -> None:
-    # SEER at IPC 100: 200 of 2,817 rows a step, 2,000 steps.
+    # SEER at IPC 100: 200 of 2,817 rows per step, 2,000 steps.
     least = LEVELS[0] * base_noise(Budget(1.0, 1e-5), 0.071, 1)
     assert least == pytest.approx(1.34, abs=0.02)
-    assert Account(0.071, 1e-5).epsilon({least: 2000}) > 15.0
+    assert steps_epsilon({least: 2000}, 0.071, 1e-5) > 15.0

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.methods._shared.differences import BlackBox, Trees
-from bench.methods._shared.tree_kernels import Tree, flatten
+from bench.methods.zero_order._differences import BlackBox, Trees
+from bench.methods.zero_order._tree_kernels import Tree, flatten
 
 WIDTH = 4
 _VALUES = [-1.0, -0.5, 0.0, 0.25, 0.5, 1.0]

@@ -13,9 +13,9 @@ from bench import Budget
 from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows
 from bench.errors import InputError, NotApplicable
-from bench.methods._shared import teachers as _teachers
-from bench.methods._shared.teachers import Examples, Kind, cox_coefficients, time_scale
+from bench.methods.zero_order import _teachers
 from bench.methods.zero_order._setup import RealRows, half_range, initial_times, middle
+from bench.methods.zero_order._teachers import LabelledRows, TeacherKind, time_scale
 from bench.methods.zero_order.zero_order_dc import (
     REASONS,
     TEACHER_REASON,
@@ -49,7 +49,7 @@ def condensed(
     return method.synthesize(private, spec, np.random.default_rng(seed + 1)), ledger
 
 
-def downstream(data: Dataset, release: Release, kind: Kind) -> float:
+def downstream(data: Dataset, release: Release, kind: TeacherKind) -> float:
     """AUROC or C-index on the test rows of a model of this kind fitted on the release."""
     assert release.rows is not None
     blank = np.zeros(len(release.rows))
@@ -113,29 +113,11 @@ def test_a_given_share_of_positives_keeps_the_size() -> None:
 # Teachers ----------------------------------------------------------------------------------------
 
 
-def test_cox_coefficients_are_those_of_lifelines_without_ties() -> None:
-    import pandas as pd
-    from lifelines import CoxPHFitter
-
-    generator = np.random.default_rng(1)
-    features = generator.normal(size=(200, 3)) * [1.0, 5.0, 0.2]
-    times = generator.exponential(np.exp(-features @ [0.5, 0.1, -2.0]))
-    events = (generator.random(200) < 0.7).astype(int)
-    frame = pd.DataFrame(features).assign(time=times, event=events)
-    expected = CoxPHFitter(penalizer=0.1).fit(frame, "time", "event").params_.to_numpy()
-    assert cox_coefficients(features, times, events, 0.1) == pytest.approx(expected, rel=1e-3)
-
-
-def test_constant_columns_of_a_cox_model_count_nothing() -> None:
-    generator = np.random.default_rng(1)
-    features = np.column_stack([generator.normal(size=50), np.full(50, 3.0)])
-    found = cox_coefficients(features, generator.exponential(size=50), np.ones(50, int), 0.1)
-    assert found[1] == 0.0 and np.isfinite(found).all()
-
-
 @pytest.mark.parametrize("kind", ["xgboost", "logistic", "forest", "svm"])
 @pytest.mark.parametrize("name", ["table", "images"])
-def test_classifiers_give_probabilities_that_rank_the_test_rows(kind: Kind, name: str) -> None:
+def test_classifiers_give_probabilities_that_rank_the_test_rows(
+    kind: TeacherKind, name: str
+) -> None:
     data = toy(name)
     train, test = (
         RealRows.of(data.encoder, split.rows).examples for split in (data.train, data.test)
@@ -157,9 +139,9 @@ def test_the_quality_of_survival_models_is_the_c_index_of_short_times() -> None:
 
 def test_no_teacher_without_rows_of_a_class() -> None:
     with pytest.raises(NotApplicable, match="class"):
-        Examples(np.zeros((2, 1)), np.zeros(2, int), None, 2).refuse_unfit()
+        LabelledRows(np.zeros((2, 1)), np.zeros(2, int), None, 2).refuse_unfit()
     with pytest.raises(NotApplicable, match="event"):
-        Examples(np.zeros((2, 1)), np.zeros(2, int), np.ones(2), 2).refuse_unfit()
+        LabelledRows(np.zeros((2, 1)), np.zeros(2, int), np.ones(2), 2).refuse_unfit()
 
 
 # Descent -----------------------------------------------------------------------------------------
@@ -167,7 +149,7 @@ def test_no_teacher_without_rows_of_a_class() -> None:
 
 @pytest.mark.parametrize("name,kind", [("table", "xgboost"), ("survival", "cox")])
 def test_condensation_without_noise_lowers_the_loss_and_raises_downstream_quality(
-    name: str, kind: Kind
+    name: str, kind: TeacherKind
 ) -> None:
     settings: dict[str, Any] = {
         "noise": False,
@@ -182,13 +164,13 @@ def test_condensation_without_noise_lowers_the_loss_and_raises_downstream_qualit
 
 
 @pytest.mark.parametrize("kind", ["aft", "cox"])
-def test_each_survival_teacher_condenses(kind: Kind) -> None:
+def test_each_survival_teacher_condenses(kind: TeacherKind) -> None:
     release, _ = condensed(toy("survival"), noise=False, teacher=kind, ipc=40)
     assert downstream(toy("survival"), release, kind) > 0.6
 
 
 @pytest.mark.parametrize("kind", ["logistic", "forest", "svm"])
-def test_other_classifiers_are_teachers_too(kind: Kind) -> None:
+def test_other_classifiers_are_teachers_too(kind: TeacherKind) -> None:
     release, _ = condensed(toy("table"), noise=False, teacher=kind, steps=40, learning_rate=0.05)
     assert release.notes["teacher"] == kind
     assert float(release.notes["loss_last"]) < float(release.notes["loss_first"])

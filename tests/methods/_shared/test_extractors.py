@@ -43,7 +43,7 @@ def test_the_same_seed_is_the_same_extractor_and_the_next_one_is_another(kind, i
 
 
 def test_the_convnet_is_the_one_of_torch_layers() -> None:
-    """The same numbers in torch's own layers give the same features."""
+    """The same numbers in layers of torch have the same features."""
     width, shape = 6, (2, 9, 8)
     generator = seeded()
     layers: list[torch.nn.Module] = []

@@ -1,17 +1,18 @@
 """Symmetric finite differences of a fitted model in every feature (zero-order condensation, eq. 7).
 
-A `Teacher` is asked for predictions, never for gradients. `slopes` is the product of equation 6,
+A `FittedTeacher` is asked for predictions, never for gradients. `slopes` is the product of
+equation 6,
 
     sum over outputs k of w_k (f_k(x + h_j e_j) - f_k(x - h_j e_j)) / (2 h_j)   for every j,
 
-which the plain way takes 2d predictions of a row. All classes here give that very number, not an
-approximation of it:
+which takes 2d predictions of a row if computed directly. All classes here return that very number,
+not an approximation of it:
 
 * `BlackBox`: any prediction function, 2d predictions, in batches of bounded memory.
 * `Linear`: one step moves the margin by h_j times a coefficient. Without a link the slope is the
   coefficient itself.
 * `Trees`: XGBoost. One feature changes a tree's leaf only where its step crosses a threshold on the
-  row's own path from the root, so that one walk a tree, and one for each crossing, is enough.
+  row's path from the root, so that one walk per tree, and one per crossing, is enough.
 
 The paper perturbs one column of all m rows at once with a step of that column; rows do not enter
 each other's prediction, so that this is the same as perturbing row by row.
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import xgboost
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-    from bench.methods._shared.tree_kernels import Forest
+    from bench.methods.zero_order._tree_kernels import FlatForest
 
 Array = npt.NDArray[np.float64]
 Link = Literal["identity", "sigmoid", "softmax"]
@@ -46,8 +47,8 @@ _BATCH = 2**22
 """Numbers in one batch of perturbed rows: 32 MiB, whatever the width of the table."""
 
 
-class Teacher(ABC):
-    """A fitted model that is asked, never looked into; `outputs` numbers a row."""
+class FittedTeacher(ABC):
+    """A fitted model as a black box, with `outputs` numbers per row."""
 
     outputs: int
 
@@ -77,8 +78,8 @@ class Teacher(ABC):
 
 @final
 @dataclass(frozen=True)
-class BlackBox(Teacher):
-    """Any function of rows (m, d) with one number (m,) or several (m, outputs) a row."""
+class BlackBox(FittedTeacher):
+    """Any function of rows (m, d) with one number (m,) or several (m, outputs) per row."""
 
     function: Callable[[Array], npt.ArrayLike]
     outputs: int = 1
@@ -99,7 +100,7 @@ class BlackBox(Teacher):
 
 @final
 @dataclass(frozen=True)
-class Linear(Teacher):
+class Linear(FittedTeacher):
     """Margins x B + a, through a link: Cox's log hazard, logistic and multinomial regression."""
 
     coefficients: Array
@@ -141,10 +142,10 @@ class Linear(Teacher):
 
 @final
 @dataclass(frozen=True)
-class Trees(Teacher):
-    """A sum of trees, through a link, with the ties and missing values of the library's own."""
+class Trees(FittedTeacher):
+    """A sum of trees, through a link; ties and missing values are treated as in the library."""
 
-    forest: Forest
+    forest: FlatForest
     width: int
     link: Link = "identity"
     threads: int = 1
@@ -162,13 +163,13 @@ class Trees(Teacher):
         output: Literal["margin", "probability"] = "margin",
         threads: int = 1,
     ) -> Self:
-        """XGBoost: read from its own JSON, with all trees, as `Booster.predict` uses them.
+        """Trees of XGBoost: read from its JSON, all of them, as `Booster.predict` uses them.
 
         `margin` is the sum of the leaves: log odds, or the logarithm of the time for survival:aft.
         `probability` is that of class 1 (one output), or of each of several classes. After early
         stopping give `booster[: best + 1]`.
         """
-        from bench.methods._shared.tree_kernels import booster_trees, flatten
+        from bench.methods.zero_order._tree_kernels import booster_trees, flatten
 
         learner = json.loads(bytes(booster.save_raw("json")))["learner"]
         objective = learner["objective"]["name"]
@@ -190,15 +191,15 @@ class Trees(Teacher):
     def of_forest(
         cls, model: RandomForestClassifier | RandomForestRegressor, threads: int = 1
     ) -> Self:
-        """scikit-learn: probabilities (of class 1 alone where there are two), or the mean."""
-        from bench.methods._shared.tree_kernels import flatten, forest_trees
+        """Trees of scikit-learn: probabilities (of class 1 alone if there are two), or the mean."""
+        from bench.methods.zero_order._tree_kernels import flatten, forest_trees
 
         trees = forest_trees(model)
         base = np.zeros(1 + max(tree.group for tree in trees))
         return cls(flatten(trees, base), int(model.n_features_in_), "identity", threads)
 
     def predict(self, rows: Array) -> Array:
-        from bench.methods._shared import tree_kernels as kernels
+        from bench.methods.zero_order import _tree_kernels as kernels
 
         rows = self._complete(rows)
         results = np.empty((len(rows), self.outputs))
@@ -207,7 +208,7 @@ class Trees(Teacher):
         return results
 
     def slopes(self, rows: Array, steps: Array, weights: Array) -> Array:
-        from bench.methods._shared import tree_kernels as kernels
+        from bench.methods.zero_order import _tree_kernels as kernels
 
         rows, steps, weights = _checked(self._complete(rows), steps, weights, self.outputs)
         results = np.zeros(rows.shape)
@@ -225,7 +226,7 @@ class Trees(Teacher):
         return rows
 
     def _share(self, count: int, work: Callable[[int, int], None]) -> None:
-        """Each thread a block of rows, which it writes alone."""
+        """Share the rows among threads; each writes one block of them."""
         blocks = list(_blocks(count, max(1, -(-count // self.threads))))
         if len(blocks) < 2:
             work(0, count)
@@ -235,7 +236,7 @@ class Trees(Teacher):
 
 
 _LINKS: tuple[Link, ...] = ("identity", "sigmoid", "softmax")
-"""By the numbers that the compiled loops know them by."""
+"""Links; the compiled loops know them by their position."""
 
 
 def _same(score: Array) -> Array:
@@ -254,7 +255,7 @@ _OBJECTIVES: dict[str, tuple[Link, Callable[[Array], Array]]] = {
     "reg:squarederror": ("identity", _same),
     "survival:aft": ("identity", np.log),
 }
-"""What turns margins into predictions, and the stored base score into a margin."""
+"""Link from margins to predictions, and the map from the stored base score to a margin."""
 
 
 def _linked(margins: Array, link: Link) -> Array:

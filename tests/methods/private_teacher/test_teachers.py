@@ -10,23 +10,25 @@ import pytest
 from bench.data.counts import Counts
 from bench.data.encoder import Block
 from bench.data.schema import Numeric
-from bench.methods.private_teacher._additive import (
-    Boosting,
-    bins_worth,
-    fit_additive,
-    groups_of,
-    plans,
-)
 from bench.methods.private_teacher._bins import (
     ClassCounts,
-    ColumnBins,
-    Grid,
-    Merged,
+    EdgeBins,
+    FeatureGrid,
+    MergedBins,
     count_classes,
     merged_bins,
-    simplex,
+    nearest_counts,
 )
-from bench.methods.private_teacher._kinds import NaiveBayes, declared_shares, probabilities
+from bench.methods.private_teacher._teachers import (
+    Boosting,
+    NaiveBayes,
+    additive_plans,
+    bins_worth,
+    declared_shares,
+    fit_additive,
+    groups_of,
+    probabilities,
+)
 from bench.plugins.source import build_dataset
 from bench.privacy.accounting import canonical
 from tests.support.private_teacher import TABLE, bayes, opened
@@ -40,28 +42,28 @@ def area(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 class TestBins:
-    def test_integers_have_a_bin_each_and_bounds_their_own(self) -> None:
-        whole = ColumnBins.of(Block(Numeric(name="x", low=1, high=4, integer=True), 0, 1))
+    def test_each_integer_and_each_bound_has_a_bin(self) -> None:
+        whole = EdgeBins.of(Block(Numeric(name="x", low=1, high=4, integer=True), 0, 1))
         assert whole.count == 4
         encoded = np.array([[-1.0], [-1 / 3], [1 / 3], [1.0]])
         assert whole.codes(encoded).tolist() == [0, 1, 2, 3]
-        wide = ColumnBins.of(Block(Numeric(name="x", low=0, high=99999, integer=True), 0, 1))
+        wide = EdgeBins.of(Block(Numeric(name="x", low=0, high=99999, integer=True), 0, 1))
         nothing, one, most = 0.0, 1.0, 99999.0
         codes = wide.codes(2 * np.array([[nothing], [one], [most - 1], [most]]) / 99999 - 1)
         assert codes[0] == 0 and codes[1] > 0
         assert codes[3] == wide.count - 1 and codes[2] < codes[3]
 
     def test_a_value_drawn_for_a_bin_lies_in_it(self) -> None:
-        grid, rng = Grid.of(TABLE.encoder), np.random.default_rng(0)
+        grid, rng = FeatureGrid.of(TABLE.encoder), np.random.default_rng(0)
         codes = np.column_stack([rng.integers(0, size, 500) for size in grid.sizes])
-        values = grid.values(codes, rng)
+        values = grid.draw(codes, rng)
         assert (grid.codes(values) == codes).all()
         assert (grid.codes(values.astype(np.float32)) == codes).all()
         ages = TABLE.encoder.decode(values, np.zeros(500, dtype=int))["age"]
         assert (ages == ages.round()).all() and ages.between(0, 100).all()
 
     def test_counts_without_noise_are_the_counts(self) -> None:
-        counts = count_classes(opened(), Grid.of(TABLE.encoder), 1e-6)
+        counts = count_classes(opened(), FeatureGrid.of(TABLE.encoder), 1e-6)
         rows = TABLE.train.rows
         smokers = [int((rows.values[rows.labels == label, 2] > 0).sum()) for label in (0, 1)]
         assert counts.counts[2][:, 1] == pytest.approx(smokers, abs=1e-3)
@@ -72,7 +74,7 @@ class TestBins:
 
     def test_noise_on_counts_is_sqrt_features_times_the_multiplier(self) -> None:
         empty = build_dataset(ToyTable(negatives=20, positives=5))
-        counts = count_classes(opened(empty), Grid.of(empty.encoder), 1000.0)
+        counts = count_classes(opened(empty), FeatureGrid.of(empty.encoder), 1000.0)
         assert counts.deviation == 2000.0
         noise = np.concatenate([part.ravel() for part in counts.counts])
         assert np.std(noise) == pytest.approx(2000.0, rel=0.2)
@@ -80,10 +82,10 @@ class TestBins:
     def test_a_small_table_is_cut_coarsely(self) -> None:
         wide = Block(Numeric(name="x", low=0, high=99, integer=True), 0, 1)
         amount = Block(Numeric(name="x", low=0, high=1), 0, 1)
-        assert (ColumnBins.of(wide).count, ColumnBins.of(wide, coarse=True).count) == (100, 18)
+        assert (EdgeBins.of(wide).count, EdgeBins.of(wide, coarse=True).count) == (100, 18)
         # Sixteen widths, and the bounds themselves.
-        assert ColumnBins.of(amount, coarse=True).count == 18
-        sizes = [Grid.of(TABLE.encoder, coarse=coarse).sizes for coarse in (True, False)]
+        assert EdgeBins.of(amount, coarse=True).count == 18
+        sizes = [FeatureGrid.of(TABLE.encoder, coarse=coarse).sizes for coarse in (True, False)]
         fewer = [few < many for few, many in zip(*sizes, strict=True)]
         assert fewer == [True, True, False, False]
 
@@ -93,7 +95,7 @@ class TestBins:
         from scipy.optimize import minimize
 
         noisy = np.random.default_rng(seed).normal([30, 5, 0, 0, 0, 0, 0, 12], 10.0)
-        found = simplex(noisy, 47.0)
+        nearest = nearest_counts(noisy, 47.0)
         solved = minimize(
             lambda x: float(((x - noisy) ** 2).sum()),
             np.full(8, 47 / 8),
@@ -103,12 +105,12 @@ class TestBins:
             method="SLSQP",
             options={"ftol": 1e-12},
         )
-        assert found.sum() == pytest.approx(47.0) and found.min() >= 0.0
-        assert found == pytest.approx(solved.x, abs=1e-3)
+        assert nearest.sum() == pytest.approx(47.0) and nearest.min() >= 0.0
+        assert nearest == pytest.approx(solved.x, abs=1e-3)
 
     def test_all_counts_below_zero_still_sum_to_what_is_declared(self) -> None:
-        assert simplex(np.array([-5.0, -7.0]), 10.0) == pytest.approx([6.0, 4.0])
-        assert simplex(np.array([-5.0, -50.0]), 10.0) == pytest.approx([10.0, 0.0])
+        assert nearest_counts(np.array([-5.0, -7.0]), 10.0) == pytest.approx([6.0, 4.0])
+        assert nearest_counts(np.array([-5.0, -50.0]), 10.0) == pytest.approx([10.0, 0.0])
 
     def test_neighbours_are_joined_and_rare_categories_are_one(self) -> None:
         counts = np.array([5.0, 1.0, -2.0, 4.0, 9.0, 1.0])
@@ -129,17 +131,17 @@ class TestTeachers:
     def test_rounds_and_groups_cost_one_gaussian_mechanism(self) -> None:
         private = opened()
         for rounds, group, features in ((1, 1, 4), (8, 16, 4), (5, 3, 7)):
-            planned = plans(private, features, 2.0, Boosting(rounds=rounds, group=group))
-            world = canonical((plan.event, plan.count) for plan in planned)
-            precision = sum(count / event.noise_multiplier**2 for event, count in world)
+            planned = additive_plans(private, features, 2.0, Boosting(rounds=rounds, group=group))
+            events = canonical((plan.event, plan.count) for plan in planned)
+            precision = sum(count / event.noise_multiplier**2 for event, count in events)
             assert precision == pytest.approx(1 / 4.0)
         assert groups_of(7, 3) == ((0, 1, 2), (3, 4), (5, 6))
 
     def test_one_feature_without_noise_gives_the_log_odds_of_its_bins(self) -> None:
         """The saturated model: s(bin) = log(positives / negatives), known without a library."""
         data = build_dataset(ToyTable(negatives=3000, positives=2000))
-        private, grid = opened(data), Grid.of(data.encoder)
-        smoker = Grid(data.encoder, grid.columns[2:3])
+        private, grid = opened(data), FeatureGrid.of(data.encoder)
+        smoker = FeatureGrid(data.encoder, grid.columns[2:3])
         counts = count_classes(private, smoker, 1e-4)
         setting = Boosting(rounds=60, clip=1.0, prior=100.0)
         model = fit_additive(private, counts, 1e-4, setting)
@@ -147,16 +149,16 @@ class TestTeachers:
         scores = model.scores(rows.values)
         odds = scores[:, 1] - scores[:, 0]
         for smoking in (False, True):
-            own = (rows.values[:, 2] > 0) == smoking
-            positives = int(rows.labels[own].sum())
-            expected = math.log(positives / (int(own.sum()) - positives))
-            assert odds[own] == pytest.approx(expected, abs=0.01)
+            alike = (rows.values[:, 2] > 0) == smoking
+            positives = int(rows.labels[alike].sum())
+            expected = math.log(positives / (int(alike.sum()) - positives))
+            assert odds[alike] == pytest.approx(expected, abs=0.01)
 
     def test_the_noise_of_a_sum_is_clip_times_multiplier_whatever_the_group(self) -> None:
         """A model fitted on noise alone: theta has the deviation that the docstring says."""
         empty = build_dataset(ToyTable(negatives=20, positives=5))
         setting = Boosting(rounds=1, step=1.0, momentum=0.0, prior=1e9, evidence=1e-9, group=2)
-        private, grid = opened(empty), Grid.of(empty.encoder)
+        private, grid = opened(empty), FeatureGrid.of(empty.encoder)
         fine = tuple(np.full((2, size), 1e6) for size in grid.sizes)
         counts = ClassCounts(grid, fine, 1.0, private.counts.by_class)
         model = fit_additive(private, counts, 1e5, setting)
@@ -170,7 +172,7 @@ class TestTeachers:
         from sklearn.linear_model import LogisticRegression
 
         private = opened()
-        counts = count_classes(private, Grid.of(TABLE.encoder), 1e-3)
+        counts = count_classes(private, FeatureGrid.of(TABLE.encoder), 1e-3)
         model = fit_additive(private, counts, 1e-3, Boosting(rounds=30))
         train, test = TABLE.train.rows, TABLE.test.rows
         scores = model.scores(test.values)
@@ -180,23 +182,23 @@ class TestTeachers:
 
     def test_a_larger_budget_gives_a_better_teacher(self) -> None:
         data = build_dataset(ToyTable(negatives=600, positives=400))
-        found = []
+        means = []
         for noise in (200.0, 20.0, 2.0):
             areas = []
             for seed in range(4):
                 private = opened(data, seed=seed)
-                counts = count_classes(private, Grid.of(data.encoder), noise)
+                counts = count_classes(private, FeatureGrid.of(data.encoder), noise)
                 scores = fit_additive(private, counts, noise, Boosting()).scores(
                     TABLE.test.rows.values
                 )
                 areas.append(area(scores[:, 1] - scores[:, 0], TABLE.test.rows.labels))
-            found.append(np.mean(areas))
-        assert found[0] < found[1] < found[2] and found[2] > 0.9
+            means.append(np.mean(areas))
+        assert means[0] < means[1] < means[2] and means[2] > 0.9
 
     def test_several_classes(self) -> None:
         data = build_dataset(ToyClasses())
         private = opened(data)
-        counts = count_classes(private, Grid.of(data.encoder), 1e-2)
+        counts = count_classes(private, FeatureGrid.of(data.encoder), 1e-2)
         for model in (
             fit_additive(private, counts, 1e-2, Boosting()),
             bayes(counts, declared_shares(private.counts)),
@@ -207,7 +209,7 @@ class TestTeachers:
 
     def test_bayes_rule_on_four_rows(self) -> None:
         """One binary feature, counts 3:1 and 1:3, equal priors: odds of 3 to 1."""
-        grid = Grid(TABLE.encoder, Grid.of(TABLE.encoder).columns[2:3])
+        grid = FeatureGrid(TABLE.encoder, FeatureGrid.of(TABLE.encoder).columns[2:3])
         tables = (np.array([[0.75, 0.25], [0.25, 0.75]]),)
         values = np.zeros((2, TABLE.encoder.width))
         values[:, 2] = (-1.0, 1.0)
@@ -216,9 +218,10 @@ class TestTeachers:
 
 
 def test_merged_sums_follow_the_maps() -> None:
-    grid = Grid(TABLE.encoder, Grid.of(TABLE.encoder).columns[2:])
+    grid = FeatureGrid(TABLE.encoder, FeatureGrid.of(TABLE.encoder).columns[2:])
     fine = (np.array([[5.0, 5.0]]), np.array([[9.0, 1.0, 2.0]]))
     counts = ClassCounts(grid, fine, 0.0, (12,))
-    merged = Merged.of(counts, 4.0)
+    merged = MergedBins.by_count(counts, 4.0)
     assert merged.sizes == (2, 2) and merged.offsets.tolist() == [0, 2, 4]
-    assert merged.sums([np.array([5.0, 5.0]), np.array([9.0, 1.0, 2.0])]).tolist() == [5, 5, 9, 3]
+    sums = merged.sums([np.array([5.0, 5.0]), np.array([9.0, 1.0, 2.0])])
+    assert [part.tolist() for part in sums] == [[5, 5], [9, 3]]

@@ -34,19 +34,19 @@ class Tree(NamedTuple):
     threshold: npt.NDArray[np.float32]
     default_left: npt.NDArray[np.bool_]
     value: Array
-    """What a leaf adds; of no meaning elsewhere."""
+    """What a leaf adds; meaningless elsewhere."""
     group: int
-    """The output that it adds to."""
+    """Output that the tree adds to."""
 
 
-class Forest(NamedTuple):
-    """All trees as rows of arrays. Siblings stand side by side, and a leaf leads to itself."""
+class FlatForest(NamedTuple):
+    """All trees as rows of arrays. Siblings are next to each other, and a leaf leads to itself."""
 
     feature: Integers
     threshold: npt.NDArray[np.float32]
     """NaN at a leaf: no value is below it."""
     left: Integers
-    """The left child; the right one is next to it. A leaf stands next to its own `left`."""
+    """The left child; the right one follows it. A leaf follows its `left`."""
     missing: Integers
     """The child for missing values."""
     value: Array
@@ -59,7 +59,7 @@ class Forest(NamedTuple):
 
 
 def booster_trees(booster: dict[str, Any]) -> list[Tree]:
-    """Of the part `gradient_booster` in XGBoost's JSON."""
+    """Trees of the part `gradient_booster` in XGBoost's JSON."""
     if booster["name"] != "gbtree":
         raise ValueError(f"booster {booster['name']!r}: only 'gbtree' is a plain sum of trees")
     trees = []
@@ -85,7 +85,7 @@ def booster_trees(booster: dict[str, Any]) -> list[Tree]:
 
 
 def forest_trees(model: RandomForestClassifier | RandomForestRegressor) -> list[Tree]:
-    """Of scikit-learn; a tree of several classes once for each of them."""
+    """Trees of a scikit-learn forest; a tree of several classes once for each of them."""
     if model.n_outputs_ != 1:
         raise ValueError(f"a forest of {model.n_outputs_} targets: one is supported")
     trees = []
@@ -112,7 +112,8 @@ def forest_trees(model: RandomForestClassifier | RandomForestRegressor) -> list[
     return trees
 
 
-def flatten(trees: Sequence[Tree], base: Array) -> Forest:
+def flatten(trees: Sequence[Tree], base: Array) -> FlatForest:
+    """All trees in one record; `base` holds the margins before any tree."""
     if not trees:
         raise ValueError("a model without trees")
     nodes, roots, depths = [], [0], []
@@ -124,7 +125,7 @@ def flatten(trees: Sequence[Tree], base: Array) -> Forest:
     feature, threshold, left, missing, value = (
         np.concatenate(arrays) for arrays in zip(*nodes, strict=True)
     )
-    return Forest(
+    return FlatForest(
         feature,
         threshold,
         left,
@@ -180,7 +181,9 @@ def _apply(link: int, outputs: Any) -> None:
 
 
 @_compiled
-def predict(forest: Forest, link: int, rows: Array, first: int, last: int, results: Array) -> None:
+def predict(
+    forest: FlatForest, link: int, rows: Array, first: int, last: int, results: Array
+) -> None:
     """Outputs of the rows first..last, written into `results`."""
     feature, threshold, left, missing, values, roots, depths, groups, base = forest
     for i in range(first, last):
@@ -200,7 +203,7 @@ def predict(forest: Forest, link: int, rows: Array, first: int, last: int, resul
 
 @_compiled
 def slopes(
-    forest: Forest,
+    forest: FlatForest,
     link: int,
     rows: Array,
     steps: Array,
@@ -211,7 +214,7 @@ def slopes(
 ) -> None:
     """Weighted symmetric differences of the rows first..last, written into `results` (zeros).
 
-    A feature changes a tree's leaf only where its step crosses a threshold on the row's own path.
+    A feature changes a tree's leaf only where its step crosses a threshold on the row's path.
     Up to that node both paths are one, so that only the rest is walked again. What the leaves
     differ by is summed for each feature and direction, since a link comes after the sum.
     """
@@ -248,8 +251,8 @@ def slopes(
                     node = left[node] + (not value < limit)
                 else:
                     node = missing[node]
-            group, own = groups[tree], values[node]
-            margins[group] += own
+            group, leaf = groups[tree], values[node]
+            margins[group] += leaf
             for c in range(crossings):
                 node = crossed[c]
                 column = feature[node]
@@ -270,7 +273,7 @@ def slopes(
                         node = left[node] + (not value < threshold[node])
                     else:
                         node = missing[node]
-                shifts[column, side, group] += values[node] - own
+                shifts[column, side, group] += values[node] - leaf
                 if not is_touched[column]:
                     is_touched[column] = True
                     touched[changed] = column

@@ -1,11 +1,11 @@
-"""Models that zero-order condensation asks: fitted on raw rows, or on synthetic ones to compare.
+"""Teachers of zero-order condensation, fitted on raw rows, or on synthetic ones to compare.
 
 Settings are those of the zero-order paper, section 4.7: trees with learning rate 0.1, depth 5, 70%
-of the rows a tree and 100 rounds; Cox's model with an L2 penalty; AFT with a normal law of scale 1
-and times divided by the scale of equation 1. "Up to" 100 rounds is read as 100, and hyperparameters
-are not tuned on validation rows. Classes weigh the same in total ("where appropriate" in the
-paper), because the synthetic labels are balanced. Strength 1 of the penalty has no units in the
-paper; 0.1 in those of lifelines gives its hazard ratios.
+of the rows per tree and 100 rounds; Cox's model with an L2 penalty; AFT with a normal distribution
+of scale 1 and times divided by the scale of equation 1. "Up to" 100 rounds is read as 100, and
+hyperparameters are not tuned on validation rows. Classes weigh the same in total ("where
+appropriate" in the paper), because the synthetic labels are balanced. Strength 1 of the penalty has
+no units in the paper; 0.1 in those of lifelines reproduces its hazard ratios.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import NotApplicable
-from bench.methods._shared.differences import BlackBox, Linear, Teacher, Trees
+from bench.methods._shared.cox import cox_coefficients
+from bench.methods.zero_order._differences import BlackBox, FittedTeacher, Linear, Trees
 
 Array = npt.NDArray[np.float64]
 
-Kind = Literal["xgboost", "logistic", "forest", "svm", "cox", "aft"]
-CLASSIFIERS: tuple[Kind, ...] = ("xgboost", "logistic", "forest", "svm")
-SURVIVAL: tuple[Kind, ...] = ("cox", "aft")
+TeacherKind = Literal["xgboost", "logistic", "forest", "svm", "cox", "aft"]
+CLASSIFIERS: tuple[TeacherKind, ...] = ("xgboost", "logistic", "forest", "svm")
+SURVIVAL: tuple[TeacherKind, ...] = ("cox", "aft")
 
 _ROUNDS = 100
 _TREES: dict[str, Any] = {
@@ -37,13 +38,12 @@ _TREES: dict[str, Any] = {
 _PENALTY = 0.1
 _SVM_ROWS = 5000
 """The exact kernel of more rows takes minutes; a sample of each class's share stands in."""
-_NEWTON_STEPS = 50
 
 
 @final
 @dataclass(frozen=True)
-class Examples:
-    """Rows to fit a model to."""
+class LabelledRows:
+    """Rows to fit a model to, or to evaluate it on."""
 
     features: Array
     labels: npt.NDArray[np.integer]
@@ -53,24 +53,24 @@ class Examples:
     classes: int
 
     def refuse_unfit(self) -> None:
-        """No model without rows of every class, or without events."""
-        found = np.bincount(self.labels, minlength=self.classes)
+        """Refuse rows without events, or that lack a class: no teacher can be fitted."""
+        counts = np.bincount(self.labels, minlength=self.classes)
         if self.times is not None:
-            if not found[1]:
+            if not counts[1]:
                 raise NotApplicable("no training row has the event: there is nothing to learn")
-        elif not found.all():
-            raise NotApplicable("a class has no training rows: no teacher knows it")
+        elif not counts.all():
+            raise NotApplicable("a class has no training rows: no teacher can learn it")
 
     def weights(self) -> Array:
-        """The same total for each class, one a row on average."""
+        """Weights with the same total for each class, 1 per row on average."""
         counts = np.bincount(self.labels, minlength=self.classes)
         weights: Array = len(self.labels) / (np.count_nonzero(counts) * counts[self.labels])
         return weights
 
 
-def fit(kind: Kind, examples: Examples, rng: np.random.Generator) -> Teacher:
-    """Fit a model: probabilities of classes, log risks (Cox) or log times (AFT)."""
-    fits: dict[Kind, Callable[[Examples, int], Teacher]] = {
+def fit(kind: TeacherKind, examples: LabelledRows, rng: np.random.Generator) -> FittedTeacher:
+    """Fit a model of probabilities of classes, log risks (Cox) or log times (AFT)."""
+    fits: dict[TeacherKind, Callable[[LabelledRows, int], FittedTeacher]] = {
         "xgboost": _xgboost,
         "logistic": _logistic,
         "forest": _forest,
@@ -81,7 +81,7 @@ def fit(kind: Kind, examples: Examples, rng: np.random.Generator) -> Teacher:
     return fits[kind](examples, int(rng.integers(2**31)))
 
 
-def quality(kind: Kind, model: Teacher, examples: Examples) -> float:
+def quality(kind: TeacherKind, model: FittedTeacher, examples: LabelledRows) -> float:
     """AUROC (one class against the rest, averaged over classes present) or C-index; NaN if none."""
     predictions = model.predict(examples.features)
     if examples.times is None:
@@ -118,7 +118,7 @@ def time_scale(times: Array, events: npt.NDArray[np.integer]) -> float:
     return scale if scale > 0 else 1.0
 
 
-def _xgboost(examples: Examples, seed: int) -> Teacher:
+def _xgboost(examples: LabelledRows, seed: int) -> FittedTeacher:
     import xgboost
 
     table = xgboost.DMatrix(
@@ -133,7 +133,7 @@ def _xgboost(examples: Examples, seed: int) -> Teacher:
     return Trees.of(booster, output="probability")
 
 
-def _aft(examples: Examples, seed: int) -> Teacher:
+def _aft(examples: LabelledRows, seed: int) -> FittedTeacher:
     import xgboost
 
     assert examples.times is not None
@@ -151,7 +151,7 @@ def _aft(examples: Examples, seed: int) -> Teacher:
     return Trees.of(xgboost.train(parameters, table, _ROUNDS), output="margin")
 
 
-def _logistic(examples: Examples, seed: int) -> Teacher:
+def _logistic(examples: LabelledRows, seed: int) -> FittedTeacher:
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(class_weight="balanced", max_iter=1000)
@@ -161,7 +161,7 @@ def _logistic(examples: Examples, seed: int) -> Teacher:
     return Linear(model.coef_.T, model.intercept_, link="softmax")
 
 
-def _forest(examples: Examples, seed: int) -> Teacher:
+def _forest(examples: LabelledRows, seed: int) -> FittedTeacher:
     from sklearn.ensemble import RandomForestClassifier
 
     model = RandomForestClassifier(
@@ -175,7 +175,7 @@ def _forest(examples: Examples, seed: int) -> Teacher:
     return _black_box(model.fit(examples.features, examples.labels), examples.classes)
 
 
-def _svm(examples: Examples, seed: int) -> Teacher:
+def _svm(examples: LabelledRows, seed: int) -> FittedTeacher:
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.model_selection import StratifiedKFold
     from sklearn.svm import SVC
@@ -190,71 +190,13 @@ def _svm(examples: Examples, seed: int) -> Teacher:
     return _black_box(model.fit(examples.features[order], labels), examples.classes)
 
 
-def _black_box(model: Any, classes: int) -> Teacher:
+def _black_box(model: Any, classes: int) -> FittedTeacher:
     if classes == 2:
         return BlackBox(lambda rows: model.predict_proba(rows)[:, 1], 1)
     return BlackBox(model.predict_proba, classes)
 
 
-def _cox(examples: Examples, seed: int) -> Teacher:
+def _cox(examples: LabelledRows, seed: int) -> FittedTeacher:
     assert examples.times is not None
     coefficients = cox_coefficients(examples.features, examples.times, examples.labels, _PENALTY)
     return Linear(coefficients, -(examples.features.mean(axis=0) @ coefficients)[None])
-
-
-def cox_coefficients(
-    features: Array, times: Array, events: npt.NDArray[np.integer], penalty: float
-) -> Array:
-    """Log hazard ratios that maximise log L / n - penalty / 2 |b|^2, by Newton's method.
-
-    b is per standard deviation, as in lifelines; ties are Breslow's, as in equation 9 of the paper,
-    where lifelines has Efron's. Constant columns get 0.
-    """
-    spread = features.std(axis=0, ddof=1) if len(features) > 1 else np.zeros(features.shape[1])
-    varying = spread > 1e-9
-    scale = np.where(varying, spread, 1.0)
-    order = np.argsort(-times, kind="stable")
-    standard = (((features - features.mean(axis=0)) / scale) * varying)[order]
-    falling = times[order]
-    last = np.searchsorted(-falling, -falling, side="right") - 1
-    happened = np.flatnonzero(np.asarray(events)[order] == 1)
-    # Distinct event times, with the number of events at each.
-    ends, counts = np.unique(last[happened], return_counts=True)
-    # Rows that enter the risk sets between one event time and the next later one.
-    block = np.searchsorted(ends, np.arange(len(falling)), side="left")
-    total = standard[happened].sum(axis=0)
-    size, width = len(features), features.shape[1]
-
-    def parts(point: Array) -> tuple[float, Array, Array]:
-        scores = standard @ point
-        highest = float(scores.max())
-        risks = np.exp(scores - highest)
-        sums = np.cumsum(risks)[ends]
-        means = np.cumsum(risks[:, None] * standard, axis=0)[ends] / sums[:, None]
-        value = float(scores[happened].sum() - counts @ (np.log(sums) + highest))
-        # Each row's weight in the information: events that it is at risk of.
-        hazard = np.append(np.cumsum((counts / sums)[::-1])[::-1], 0.0)[block]
-        information = (standard * (risks * hazard)[:, None]).T @ standard
-        information -= (means * counts[:, None]).T @ means
-        return value / size, (total - counts @ means) / size, information / size
-
-    def penalised(point: Array, value: float) -> float:
-        return value - penalty / 2 * float(point @ point)
-
-    point = np.zeros(width)
-    value, gradient, information = parts(point)
-    for _ in range(_NEWTON_STEPS):
-        slope = gradient - penalty * point
-        step = np.linalg.solve(information + penalty * np.eye(width), slope)
-        if float(slope @ step) < 1e-12:
-            break
-        now = penalised(point, value)
-        for _ in range(30):
-            proposal = point + step
-            value, gradient, information = parts(proposal)
-            if penalised(proposal, value) >= now - 1e-12 * abs(now):
-                break
-            step = step / 2
-        point = proposal
-    result: Array = point / scale * varying
-    return result
