@@ -66,8 +66,8 @@ def compare_run(
     A group is one dataset, size and target epsilon. Methods without a budget, or with a size of
     their own, take part in every group of their dataset. Seeds that not both have are left out.
     """
-    if metric is not None and metric not in paired.JUDGED:
-        raise UnknownNameError("metric to compare by", metric, paired.JUDGED)
+    if metric is not None and metric not in paired.COMPARABLE:
+        raise UnknownNameError("metric to compare by", metric, paired.COMPARABLE)
     RunStore.existing(directory)
     rows = [row for row, _ in read_journal(directory / "journal.jsonl").values()]
     rows = [row for row in rows if row.status == Status.OK.value]
@@ -173,12 +173,12 @@ def _compared(
     second: _Entrant,
     resamples: int,
 ) -> Comparison:
-    if metric not in paired.JUDGED:
+    if metric not in paired.COMPARABLE:
         raise NotComputable(f"nothing to compare a {group.task} task by; name it with --metric")
     seeds = sorted(set(first.keys) & set(second.keys))
     if not seeds:
         raise NotComputable("no seed was run with both")
-    name = paired.JUDGED[metric].details
+    name = paired.COMPARABLE[metric].details
     tables = [
         [_details(directory, entrant.keys[seed], name) for seed in seeds]
         for entrant in (first, second)

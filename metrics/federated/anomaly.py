@@ -26,6 +26,7 @@ from bench import (
     Task,
 )
 from bench.metrics._shared import bootstrap as _bootstrap
+from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.bootstrap import Array
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics.federated._isolation import fit_forest
@@ -166,7 +167,7 @@ class AnomalyDetection(Metric):
         }
         released = found["released"]
         auc = _bootstrap.bootstrap(
-            _bootstrap.auroc(anomalous, released.scores),
+            auroc(anomalous, released.scores),
             labels,
             evaluation.generator("bootstrap/anomaly"),
         )
@@ -265,7 +266,7 @@ def table(found: Mapping[str, Judged], anomalous: Flags) -> pd.DataFrame:
     """Every detector at every threshold."""
     rows = []
     for name, one in found.items():
-        auc = float(_bootstrap.auroc(anomalous, one.scores)(np.ones((len(anomalous), 1)))[0])
+        auc = float(auroc(anomalous, one.scores)(np.ones((len(anomalous), 1)))[0])
         for place, threshold in enumerate(one.thresholds):
             flagged = one.flagged(place)
             caught = int((flagged & anomalous).sum())

@@ -25,6 +25,7 @@ from bench import (
     Task,
 )
 from bench.metrics._shared import bootstrap as _bootstrap
+from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics.federated.anomaly import (
     DEVIATIONS,
@@ -156,9 +157,7 @@ class InjectedAnomalies(Metric):
         self, evaluation: Evaluation, found: dict[str, Judged], anomalous: Flags
     ) -> tuple[Score, ...]:
         released = found["released"]
-        area, forest = (
-            _bootstrap.auroc(anomalous, one.scores) for one in (released, found[_FOREST])
-        )
+        area, forest = (auroc(anomalous, one.scores) for one in (released, found[_FOREST]))
         statistics = {
             "injected/auc": area,
             "injected/auc-ratio": _bootstrap.quotient(area, forest),
@@ -199,7 +198,7 @@ def _table(found: dict[str, Judged], anomalous: Flags) -> pd.DataFrame:
     rows = []
     once = np.ones((len(anomalous), 1))
     for name, one in found.items():
-        auc = float(_bootstrap.auroc(anomalous, one.scores)(once)[0])
+        auc = float(auroc(anomalous, one.scores)(once)[0])
         for place, threshold in enumerate(one.thresholds):
             flagged = one.flagged(place)
             precision = (

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
 from bench.errors import NotComputable
-from bench.metrics._shared import models as _models
+from bench.metrics._shared import downstream_models
 from bench.metrics.utility import explanations
 from bench.metrics.utility.explanations import Explanations
 from bench.plugins.release import Release, Rows
@@ -53,8 +53,8 @@ def test_columns_that_are_never_used_are_not_among_the_first():
 def test_contributions_are_those_of_the_shap_package(table):
     shap = pytest.importorskip("shap")
     evaluation = evaluate(table, table.train)
-    model = _models.tree_classifier(evaluation)
-    assert isinstance(model, _models.TreeClassifier)
+    model = downstream_models.tree_classifier(evaluation)
+    assert isinstance(model, downstream_models.TreeClassifier)
     values = table.test.rows.values
     signed = shap.TreeExplainer(model.booster).shap_values(values)
     # age, marker, smoker, then three encoded columns of the stage
@@ -79,8 +79,8 @@ def test_classes_are_averaged():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 300)
     values = np.column_stack([(labels - 1) * rng.random(300), np.eye(3)[rng.integers(0, 3, 300)]])
-    examples = _models.Examples.of(encoder, values, labels)
-    model = _models.fit_tree_classifier(examples, 3, np.random.default_rng(0))
+    examples = downstream_models.Examples.of(encoder, values, labels)
+    model = downstream_models.fit_tree_classifier(examples, 3, np.random.default_rng(0))
     raw = model.booster.predict(xgboost.DMatrix(values), pred_contribs=True)
     assert raw.shape == (300, 3, 5)
     own = explanations.contributions(model, encoder, values)

@@ -14,7 +14,7 @@ from bench.data.dataset import Dataset, Declaration
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
-from bench.metrics._shared import models as _models
+from bench.metrics._shared import downstream_models
 from bench.metrics.utility import regression
 from bench.metrics.utility.regression import Regression
 from bench.plugins.release import Release, Rows
@@ -160,8 +160,8 @@ def test_a_cohort_uses_time_and_event(cohort):
 
 
 def test_settings_are_those_of_the_other_trees():
-    assert _models.TREES["max_depth"] == 5
-    assert _models.ROUNDS == 100
+    assert downstream_models.TREES["max_depth"] == 5
+    assert downstream_models.ROUNDS == 100
 
 
 def test_same_seed_same_scores(table):

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from bench.errors import NotComputable
-from bench.metrics._shared import distance as _distance
-from bench.metrics._shared.distance import Records
-from bench.metrics._shared.records import real_records, released_records
+from bench.metrics._shared import record_distance
+from bench.metrics._shared.record_distance import Records, real_records, released_records
 from bench.metrics.privacy.disclosure import linkability
 from bench.metrics.privacy.disclosure.linkability import Linkability
 from bench.plugins.release import Release, Rows
@@ -30,7 +29,7 @@ def test_a_link_is_a_released_record_close_to_both_parts():
     """One number, one category: known neighbours."""
     released = records([[0.0], [10.0], [20.0], [30.0]], [[0], [1], [2], [3]])
     targets = records([[1.0], [1.0]], [[0], [1]])
-    found = linkability.links(targets, released, HALVES, (1,), np.random.default_rng(0))
+    found = linkability.linked_targets(targets, released, HALVES, (1,), np.random.default_rng(0))
     # The first leads to record 0 by both parts; the second to records 0 and 1.
     assert found.tolist() == [[True], [False]]
 
@@ -38,7 +37,7 @@ def test_a_link_is_a_released_record_close_to_both_parts():
 def test_more_neighbours_link_more():
     released = records([[0.0], [10.0], [20.0]], [[0], [1], [2]])
     targets = records([[1.0]], [[1]])
-    found = linkability.links(targets, released, HALVES, (1, 2), np.random.default_rng(0))
+    found = linkability.linked_targets(targets, released, HALVES, (1, 2), np.random.default_rng(0))
     assert found.tolist() == [[False, True]]
 
 
@@ -46,7 +45,7 @@ def test_ties_are_drawn_for_each_part_anew():
     """Four records that no part tells apart: a link by chance, one in four."""
     released = records(np.zeros((4, 1)), np.zeros((4, 1)))
     targets = records(np.zeros((4000, 1)), np.zeros((4000, 1)))
-    found = linkability.links(targets, released, HALVES, (1,), np.random.default_rng(0))
+    found = linkability.linked_targets(targets, released, HALVES, (1,), np.random.default_rng(0))
     assert found.mean() == pytest.approx(0.25, abs=0.03)
 
 
@@ -55,18 +54,18 @@ def test_distances_are_those_of_the_record_distance(table, cohort):
     for dataset in (table, cohort):
         evaluation = evaluate(dataset, dataset.test)
         released = released_records(evaluation)
-        control = real_records(evaluation, "control", dataset.control)
+        control = real_records(evaluation, "control")
         sums = linkability.distance_sums(control, released)
         for row in range(0, len(control), 7):
             beside = control.take(np.full(len(released), row))
-            plain = _distance.distances(beside, released) * released.width
+            plain = record_distance.distances(beside, released) * released.width
             assert sums[row] == pytest.approx(plain, abs=1e-12)
 
 
 def test_nearest_records_are_the_closest_of_all(table):
     evaluation = evaluate(table, table.test)
     released = released_records(evaluation)
-    control = real_records(evaluation, "control", table.control)
+    control = real_records(evaluation, "control")
     found = linkability.nearest_records(control, released, 5, np.random.default_rng(0))
     sums = linkability.distance_sums(control, released)
     chosen = np.take_along_axis(sums, found, axis=1)

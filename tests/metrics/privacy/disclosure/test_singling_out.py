@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import hypergeom
 
 from bench.errors import NotComputable
-from bench.metrics._shared.records import real_records, released_records
-from bench.metrics.privacy.disclosure import _risk, singling_out
+from bench.metrics._shared.record_distance import distinct_records, real_records
+from bench.metrics.privacy.disclosure import singling_out
 from bench.metrics.privacy.disclosure.singling_out import (
     AT_LEAST,
     AT_MOST,
@@ -179,13 +180,59 @@ def test_predicates_on_adult_are_those_of_the_paper_s_code(
     dataset = build_dataset(registry.build_source("adult"))
     rows = getattr(dataset, release).rows.take(np.arange(3000))
     evaluation = evaluate(dataset, Release(Rows(rows.values, rows.labels)))
-    released = _risk.distinct(released_records(evaluation))
+    released = distinct_records(evaluation)
     found = singling_out.univariate(
         singling_out.columns_of(released),
         released.numbers.shape[1],
         10**6,
         np.random.default_rng(0),
     )
-    train = real_records(evaluation, "train", dataset.train)
+    train = real_records(evaluation, "train")
     counts = found.counts(singling_out.columns_of(train))
     assert (len(found), np.count_nonzero(counts == 1)) == (predicates, successes)
+
+
+# Extrapolation of the control ---------------------------------------------------------------------
+
+
+def test_fewer_rows_need_no_model():
+    """Exactly one of 4 rows fits, given matches among 10: the mean over all subsets."""
+    matches = np.array([0, 1, 2, 10])
+    expected = np.mean([hypergeom.pmf(1, 10, k, 4) for k in matches])
+    assert singling_out.exactly_one(matches, 10, 4) == pytest.approx(expected)
+    assert singling_out.exactly_one(matches, 10, 10) == pytest.approx(0.25)
+
+
+def test_more_rows_are_extrapolated():
+    """Six times the rows: the rate is met for narrow, exponential and wide distributions."""
+    rng = np.random.default_rng(1)
+    for shape in (0.3, 1.0, 20.0):
+        weights = np.minimum(rng.gamma(shape, 1 / (shape * 300), 100_000), 1.0)
+        matches = rng.binomial(50, weights)
+        truth = np.mean(rng.binomial(300, weights) == 1)
+        assert singling_out.exactly_one(matches, 50, 300) == pytest.approx(truth, abs=0.012)
+
+
+def test_groups_that_differ_are_told_apart():
+    """One column whose values never recur, one whose values do: a single mean would be far off."""
+    rng = np.random.default_rng(2)
+    weights = np.concatenate([np.zeros(5000), np.full(1000, 0.02)])
+    groups = np.repeat([4, 9], [5000, 1000])
+    matches = rng.binomial(50, weights)
+    truth = np.mean(rng.binomial(300, weights) == 1)
+    assert truth < 0.005
+    assert singling_out.exactly_one(matches, 50, 300, groups) == pytest.approx(truth, abs=0.005)
+    assert singling_out.exactly_one(matches, 50, 300) > 0.03
+
+
+def test_groups_that_do_not_differ_stay_together():
+    rng = np.random.default_rng(3)
+    matches = rng.binomial(50, 1 / 3000, 1000)
+    groups = np.arange(1000) % 30
+    assert singling_out.exactly_one(matches, 50, 300, groups) == singling_out.exactly_one(
+        matches, 50, 300
+    )
+
+
+def test_what_is_never_seen_is_never_expected():
+    assert singling_out.exactly_one(np.zeros(100, dtype=np.int64), 50, 300) == 0.0

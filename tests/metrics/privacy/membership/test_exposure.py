@@ -13,7 +13,7 @@ from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
 from bench.errors import NotComputable
-from bench.metrics._shared.records import real_records
+from bench.metrics._shared.record_distance import real_records
 from bench.metrics.privacy.membership import exposure
 from bench.metrics.privacy.membership.exposure import Exposure
 from bench.plugins.metric import Refit
@@ -152,7 +152,7 @@ def test_a_small_space_is_ranked_as_a_whole(table):
 
 
 def test_no_canary_is_a_training_row(table):
-    known = real_records(evaluate(table, table.test), "train", table.train)
+    known = real_records(evaluate(table, table.test), "train")
     drawn = exposure.draw(table, known, 10, 1023, np.random.default_rng(0))
     assert len(drawn.records) == 48
     some = drawn.records.take(np.arange(5))
