@@ -6,15 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, final
+from typing import Protocol, final
 
 import numpy as np
 import numpy.typing as npt
 
 from bench import Metric, NotComputable, RefitMetric, Score
-
-if TYPE_CHECKING:
-    from bench.metrics._shared.bootstrap import Estimate
 
 Array = npt.NDArray[np.float64]
 AnyMetric = Metric | RefitMetric | type[Metric] | type[RefitMetric]
@@ -39,9 +36,13 @@ class Interval:
         return metric.score(output, self.value, self.low, self.high)
 
 
-def score_or_reason(
-    metric: AnyMetric, output: str, compute: Callable[[], Interval | Estimate]
-) -> Score:
+class Scorable(Protocol):
+    """A number with an interval: `Interval` here, `Estimate` of a bootstrap."""
+
+    def score(self, metric: AnyMetric, output: str) -> Score: ...
+
+
+def score_or_reason(metric: AnyMetric, output: str, compute: Callable[[], Scorable]) -> Score:
     """Return the score of an output, or the reason why it is not computable."""
     try:
         return compute().score(metric, output)
