@@ -196,7 +196,7 @@ def bootstrap(
     """Return value and resamples of a statistic; rows are drawn within their stratum.
 
     The draws depend on the strata and the generator alone: two releases scored on the same test
-    rows with the same seed see the same resamples.
+    rows with the same seed get the same resamples.
     """
     (estimate,) = bootstrap_all({"": statistic}, strata, rng, resamples).values()
     if isinstance(estimate, NotComputable):
@@ -424,11 +424,11 @@ class GroupedRows:
     rows: npt.NDArray[np.intp]
     """Rows of the table, group by group."""
     starts: npt.NDArray[np.intp]
-    """Where each group begins among them."""
+    """Place of the first row of each group."""
     group: Integers
     """The group of each of these rows."""
     weights: Array
-    """Of these rows, summing to one."""
+    """Weights of these rows, of sum one."""
     draws: Array
     """(1 + resamples, groups): factors on the sums of the groups; first those of the rows
     themselves, all one. Every resample's weights sum to one."""

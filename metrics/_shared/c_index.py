@@ -71,11 +71,11 @@ class _Halves:
     right: npt.NDArray[np.intp]
     """Rows whose digit is 1, by node and then by risk."""
     start: npt.NDArray[np.intp]
-    """For each left row: where its node starts among the right rows,"""
+    """Place where the node of each left row starts among the right rows,"""
     below: npt.NDArray[np.intp]
-    """where the lower risks of its node end,"""
+    """place where the lower risks of that node end,"""
     at_most: npt.NDArray[np.intp]
-    """and where the equal ones do."""
+    """and place where the equal ones end."""
 
 
 def _halves(

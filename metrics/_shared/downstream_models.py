@@ -38,12 +38,12 @@ table 5(b) and its C-index; 1 shrinks the ratios to a third.
 """
 
 SHORTEST_TIME = 1e-3
-"""The AFT model sees log(time). Shorter times than this share of the public bound count as it:
+"""The AFT model uses log(time). Shorter times than this share of the public bound count as it:
 noisy releases hold times that decoding clipped to zero."""
 
 _ROWS_WORTH_THREADS = 100_000
-"""Below, one thread is faster: on a busy machine threads that wait for each other cost seconds
-per model. The trees are the same for any number of threads."""
+"""Rows below which one thread is faster: on a busy machine threads that wait for each other cost
+seconds per model. The trees are the same for any number of threads."""
 
 
 @final
@@ -55,9 +55,9 @@ class Examples:
     labels: Integers
     """Class codes; for survival 1 is the event and 0 is censored."""
     weights: Array
-    """Of mean 1: penalties and least leaf sizes then mean the same for every release."""
+    """Weights of mean 1: penalties and leaf sizes then mean the same for every release."""
     times: Array | None
-    """In the units of the schema; None without a time column."""
+    """Times in the units of the schema; None without a time column."""
     soft_labels: Floats | None = None
     """(rows, classes) shares, for models that take them; trees do not."""
 
@@ -122,7 +122,7 @@ class TreeClassifier(ReleasedModel):
     booster: xgboost.Booster
 
     def predict(self, values: Floats) -> Array:
-        probabilities = _ask(self.booster, values)
+        probabilities = ask_trees(self.booster, values)
         if probabilities.ndim == 1:
             return np.column_stack([1.0 - probabilities, probabilities])
         return probabilities
@@ -136,7 +136,7 @@ class TreeSurvival(ReleasedModel):
     booster: xgboost.Booster
 
     def predict(self, values: Floats) -> Array:
-        return -_ask(self.booster, values, output_margin=True)
+        return -ask_trees(self.booster, values, output_margin=True)
 
 
 @final
@@ -168,7 +168,7 @@ def fit_tree_classifier(
         present = totals[examples.labels]
         weights = weights * totals.sum() / (np.count_nonzero(totals) * present)
     labels = {"label": examples.labels, "weight": weights}
-    return TreeClassifier(_grow(examples.features, labels, parameters, rng, threads))
+    return TreeClassifier(grow_trees(examples.features, labels, parameters, rng, threads))
 
 
 def fit_tree_survival(
@@ -193,7 +193,7 @@ def fit_tree_survival(
         "aft_loss_distribution": "normal",
         "aft_loss_distribution_scale": 1.0,
     }
-    return TreeSurvival(_grow(examples.features, bounds, parameters, rng, threads))
+    return TreeSurvival(grow_trees(examples.features, bounds, parameters, rng, threads))
 
 
 def time_scale(event_times: Array) -> float:
@@ -205,7 +205,7 @@ def time_scale(event_times: Array) -> float:
 def fit_cox(examples: Examples) -> LinearRisk:
     """Cox's proportional hazards by lifelines, L2 penalty (section 4.7; see COX_PENALTY).
 
-    Columns that are constant in the examples say nothing about risk and get the coefficient 0.
+    Columns that are constant in the examples have no effect on risk and get the coefficient 0.
     """
     from lifelines import CoxPHFitter
     from lifelines.exceptions import ConvergenceError, ConvergenceWarning, StatisticalWarning
@@ -234,13 +234,14 @@ def fit_cox(examples: Examples) -> LinearRisk:
     return LinearRisk(coefficients)
 
 
-def _grow(
+def grow_trees(
     features: Floats,
-    columns: dict[str, Any],
-    parameters: dict[str, Any],
+    columns: Mapping[str, Any],
+    parameters: Mapping[str, Any],
     rng: np.random.Generator,
-    threads: int,
+    threads: int = 1,
 ) -> xgboost.Booster:
+    """Train XGBoost for `ROUNDS` rounds; `columns` are further arguments of its matrix."""
     import xgboost
 
     threads = threads if len(features) >= _ROWS_WORTH_THREADS else 1
@@ -249,10 +250,13 @@ def _grow(
     return xgboost.train({**parameters, "seed": seed, "nthread": threads}, matrix, ROUNDS)
 
 
-def _ask(booster: xgboost.Booster, values: Floats, output_margin: bool = False) -> Array:
+def ask_trees(
+    booster: xgboost.Booster, values: Floats, output_margin: bool = False, **columns: Any
+) -> Array:
+    """Predictions of XGBoost; `columns` are further arguments of its matrix."""
     import xgboost
 
-    matrix = xgboost.DMatrix(np.asarray(values), nthread=1)
+    matrix = xgboost.DMatrix(np.asarray(values), nthread=1, **columns)
     return np.asarray(booster.predict(matrix, output_margin=output_margin), dtype=np.float64)
 
 
@@ -275,7 +279,7 @@ FOREST: dict[str, Any] = {"n_estimators": 100, "min_samples_leaf": 5, "max_featu
 """Leaves of one row, the library's default, give shares of 0 and 1 that rank badly: AUROC 0.913
 against 0.920 on the validation rows of Adult, from 10,000 training rows."""
 ROWS_PER_TREE = 5000
-"""At most, drawn anew for each tree: fractional categories make every column one to sort."""
+"""Rows per tree at most, drawn anew: fractional categories make every column one to sort."""
 
 LOGISTIC: dict[str, Any] = {"C": 1.0, "max_iter": 1000}
 
@@ -285,7 +289,7 @@ SVM: dict[str, Any] = {"C": 1.0, "dual": False, "max_iter": 100}
 
 BATCH = 200
 STEPS = 1000
-"""Of Adam, whatever the number of rows: 100 rows would be seen too seldom by fixed epochs."""
+"""Steps of Adam for any number of rows: fixed epochs would use 100 rows too seldom."""
 MLP: dict[str, Any] = {"hidden_layer_sizes": (100,), "learning_rate_init": 3e-3, "alpha": 0.3}
 """The library divides the penalty by the batch size; its default of 1e-4 is none for the few rows
 of a condensed release. On the validation rows of Adult 0.908 against 0.903 from 10,000 rows, and

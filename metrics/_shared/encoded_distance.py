@@ -124,7 +124,7 @@ class _Layout:
         )
 
     def tables(self, references: Array) -> tuple[Array, Array]:
-        """What two-valued columns add for the usual value, and what changes for the other one."""
+        """Sums of two-valued columns for the usual value, and changes for the other one."""
         values = references[:, self.two_valued]
         usual, other = np.abs(values - self.usual), np.abs(values - self.other)
         base = np.stack([(usual**2).sum(axis=1), usual.sum(axis=1)])

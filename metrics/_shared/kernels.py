@@ -138,7 +138,7 @@ def select(
 ) -> None:
     """Keep the closest references of each query, exactly; `best` is sorted, infinity is empty.
 
-    Only references numbered from `part[0]` on and below `part[1]` are seen. One is looked at where
+    Only references numbered from `part[0]` on and below `part[1]` are used. One is compared where
     its rough sum is at most the exact one of the last place plus `margin`. Of equally close ones
     the first is taken where `turns` is empty; otherwise the first on a circle, on which each
     reference has its place and each query its own beginning.

@@ -44,7 +44,7 @@ _UNIT = 2.0**-24
 """Rounding of float32, relative."""
 
 _HUGE = 1e30
-"""From here on single precision may overflow: every pair is then compared exactly."""
+"""Values from which single precision may overflow: every pair is then compared exactly."""
 
 
 @final
@@ -321,7 +321,7 @@ def _terms(numbers: Array, chosen: npt.NDArray[np.bool_]) -> Singles:
 
 
 def _margin(queries: Records, references: Records, ties: bool) -> float:
-    """How far above the exact sum of terms a rough one of the same pair may lie, doubled.
+    """Twice the largest error of a rough sum of terms above the exact one of the same pair.
 
     Every term is a few roundings off, and every addition rounds a number up to the width. Between
     two negative values the difference itself loses digits, in proportion to the values.
@@ -366,7 +366,7 @@ def distinct_records(evaluation: Evaluation) -> Records:
 
 
 def percentile_edges(real: Records, bins: int = PERCENTILE_BINS) -> tuple[Array, ...]:
-    """For each numeric column: the distinct values that cut the known ones into equal parts.
+    """Distinct values that cut the known values of each numeric column into equal parts.
 
     The paper names neither the number of bins nor the rows that they are taken from.
     """
@@ -394,7 +394,7 @@ def binned(records: Records, edges: tuple[Array, ...]) -> Records:
 @final
 @dataclass(frozen=True)
 class RecordTables:
-    """Released, training and control rows, all seen by the same distance."""
+    """Released, training and control rows, for the same distance."""
 
     released: Records
     train: Records

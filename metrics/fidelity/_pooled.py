@@ -49,7 +49,7 @@ GROUPED_INTERVAL = (
 
 
 def class_shares(labels: Integers, declared: Sequence[int]) -> Array:
-    """Of each row: the declared share of its class among the classes that are present."""
+    """Declared share of the class of each row, among the classes that are present."""
     present = np.bincount(labels, minlength=len(declared)) > 0
     shares = np.where(present, declared, 0)
     if not shares.sum():
@@ -67,9 +67,9 @@ class PooledRows:
     strata: Integers
     """0 for a training row, 1 + class for a released one."""
     weights: Array
-    """Of the released rows, as released."""
+    """Weights of the released rows, as released."""
     shares: Array
-    """Of the released rows: the declared share of the class."""
+    """Declared share of the class of each released row."""
 
     @property
     def real(self) -> int:
@@ -78,7 +78,7 @@ class PooledRows:
 
     @property
     def released_weights(self) -> Array:
-        """Of the released rows: class share times own weight within the class, summing to one."""
+        """Weights of the released rows: class share times weight within the class, of sum one."""
         ones = np.ones((len(self.frame), 1))
         result: Array = self.signed(ones)[self.real :, 0]
         return result

@@ -178,7 +178,7 @@ class _Standardised:
 
     names: list[str]
     values: Floats
-    """In single precision above LISTED_COLUMNS: images are large, their correlations few digits."""
+    """Values, in single precision above LISTED_COLUMNS: images are large."""
     table: pd.DataFrame
     """Every column, and why it was left out if it was."""
 

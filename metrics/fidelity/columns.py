@@ -295,7 +295,7 @@ class Moments(Metric):
 
 @final
 class KruskalWallis(Metric):
-    """Do the columns of release and training rows have the same ranks?
+    """Kruskal-Wallis test of the columns of release and training rows.
 
     Two groups per column: the training rows and the released rows, whole tables. The paper takes a
     difference in every column (p < 0.05) as a sign that its rows are not the patients. With tens

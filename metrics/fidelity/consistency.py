@@ -35,7 +35,7 @@ class ClinicalConsistency(Metric):
     )
     definition: ClassVar[str] = (
         "Released rows that break the dataset's declared consistency rules (fidelity paper, "
-        "section 3.7), every row counted once and without its weight: a reader sees rows. Rules "
+        "section 3.7), every row counted once and without its weight, as a reader does. Rules "
         "are read on decoded rows; the details list each rule's share."
     )
 

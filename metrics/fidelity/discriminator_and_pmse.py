@@ -27,7 +27,7 @@ from bench import (
 from bench.metrics._shared import bootstrap, record_distance
 from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.bootstrap import Array, Estimate
-from bench.metrics._shared.downstream_models import ROUNDS, TREES
+from bench.metrics._shared.downstream_models import TREES, ask_trees, grow_trees
 from bench.metrics._shared.record_distance import Records
 from bench.metrics.fidelity._pooled import (
     RESAMPLES,
@@ -43,13 +43,13 @@ REPEATS, REPEATED_ROWS = 3, 5000
 """Foldings of small tables: the area then depends less on the chance of the folds."""
 
 MOST_ROWS = 20_000
-"""Of one table, for the discriminator: more rows would not move its area by a hundredth."""
+"""Rows of one table for the discriminator: more would not move its area by a hundredth."""
 
 MOST_VALUES = 1_000_000
 """Rows times columns of one table, for the discriminator: 1273 images of 784 pixels."""
 
 MOST_PARAMETERS = 300
-"""Of the propensity model: a logistic model of single pixels says nothing about images."""
+"""Parameters of the propensity model: a logistic model of pixels does not describe images."""
 
 SHARE = 0.5
 """c: the weight of the released rows over that of all rows."""
@@ -282,28 +282,11 @@ def _fitted_and_asked(
     rng: np.random.Generator,
 ) -> Array:
     """Predictions for the held-out rows of a model of the others."""
-    import xgboost
-
-    parameters: dict[str, Any] = {
-        **TREES,
-        "objective": "binary:logistic",
-        "seed": int(rng.integers(2**31)),
-        # One thread is the fastest for so few rows.
-        "nthread": 1,
-    }
-
-    def matrix(chosen: npt.NDArray[np.bool_]) -> xgboost.DMatrix:
-        return xgboost.DMatrix(
-            features[chosen],
-            label=released[chosen],
-            weight=weights[chosen],
-            feature_types=kinds,
-            enable_categorical=True,
-            nthread=1,
-        )
-
-    booster = xgboost.train(parameters, matrix(~held), ROUNDS)
-    return np.asarray(booster.predict(matrix(held)), dtype=np.float64)
+    parameters = {**TREES, "objective": "binary:logistic"}
+    types: dict[str, Any] = {"feature_types": kinds, "enable_categorical": True}
+    columns = {"label": released[~held], "weight": weights[~held], **types}
+    booster = grow_trees(features[~held], columns, parameters, rng)
+    return ask_trees(booster, features[held], **types)
 
 
 # Logistic propensity model -----------------------------------------------------------------------
@@ -322,7 +305,7 @@ class PropensityModel:
     probabilities: Array
     released: npt.NDArray[np.bool_]
     weights: Array
-    """Of the rows; they sum to one."""
+    """Weights of the rows, of sum one."""
     curvature: Array
     """Minus the second derivative of the log-likelihood."""
 
@@ -375,7 +358,7 @@ def independent(columns: Array, weights: Array) -> Array:
 def null_parameters(
     columns: Array, labels: npt.NDArray[np.integer], classes: int
 ) -> tuple[int, Array]:
-    """Of the real rows: free parameters, and of each class the variance within it in these units.
+    """Free parameters of the real rows, and the variance within each class in these units.
 
     The variance is the trace of the class's covariance after all rows were whitened; for a single
     class it is the number of free parameters.

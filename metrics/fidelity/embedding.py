@@ -26,7 +26,7 @@ ITERATIONS = 1000
 
 @final
 class Embedding(Metric):
-    """Do released rows lie among the real ones?
+    """Whether released rows lie among the real ones.
 
     With m rows of each table, drawn with the same number of each class, let s be the share of rows
     of the other table among the k nearest neighbours of a row, over the rows of one table (Henze
@@ -78,7 +78,7 @@ class Embedding(Metric):
 
 
 def mixing(rows: Array, kinds: npt.NDArray[np.bool_]) -> Array:
-    """Of each row: the share of the other kind among its nearest neighbours.
+    """Share of the other kind among the nearest neighbours of each row.
 
     Neighbours as far as the last of them count in part: equal rows have no order.
     """

@@ -150,11 +150,11 @@ class _Derivatives:
     ratios: Array
     """exp(log risk) of each row."""
     shares: Array
-    """Of each event: average weight of its tie over the remaining risk at its step."""
+    """Average weight of the tie of each event over the remaining risk at its step."""
     means: Array
-    """Of each event: risk-weighted mean of the features at its step."""
+    """Risk-weighted mean of the features at the step of each event."""
     exposure: Array
-    """Of each row: the sum of shares up to its time, less Efron's part of the row's tie."""
+    """Sum of shares up to the time of each row, less Efron's part of its tie."""
 
 
 @final
@@ -166,17 +166,17 @@ class _Likelihood:
     weights: Array
     event_rows: Indices
     starts: Indices
-    """Of each event: the first row at its time."""
+    """First row at the time of each event."""
     ties: Indices
     """First event of each tie, among the events."""
     tie_of: Indices
-    """Of each event: its tie."""
+    """Tie of each event."""
     fractions: Array
-    """Of each event: l / d, its place among the d events of the tie."""
+    """Place l / d of each event among the d events of its tie."""
     averages: Array
-    """Of each event: the mean weight of the tie."""
+    """Mean weight of the tie of each event."""
     until: Indices
-    """Of each row: the number of events not later than it."""
+    """Number of events not later than each row."""
 
     @classmethod
     def of(
@@ -252,7 +252,7 @@ class _Likelihood:
         return result
 
     def _over_ties(self, values: Array) -> Array:
-        """Of each event: the sum over the events of its tie."""
+        """Sum over the events of the tie of each event."""
         sums: Array = np.add.reduceat(values, self.ties, axis=0)[self.tie_of]
         return sums
 

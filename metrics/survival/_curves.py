@@ -50,10 +50,10 @@ def kaplan_meier(times: Array, events: Flags, weights: Array | None = None) -> S
 
 
 def censoring(times: Array, events: Flags) -> StepFunction:
-    """G(t), the probability not to be censored up to t.
+    """G(t), the probability of not being censored up to t.
 
     Kaplan and Meier's estimate with the roles exchanged; events at a time leave the rows at risk
-    of censoring first. The limit from the left is then the probability to see an event at t.
+    of censoring first. The limit from the left is then the probability of observing an event at t.
     """
     tied = TiedTimes.of(times, events)
     died = tied.deaths(np.ones((len(times), 1)))[:, 0]

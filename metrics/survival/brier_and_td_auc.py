@@ -62,7 +62,7 @@ class IntegratedBrier(Metric):
         "trained on the released rows, which are weighted to the declared shares of events and "
         "censored rows times their own weights; trapezoidal mean over the times. 0 is perfect; the "
         "table `brier` holds the score of the Kaplan-Meier curve of the real training rows, which "
-        "knows no covariate. " + _COMMON
+        "uses no covariate. " + _COMMON
     )
     tasks: ClassVar[tuple[Task, ...]] = (Task.SURVIVAL,)
 
@@ -123,11 +123,11 @@ class CensoredRows:
     events: Flags
     grid: Array
     event_weights: Array
-    """Of each row: 1 / G(T-) for an event, 0 for a censored row."""
+    """Weight of each row: 1 / G(T-) for an event, 0 for a censored row."""
     later_weights: Array
-    """Of each time: 1 / G(t)."""
+    """Weight 1 / G(t) of each time."""
     drops: Array
-    """Of each time: drop of the Kaplan-Meier curve since the time before, of sum 1."""
+    """Drop of the Kaplan-Meier curve since the time before each time, of sum 1."""
 
     @classmethod
     def of(cls, times: Array, events: Flags, grid: Array) -> CensoredRows:

@@ -27,7 +27,7 @@ from bench.metrics.survival import _survival_models
 _RATIO = (
     "The C-index divided by that of the same model trained on the real training rows, on the same "
     "test rows. Interval: 1000 paired bootstrap resamples of the test rows; the chance in training "
-    "trees (each tree sees 70% of the rows) is not in it."
+    "trees (each tree uses 70% of the rows) is not included."
 )
 
 

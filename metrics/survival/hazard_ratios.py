@@ -30,7 +30,7 @@ from bench.metrics.survival._cox import CoxFit, fit_weighted_cox, independent_co
 DRAWS = 1000
 
 EVENTS_PER_COVARIATE = 2
-"""With fewer, a Cox model without penalty runs off to infinite ratios."""
+"""Events needed per covariate: with fewer, a Cox model without penalty diverges."""
 
 _TINY_PENALTY = 1e-8
 """Keeps a separated covariate finite, and changes no other one."""
@@ -175,7 +175,7 @@ class _RatioPair:
 
     @staticmethod
     def covered(target: _LogRatios, by: _LogRatios) -> Flags:
-        """Whether the interval of one side holds the ratio of the other; both must know it."""
+        """Whether the interval of one side holds the ratio of the other; both must determine it."""
         low, high = by.ends
         inside: Flags = (low <= target.logs) & (target.logs <= high) & target.known & by.known
         return inside
@@ -261,7 +261,7 @@ class _RealContrasts:
 
     @property
     def known_columns(self) -> npt.NDArray[np.intp]:
-        """Columns of the design whose ratios the real rows know."""
+        """Columns of the design whose ratios the real rows determine."""
         return np.flatnonzero(self.fit.naive * self.spread < _UNKNOWN)
 
 

@@ -34,7 +34,7 @@ GRID = 101
 """Times at which mean predicted curves are compared, evenly from 0 to the horizon."""
 
 _POINTS = 400
-"""At most, in a stored curve."""
+"""Points of a stored curve at most."""
 
 
 @final

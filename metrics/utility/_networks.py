@@ -39,8 +39,9 @@ STEPS = 200
 PASSES = 2
 STEPS_AT_MOST = 600
 LEARNING_RATE = 0.2
-"""For images of 8x8, whose last feature map is one pixel. The step is divided by the pixels of that
-map (9 at 28x28), because the curvature of the loss in the last layer grows with its inputs."""
+"""Step size for images of 8x8, whose last feature map is one pixel. The step is divided by the
+pixels of that map (9 at 28x28), because the curvature of the loss in the last layer grows with its
+inputs."""
 MOMENTUM = 0.9
 WEIGHT_DECAY = 5e-4
 """The literature's width, step size and duration (128, 0.01, 300 epochs and more) take minutes on
@@ -51,7 +52,7 @@ AUGMENTED = 2
 """Factor on the number of steps where images are augmented: they are harder to learn."""
 
 SMALLEST_SIDE = 2**BLOCKS
-"""Below 8 pixels the last normalisation would see a single pixel and erase it."""
+"""Below 8 pixels the last normalisation would get a single pixel and erase it."""
 
 _PART = 256
 
@@ -107,7 +108,7 @@ class TrainingImages:
     target: torch.Tensor
     """Class codes, or class probabilities: the loss takes both."""
     weight: torch.Tensor
-    """Of mean 1."""
+    """Weights of the images, of mean 1."""
 
     @classmethod
     def of(cls, rows: Rows, shape: Shape) -> TrainingImages:
@@ -188,7 +189,7 @@ def uniform(size: Sequence[int], inputs: int, generator: torch.Generator) -> tor
 
 
 def _batches(rows: int, count: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
-    """Full batches from one permutation after another, so that no step sees a handful of rows."""
+    """Full batches from one permutation after another, so that no step uses a handful of rows."""
 
     size = min(BATCH, rows)
     drawn = count * size
@@ -240,7 +241,7 @@ def _forward(parameters: tuple[torch.Tensor, ...], pixels: torch.Tensor) -> torc
 # the number of steps and their size are those of this project's ConvNet, not 300 epochs of 0.01.
 
 NARROWER = 4
-"""How many times fewer channels AlexNet, VGG11 and ResNet18 have than in the literature."""
+"""Factor by which AlexNet, VGG11 and ResNet18 have fewer channels than in the literature."""
 
 
 @final

@@ -118,7 +118,7 @@ class Classification(Metric):
             Direction.HIGHER,
             "Share of real test rows whose class has the largest score (two classes: a "
             f"probability above 0.5), of {_MODEL}. Class weighting moves this point: with "
-            "rare positives it lies below the accuracy of a model without. "
+            "rare positives it lies below the accuracy of a model without weighting. "
             f"{_INTERVAL}",
         ),
         Output(
@@ -136,8 +136,8 @@ class Classification(Metric):
             f"F1 of the positive class of {_MODEL}, {_AT_THRESHOLD}; more than two classes: mean "
             f"over classes of the F1 where the largest score decides. {_INTERVAL}",
         ),
-        _rate("sensitivity", "Share of positive test rows that are found"),
-        _rate("specificity", "Share of negative test rows that are left alone"),
+        _rate("sensitivity", "Share of positive test rows that are called positive"),
+        _rate("specificity", "Share of negative test rows that are called negative"),
         _rate("ppv", "Share of positives among the test rows that are called positive"),
         _rate("npv", "Share of negatives among the test rows that are called negative"),
     )
@@ -453,7 +453,7 @@ def real_values(evaluation: Evaluation, name: str) -> Mapping[str, float]:
 def _estimated(
     evaluation: Evaluation, statistics: Mapping[str, Statistic | NotComputable]
 ) -> dict[str, Estimate | NotComputable]:
-    """The generator is named after the task: every metric and release sees the same resamples."""
+    """Bootstrap of all statistics; every metric and release gets the same resamples."""
     absent = {name: one for name, one in statistics.items() if isinstance(one, NotComputable)}
     defined = {name: one for name, one in statistics.items() if not isinstance(one, NotComputable)}
     labels = evaluation.dataset.test.rows.labels
@@ -479,7 +479,7 @@ def _classes(evaluation: Evaluation) -> int:
 # Thresholds, and the rates of decisions ----------------------------------------------------------
 #
 # The operating point is the usual one of a screening test: fix the sensitivity, see what it costs.
-# The threshold is chosen on the real validation rows. Only the evaluator sees them: the choice
+# The threshold is chosen on the real validation rows. Only the evaluator uses them: the choice
 # never reaches a method or a release, and the rates are then taken on test rows that the choice did
 # not see.
 

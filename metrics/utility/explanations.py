@@ -178,7 +178,7 @@ def overlap(real: Array, released: Array, top: int) -> Array:
 
 
 def _among(importance: Array, top: int) -> npt.NDArray[np.bool_]:
-    """Ties are broken by the order of the columns; what is never used is not among the first."""
+    """Whether a column is among the first; ties by column order, unused columns excluded."""
     order = np.argsort(-importance, axis=0, kind="stable")
     chosen = np.zeros(importance.shape, dtype=bool)
     np.put_along_axis(chosen, order[:top], True, axis=0)

@@ -320,7 +320,7 @@ class Ranking:
         return one_against_rest(auroc, labels, scores)
 
     def too_small(self, rows: Index) -> str:
-        """Why the rows cannot be scored, or an empty text."""
+        """Reason why the rows cannot be scored, or an empty text."""
         if len(rows) < LEAST_ROWS:
             return f"{len(rows)} rows, at least {LEAST_ROWS} are needed"
         counts = np.bincount(self.labels[rows], minlength=self.classes)
@@ -368,7 +368,7 @@ class _RealUtility:
     utility: Joint
     strata: npt.NDArray[np.integer]
     seed: int
-    """Of the resamples, so that every release is scored on those of the real model."""
+    """Seed of the resamples, so that every release is scored on those of the real model."""
 
     @classmethod
     def of(

@@ -190,19 +190,11 @@ def predict(
     asked: Floats,
     rng: np.random.Generator,
 ) -> Array:
-    """Train on the known rows, predict for the others. One thread: see `downstream_models`."""
-    import xgboost
-
-    parameters = {
-        **downstream_models.TREES,
-        "objective": "reg:squarederror",
-        "seed": int(rng.integers(2**31)),
-        "nthread": 1,
-    }
-    matrix = xgboost.DMatrix(known, label=truth, weight=weights, nthread=1)
-    booster = xgboost.train(parameters, matrix, downstream_models.ROUNDS)
-    answers = booster.predict(xgboost.DMatrix(asked, nthread=1))
-    return np.asarray(answers, dtype=np.float64)
+    """Train on the known rows, predict for the others."""
+    parameters = {**downstream_models.TREES, "objective": "reg:squarederror"}
+    columns = {"label": truth, "weight": weights}
+    booster = downstream_models.grow_trees(known, columns, parameters, rng)
+    return downstream_models.ask_trees(booster, asked)
 
 
 def _mean(numbers: Array) -> Array:

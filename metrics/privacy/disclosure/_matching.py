@@ -219,7 +219,7 @@ class InferredValues:
     guesses: Array
 
     def matched(self, classes: Codes) -> npt.NDArray[np.bool_]:
-        """Which records the release holds a match of."""
+        """Whether the release holds a match of each record."""
         return self._places(classes)[1]
 
     def of(self, classes: Codes) -> Array:

@@ -55,8 +55,8 @@ REPEATS = 5
 """Section 4.6: five random seeds."""
 
 EXACT_ROWS = 1000
-"""Up to here every split is tried and the trees are scikit-learn's, ties aside; beyond, splits
-between 256 quantiles of a column, which is some 30 times faster."""
+"""Rows up to which every split is tried and the trees are scikit-learn's, ties aside; beyond,
+splits between 256 quantiles of a column, which is some 30 times faster."""
 
 Samples = Array
 """A statistic of the rows first, then of each of their resamples."""
@@ -154,7 +154,8 @@ class AttributeInference(Metric):
             Direction.LOWER,
             "R2 on training rows minus R2 on control rows of the attack from the release, both "
             "without records that occur more than once in the two, mean over attributes: above 0 "
-            "the release says more about those it was made from; bootstrap interval, both sides",
+            "the release discloses more about those it was made from; bootstrap interval, both "
+            "sides",
             shown=True,
         ),
     )
@@ -218,7 +219,7 @@ class _Kind:
 @final
 @dataclass(frozen=True)
 class _Measured:
-    """What was measured about one attribute."""
+    """Measurements of one attribute."""
 
     kinds: dict[str, _Kind]
     gap: Samples | None
@@ -358,7 +359,7 @@ class AttributeGuesses:
     right: npt.NDArray[np.bool_] | None
     """Whether the category was guessed; None for a number."""
     predictions: Array | None
-    """For a binary attribute, higher for the second category."""
+    """Predictions for a binary attribute, higher for the second category."""
 
 
 @final
@@ -368,11 +369,11 @@ class AttributeAttacks:
 
     column: Column
     on_train: AttributeGuesses
-    """From all released rows, about the training rows."""
+    """Guesses from all released rows about the training rows."""
     on_control: AttributeGuesses
-    """The same model, about the control rows."""
+    """Guesses of the same model about the control rows."""
     from_released: tuple[AttributeGuesses, ...]
-    """About the training rows, from draws of released rows."""
+    """Guesses from draws of released rows about the training rows."""
     from_control: tuple[AttributeGuesses, ...]
     """The same, from draws of equally many control rows."""
 
@@ -382,8 +383,8 @@ class AttributeAttacks:
 class EqualDraws:
     """Draws of equally many rows of the release and of the control rows.
 
-    At most half of the larger table is drawn: draws that hold nearly all of its rows would say
-    nothing about how much such an attack varies with the rows it learns from.
+    At most half of the larger table is drawn: draws that hold nearly all of its rows would not
+    show how much such an attack varies with the rows it learns from.
     """
 
     size: int
@@ -392,12 +393,12 @@ class EqualDraws:
 
     @classmethod
     def of(cls, released: int, control: int) -> EqualDraws:
-        """For two tables of so many rows."""
+        """Draws from two tables of these numbers of rows."""
         size = min(released, control, max(released, control) // 2)
         return cls(size if size >= _matching.LEAST_ROWS else 0, released, control)
 
     def draws(self, rows: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.intp], ...]:
-        """Five draws from a table of so many rows; one where that is the whole table."""
+        """Five draws from a table of `rows` rows; one where that is the whole table."""
         if not self.size:
             return ()
         repeats = REPEATS if self.size < rows else 1
@@ -607,7 +608,7 @@ class EncodedTable:
     values: npt.NDArray[np.float32]
     places: Mapping[str, slice]
     one_hot: npt.NDArray[np.bool_]
-    """Which encoded columns stand for one of several categories."""
+    """Whether each encoded column represents one of several categories."""
 
     @classmethod
     def of(cls, encoder: Encoder, values: npt.ArrayLike, labels: npt.ArrayLike) -> EncodedTable:
@@ -643,7 +644,7 @@ class EncodedTable:
     def others(self, column: Column, blank: bool = False) -> npt.NDArray[np.float32]:
         """Everything but that attribute: all of its encoded columns are removed.
 
-        `blank` leaves out the zeros of one-hot columns. Trees then tell present from absent
+        `blank` leaves out the zeros of one-hot columns. Trees then split present from absent
         instead of 1 from 0, which is the same split of hard rows in less than half the time.
         """
         values = self.values

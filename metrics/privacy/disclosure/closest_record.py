@@ -1,7 +1,7 @@
 """Distance to the closest record: do released rows copy, or nearly copy, training rows?
 
-Rows are compared as a reader of the release would see them: training and control rows go through
-the encoder and back like the release does, so that clipped, filled and rounded values agree.
+Rows are compared as a reader of the release would see them: training and control rows are
+encoded and decoded as the release is, so that clipped, filled and rounded values agree.
 Weights of released rows are ignored: a copy with a small weight is a copy.
 """
 
@@ -355,7 +355,7 @@ class ReleasedDistances:
     control: Array
     """(released rows, 2), the same of control rows; (released rows, 0) where there are too few."""
     matched_train: Array
-    """To the closest of equally many training and"""
+    """Distances to the closest of equally many training rows and"""
     matched_control: Array
     """control rows whose record occurs once; empty where there are too few."""
     pointed: npt.NDArray[np.int64]
@@ -452,7 +452,7 @@ def closer_to_train(pointed: npt.NDArray[np.int64], rows: ComparedRows) -> Inter
 
 
 def too_few(rows: ComparedRows) -> str:
-    """Why training and control rows cannot be compared."""
+    """Reason why training and control rows cannot be compared."""
     return (
         f"{len(rows.train)} training and {len(rows.control)} control rows occur only once in the "
         f"two; at least {LEAST_ROWS} of each are needed"

@@ -124,7 +124,7 @@ def _rare(records: Records) -> Mask:
 
 
 def _sizes(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """For each row: how many rows have its number."""
+    """Number of rows that have the number of each row."""
     return np.bincount(names)[names]
 
 

@@ -88,7 +88,7 @@ class DisclosureRisk(Metric):
       that is p_j < 1/2, with p_j its share among the real records. Numbers are put into natural
       classes, which then are categories. What is inferred from several matching rows is what the
       attacker of section 4.1.3 infers, their mode or median; to accept any matching row would let
-      the risk grow with the number of released rows, whatever they say. [27] accepts a number by
+      the risk grow with the number of released rows, whatever they hold. [27] accepts a number by
       p_j |x - y| < 1.48 MAD instead of classes: never met where half of the values are equal.
     * lambda': `error_assumptions`.
 
@@ -128,7 +128,7 @@ class DisclosureRisk(Metric):
             Direction.LOWER,
             "the same without errors, training minus control records, class sizes counted in both "
             "together, without records that occur more than once in the two: what the release "
-            "says beyond the population. Bootstrap interval, both sides",
+            "discloses beyond the population. Bootstrap interval, both sides",
         ),
     )
 
@@ -226,7 +226,7 @@ def _learned(
 
 
 def _class_sizes(classes: Codes, among: Codes) -> npt.NDArray[np.int64]:
-    """How many records of `among` share the quasi-identifiers of each record."""
+    """Number of records of `among` that share the quasi-identifiers of each record."""
     distinct, counts = np.unique(among, return_counts=True)
     sizes: npt.NDArray[np.int64] = counts[np.searchsorted(distinct, classes)]
     return sizes

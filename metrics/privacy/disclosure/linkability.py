@@ -169,7 +169,7 @@ def column_names(evaluation: Evaluation) -> list[str]:
 def column_parts(
     evaluation: Evaluation,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """What the attacker's two tables hold: quasi-identifiers and the rest, or two random halves."""
+    """Columns of the attacker's two tables: quasi-identifiers and the rest, or random halves."""
     names = column_names(evaluation)
     first = np.isin(names, evaluation.dataset.schema.quasi_identifiers)
     if not first.any() or first.all():

@@ -110,14 +110,15 @@ class QuasiIdentifierMatch(Metric):
         Output(
             "qi-match/right-control",
             Direction.NEUTRAL,
-            "the same share of the control records: what the population gives away",
+            "the same share of the control records: what the population discloses",
         ),
         Output(
             "qi-match/gap",
             Direction.LOWER,
             f"share for which {_RIGHT} is inferred, mean over all attributes: training minus "
             "control records, both without records that occur more than once in the two. Above 0 "
-            "the release says more about those it was made from. Bootstrap interval, both sides",
+            "the release discloses more about those it was made from. Bootstrap interval, both "
+            "sides",
         ),
     )
 

@@ -36,9 +36,9 @@ HALF = 0.5
 FILTER = 0.75
 """Section 3: rows that correlate above this with a real row are to be thrown away."""
 BINS = 80
-"""From -1 to 1, of width 0.025."""
+"""Bins of the histogram from -1 to 1, of width 0.025."""
 PAIRS_AT_MOST = 250_000_000
-"""Beyond, rows to be compared with the training rows are drawn at random."""
+"""Largest number of pairs; beyond, rows to be compared are drawn at random."""
 COLUMNS_AT_LEAST = 3
 """Across two columns every correlation is 1 or -1."""
 
@@ -139,7 +139,7 @@ class _Correlations:
     """Correlations of some rows with the training rows."""
 
     below: Array
-    """Of each row: share of training rows with |r| < 0.5."""
+    """Share of training rows with |r| < 0.5, for each row."""
     largest: Single
     histogram: npt.NDArray[np.integer]
     """(2, bins): pairs of different classes, pairs of the same."""
@@ -182,7 +182,7 @@ class _UnitRows:
         if np.count_nonzero(varying) < COLUMNS_AT_LEAST:
             raise NotComputable(
                 f"fewer than {COLUMNS_AT_LEAST} columns vary among the training rows: correlations "
-                "across columns say nothing"
+                "across columns are not informative"
             )
         mean, spread = mean[varying], spread[varying]
         units = _unit((train.values[:, varying] - mean) / spread)

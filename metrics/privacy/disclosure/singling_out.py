@@ -2,7 +2,7 @@
 
 A predicate such as "age >= 88 and ward == b" that fits one released record only is a guess that it
 fits one person only. Guesses come from the release; they are checked on training rows, and on
-control rows, which the release has never seen, for what such guesses reach anyway.
+control rows, which the release was not made from, for the success of such guesses without leakage.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Predicates:
         return Predicates(self.columns[index], self.operators[index], self.values[index])
 
     def fits(self, number: int, table: Array) -> npt.NDArray[np.bool_]:
-        """For each row of a (columns, rows) table: does the predicate fit it?"""
+        """Whether the predicate fits each row of a (columns, rows) table."""
         fits: npt.NDArray[np.bool_] | None = None
         for column, operator, value in zip(
             self.columns[number], self.operators[number], self.values[number], strict=True
@@ -75,12 +75,12 @@ class Predicates:
         return fits
 
     def counts(self, table: Array) -> Counts:
-        """How many rows each predicate fits."""
+        """Number of rows that each predicate fits."""
         fitting = [np.count_nonzero(self.fits(number, table)) for number in range(len(self))]
         return np.array(fitting, dtype=np.int64)
 
     def hits(self, table: Array) -> PredicateHits:
-        """What the predicates fit, and how often the same row is singled out."""
+        """Rows that the predicates fit, and how often the same row is singled out."""
         counts = np.zeros(len(self), dtype=np.int64)
         alone: list[int] = []
         for number in range(len(self)):
@@ -101,7 +101,7 @@ class Predicates:
 @final
 @dataclass(frozen=True)
 class PredicateHits:
-    """What predicates fit in a table."""
+    """Rows of a table that predicates fit."""
 
     counts: Counts
     """Rows that each predicate fits."""
@@ -134,7 +134,7 @@ class SinglingOut(Metric):
     Evaluating on a training subsample of the control's size would need no extrapolation, but would
     hide five of six sources: full copies would be given a risk of about one sixth.
 
-    The control is seen on a share h of the rows: Wilson's interval is that of h A attacks, not A.
+    The control has a share h of the rows: Wilson's interval is that of h A attacks, not A.
     One-column predicates on the same row succeed together: A is divided by sum m^2 / sum m, for
     rows that were singled out m times. For three columns that would be far too cautious (matching
     one row more turns as many failures into successes as the other way round). Fresh rows of
@@ -256,7 +256,7 @@ def _rate(successes: float, attacks: int, weight: float) -> Interval:
 
 
 def _table(kind: str, main: Counts, control: Counts) -> pd.DataFrame:
-    """How many predicates fit how many training and control rows; 2 stands for more."""
+    """Number of predicates by the number of training and control rows they fit; 2 is 2 or more."""
     table = pd.DataFrame(
         {
             "kind": kind,

@@ -1,7 +1,7 @@
 """What a membership attack achieves: AUROC, advantage and TPR at low FPR, as bootstrap statistics.
 
-An attack gives each judged row a score, higher for "member". Where it was trained, rows were judged
-in several parts, each by an attack trained on the others: statistics are then averages over parts.
+An attack scores each judged row, higher for "member". Where it was trained, rows were judged in
+several parts, each by an attack trained on the others: statistics are then averages over parts.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class AttackScores:
         Attacks that are trained on each other's test rows agree more than independent ones. By
         Nadeau and Bengio (2003) the variance is 1 + J n_test / n_train times as large, for J parts
         1 + J / (J - 1): intervals 1.5 times as wide for five. Without it, the AUROC of fresh rows
-        varied over 30 splits of Adult 1.5 times as much as the resamples said.
+        varied over 30 splits of Adult 1.5 times as much as the resamples.
         """
         parts = len(np.unique(self.parts))
         return math.sqrt(1.0 + parts / (parts - 1)) if parts > 1 else 1.0

@@ -57,14 +57,14 @@ neither. With 20 bins the attack on released Adult training rows falls from a ri
 0.75, with 10 to 0.56."""
 
 _EXACT_ROWS = 2000
-"""Up to here every threshold is tried, as scikit-learn does; beyond, 256 quantiles, six times
+"""Rows up to which every threshold is tried, as scikit-learn does; beyond, 256 quantiles, six times
 faster. On Adult AUROCs differ by less than 0.005 from scikit-learn's, by chance either way."""
 
 _SMALL = "100 raw training rows released: "
 _NEIGHBOURS_WEAK = _SMALL + "AUROC 0.51 on Adult (of 24,421 rows), 0.64 on breast-cancer (of 341)"
 _DENSITY_WEAK = (
     _SMALL + "AUROC 0.50 on Adult (of 24,421 rows), 0.63 on breast-cancer (of 341); "
-    "domias/precision sees them"
+    "domias/precision detects them"
 )
 _THRESHOLD_WEAK = (
     _SMALL + "risk -0.01 and AUROC 0.50 on Adult (of 24,421 rows), 0.12 and 0.64 on breast-cancer "
@@ -452,12 +452,12 @@ class DensityRatios:
     """Log density ratios, up to a factor, of every record that may be judged."""
 
     members: Array
-    """Of all members that occur once, in the order of the training table."""
+    """Ratios of all members that occur once, in the order of the training table."""
     others: Array
 
 
 def density_ratios(evaluation: Evaluation) -> DensityRatios:
-    """Is a record likelier under the release than in the population?
+    """How much likelier each record is under the release than in the population.
 
     DOMIAS (van Breugel et al., 2023, "Membership Inference Attacks against Synthetic Data through
     Overfitting Detection") scores a record x by p_S(x) / p_R(x): the density of the release over

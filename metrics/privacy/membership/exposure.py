@@ -150,9 +150,9 @@ class Canaries:
     """Distinct records of the canary space, in random order."""
 
     frame: pd.DataFrame
-    """As rows of the training table."""
+    """The records as rows of the training table."""
     records: Records
-    """As they would look in a release."""
+    """The records as they would look in a release."""
 
 
 def draw(
@@ -212,7 +212,7 @@ def p_value(exposures: Array) -> float:
 
 
 def _values(dataset: Dataset) -> list[tuple[float, ...] | tuple[str, ...]]:
-    """What each column of a canary may hold."""
+    """Values that each column of a canary may hold."""
     columns = [block.column for block in dataset.encoder.blocks] + [dataset.schema.label]
     values: list[tuple[float, ...] | tuple[str, ...]] = []
     for column in columns:
@@ -224,7 +224,7 @@ def _values(dataset: Dataset) -> list[tuple[float, ...] | tuple[str, ...]]:
 
 
 def _frame(dataset: Dataset, codes: Codes, rng: np.random.Generator) -> pd.DataFrame:
-    """Canaries as rows of the training table; columns that the schema does not know stay empty."""
+    """Canaries as rows of the training table; columns that the schema lacks stay empty."""
     columns = [block.column for block in dataset.encoder.blocks] + [dataset.schema.label]
     data: dict[str, npt.NDArray[np.generic]] = {
         column.name: np.array(values)[codes[:, number]]

@@ -40,7 +40,7 @@ class Equivalence:
     low: float
     high: float
     p: float
-    """Of the null |P - 1/2| >= margin; small means that P is shown to be near 1/2."""
+    """p-value of the null |P - 1/2| >= margin; small means that P is shown to be near 1/2."""
 
 
 @final
@@ -100,7 +100,7 @@ class FileMembership(RefitMetric):
                 "needed"
             )
         rng = evaluation.generator("file-membership/halves")
-        # A refit knows rows by their place in the training table.
+        # A refit identifies rows by their place in the training table.
         frame = train.frame.reset_index(drop=True)
         table = []
         for repeat in range(self.REPEATS):

@@ -110,8 +110,8 @@ def test_correlations_turned_around_are_the_worst():
     assert named(scores, "pcd/l2").value == pytest.approx(1.0)
 
 
-def test_training_rows_are_at_zero_control_rows_near_and_shuffled_ones_far(table, cohort):
-    for dataset in (table, cohort):
+def test_training_rows_are_at_zero_control_rows_near_and_shuffled_ones_far(table, patients):
+    for dataset in (table, patients):
         for metric in (PairwiseCorrelation(), Association()):
             copied = metric.compute(evaluate(dataset, dataset.train)).scores
             fresh = metric.compute(evaluate(dataset, dataset.control)).scores
@@ -214,10 +214,10 @@ def test_correlation_ratios_are_adjusted_shares_of_variance(table):
     codes = np.digitize(rows.numbers("age"), [40, 48, 55])
     values = rows.numbers("marker")[:, None]
     ratio = column_pairs.correlation_ratios(both.released, values, codes, 6)[0, 0]
-    own, numbers = codes[rows.real :], values[rows.real :]
-    dummies = (own[:, None] == np.arange(1, 4)).astype(float)
+    released, numbers = codes[rows.real :], values[rows.real :]
+    dummies = (released[:, None] == np.arange(1, 4)).astype(float)
     plain = LinearRegression().fit(dummies, numbers).score(dummies, numbers)
-    count = len(own)
+    count = len(released)
     adjusted = 1 - (1 - plain) * (count - 1) / (count - 4)
     assert ratio == pytest.approx(np.sqrt(max(0.0, adjusted)), abs=1e-9)
     # Of 300 rows the correction is small.

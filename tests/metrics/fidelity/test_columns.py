@@ -141,8 +141,8 @@ def test_moments_of_the_columns_with_class_weights(table):
     assert shares.loc[("stage", "II"), "real"] == pytest.approx((frame["stage"] == "II").mean())
 
 
-def test_training_rows_are_at_zero_and_control_rows_near(table, cohort):
-    for dataset in (table, cohort):
+def test_training_rows_are_at_zero_and_control_rows_near(table, patients):
+    for dataset in (table, patients):
         for metric in (KullbackLeibler(), Moments()):
             for score in metric.compute(evaluate(dataset, dataset.train)).scores:
                 assert score.value == pytest.approx(0.0, abs=1e-3)
@@ -273,18 +273,18 @@ def test_edges_of_a_drawn_histogram():
 
 def test_histograms_are_those_of_numpy(table):
     evaluation = evaluate(table, balanced(table, 100))
-    found = Moments().compute(evaluation).details["histograms"]
-    assert list(found["column"].unique()) == ["age", "marker"]
-    for name, own in found.groupby("column"):
-        assert own[["real", "released"]].sum().tolist() == pytest.approx([1, 1])
-        edges = np.append(own["low"], own["high"].iloc[-1])
+    histograms = Moments().compute(evaluation).details["histograms"]
+    assert list(histograms["column"].unique()) == ["age", "marker"]
+    for name, histogram in histograms.groupby("column"):
+        assert histogram[["real", "released"]].sum().tolist() == pytest.approx([1, 1])
+        edges = np.append(histogram["low"], histogram["high"].iloc[-1])
         numbers = pooled(evaluation).numbers(str(name)).clip(edges[0], edges[-1])
         counts, _ = np.histogram(numbers[:300], edges)
-        assert own["real"].to_numpy() == pytest.approx(counts / 300)
+        assert histogram["real"].to_numpy() == pytest.approx(counts / 300)
         # Classes of 60% and 40% of the population, 100 rows each.
         weights = np.repeat([0.006, 0.004], 100)
         weighted, _ = np.histogram(numbers[300:], edges, weights=weights)
-        assert own["released"].to_numpy() == pytest.approx(weighted)
+        assert histogram["released"].to_numpy() == pytest.approx(weighted)
 
 
 # Distances of distributions -----------------------------------------------------------------------
@@ -356,8 +356,8 @@ def test_release_weights_multiply_class_shares(table):
         assert only(weighted)[0] == pytest.approx(only(plain)[0], abs=1e-12)
 
 
-def test_training_rows_have_distance_zero_and_others_do_not(table, cohort):
-    for dataset in (table, cohort):
+def test_training_rows_have_distance_zero_and_others_do_not(table, patients):
+    for dataset in (table, patients):
         for metric in (KolmogorovSmirnov(), TotalVariation()):
             value, low, high = only(metric.compute(evaluate(dataset, dataset.train)))
             assert value == pytest.approx(0.0, abs=1e-12)
@@ -368,20 +368,20 @@ def test_training_rows_have_distance_zero_and_others_do_not(table, cohort):
             assert low <= value <= high
 
 
-def test_table_of_columns_and_mean(cohort):
-    scores = KolmogorovSmirnov().compute(evaluate(cohort, cohort.validation))
+def test_table_of_columns_and_mean(patients):
+    scores = KolmogorovSmirnov().compute(evaluate(patients, patients.validation))
     table = scores.details["ks"]
     assert list(table["column"]) == ["risk", "months"]
     assert set(table["kind"]) == {"numeric"}
     assert only(scores)[0] == pytest.approx(table["statistic"].mean())
-    scores = TotalVariation().compute(evaluate(cohort, cohort.validation))
+    scores = TotalVariation().compute(evaluate(patients, patients.validation))
     table = scores.details["tvd"]
     assert (list(table["column"]), list(table["kind"])) == (["arm"], ["categorical"])
     real, released = (
         (split.frame["arm"] == "treated").groupby(split.frame["death"]).mean()
-        for split in (cohort.train, cohort.validation)
+        for split in (patients.train, patients.validation)
     )
-    shares = np.array(cohort.counts.by_class) / cohort.counts.total
+    shares = np.array(patients.counts.by_class) / patients.counts.total
     assert table["statistic"][0] == pytest.approx(abs(((real - released) * shares).sum()), abs=1e-9)
 
 
@@ -573,12 +573,12 @@ def test_a_shifted_column_differs_and_the_table_says_which(table: Dataset) -> No
     moved = table.train.rows.values.copy()
     moved[:, 0] = np.clip(moved[:, 0] + 0.5, -1, 1)
     scores = KruskalWallis().compute(evaluate(table, Release(Rows(moved, table.train.rows.labels))))
-    found = scores.details["kruskal-wallis"].set_index("column")
+    tests = scores.details["kruskal-wallis"].set_index("column")
     # Age, marker, and smoker with its two categories; the stage has three, and no order.
-    assert list(found.index) == ["age", "marker", "smoker"]
-    assert list(found["p"] < 0.05) == [True, False, False]
+    assert list(tests.index) == ["age", "marker", "smoker"]
+    assert list(tests["p"] < 0.05) == [True, False, False]
     assert values(scores)["differing"] == pytest.approx(1 / 3)
-    assert found.loc["age", "released_median"] > found.loc["age", "real_median"]
+    assert tests.loc["age", "released_median"] > tests.loc["age", "real_median"]
 
 
 def test_weights_have_no_ranks(table: Dataset) -> None:

@@ -66,9 +66,9 @@ def shuffled(dataset) -> Release:
     return Release(Rows(values, rows.labels))
 
 
-def test_training_rows_cannot_be_told_from_themselves(table, cohort):
+def test_training_rows_cannot_be_told_from_themselves(table, patients):
     """Every record has its twin in the same fold: predictions are the same for both."""
-    for dataset in (table, cohort):
+    for dataset in (table, patients):
         value, low, high = area(dataset, dataset.train)
         assert value == pytest.approx(0.5, abs=1e-9)
         assert low < 0.5 < high

@@ -34,7 +34,7 @@ def _classes(rng, rows=300, levels=None):
     return labels, scores if levels is None else np.round(scores * levels) / levels
 
 
-def _cohort(rng, rows=200, tied=False, censored=0.4):
+def _patients(rng, rows=200, tied=False, censored=0.4):
     times, risks = rng.exponential(10, rows), rng.normal(size=rows)
     events = (rng.random(rows) >= censored).astype(int)
     risks -= 0.05 * times
@@ -120,15 +120,15 @@ def test_several_statistics_see_the_resamples_that_each_would_see_alone():
         "seldom": bootstrap.share(np.arange(300) == 0, np.arange(300) == 0),
         "mean": bootstrap.mean(scores),
     }
-    found = bootstrap.bootstrap_all(statistics, np.arange(300) % 5, np.random.default_rng(5))
-    assert list(found) == list(statistics)
+    estimates = bootstrap.bootstrap_all(statistics, np.arange(300) % 5, np.random.default_rng(5))
+    assert list(estimates) == list(statistics)
     for name in ("area", "mean"):
         alone = bootstrap.bootstrap(statistics[name], np.arange(300) % 5, np.random.default_rng(5))
-        assert found[name].value == alone.value
-        assert found[name].samples.tobytes() == alone.samples.tobytes()
-    assert "not defined" in str(found["undefined"])
+        assert estimates[name].value == alone.value
+        assert estimates[name].samples.tobytes() == alone.samples.tobytes()
+    assert "not defined" in str(estimates["undefined"])
     # A given row is in 63% of the resamples.
-    assert 0.58 < len(found["seldom"].samples) / 1000 < 0.68
+    assert 0.58 < len(estimates["seldom"].samples) / 1000 < 0.68
     assert bootstrap.bootstrap_all({}, labels, np.random.default_rng(5)) == {}
 
 
@@ -163,7 +163,7 @@ def test_p_value_counts_both_sides_of_zero():
 
 
 def _p_values(gain, repeats=200, rows=200):
-    found = []
+    p_values = []
     for repeat in range(repeats):
         rng = np.random.default_rng([repeat, rows])
         labels = (rng.random(rows) < 0.4).astype(int)
@@ -172,19 +172,19 @@ def _p_values(gain, repeats=200, rows=200):
             auroc(labels, more * labels + shared + rng.normal(size=rows))
             for more in (1.0 + gain, 1.0)
         )
-        found.append(bootstrap.paired(first, second, labels, rng, 199).p_value)
-    return np.array(found)
+        p_values.append(bootstrap.paired(first, second, labels, rng, 199).p_value)
+    return np.array(p_values)
 
 
 def test_p_values_of_equal_models_are_nearly_uniform():
-    found = _p_values(0.0)
-    assert stats.kstest(found, "uniform").pvalue > 0.01
-    assert 0.01 <= (found < 0.05).mean() <= 0.10
+    p_values = _p_values(0.0)
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+    assert 0.01 <= (p_values < 0.05).mean() <= 0.10
 
 
 def test_p_values_of_a_better_model_are_small():
-    found = _p_values(0.8)
-    assert (found < 0.05).mean() > 0.8
+    p_values = _p_values(0.8)
+    assert (p_values < 0.05).mean() > 0.8
 
 
 def test_resamples_keep_the_size_of_every_stratum_and_differ():
@@ -213,7 +213,7 @@ def test_concordance_equals_lifelines(tied, censored, rows):
     rng = np.random.default_rng([rows, tied])
     checked = 0
     for _ in range(10):
-        times, events, risks = _cohort(rng, rows, tied, censored)
+        times, events, risks = _patients(rng, rows, tied, censored)
         try:
             expected = concordance_index(times, -risks, events)
         except ZeroDivisionError:
@@ -228,7 +228,7 @@ def test_concordance_equals_lifelines(tied, censored, rows):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_resampled_concordance_equals_lifelines_on_duplicated_rows(tied):
-    times, events, risks = _cohort(np.random.default_rng(3), tied=tied)
+    times, events, risks = _patients(np.random.default_rng(3), tied=tied)
     estimate, weights = _recorded(
         concordance(times, events, risks), np.zeros(len(times)), resamples=20
     )

@@ -87,35 +87,35 @@ def test_trees_are_the_same_for_any_number_of_threads(table, monkeypatch):
     assert first.predict(values).tobytes() == second.predict(values).tobytes()
 
 
-def test_cox_is_that_of_lifelines(cohort):
-    examples = _rows(cohort)
+def test_cox_is_that_of_lifelines(patients):
+    examples = _rows(patients)
     frame = pd.DataFrame(examples.features.astype(float), columns=["risk", "arm"])
-    frame["months"] = cohort.train.frame["months"].to_numpy()
-    frame["death"] = cohort.train.frame["death"].to_numpy()
+    frame["months"] = patients.train.frame["months"].to_numpy()
+    frame["death"] = patients.train.frame["death"].to_numpy()
     expected = CoxPHFitter(penalizer=0.1).fit(frame, "months", "death")
     model = downstream_models.fit_cox(examples)
     np.testing.assert_allclose(model.coefficients, expected.params_, atol=1e-5)
     assert model.coefficients[0] > 0  # the risk factor shortens times
 
 
-def test_weights_of_a_release_count_like_repeated_rows(cohort):
-    train = cohort.train.rows
+def test_weights_of_a_release_count_like_repeated_rows(patients):
+    train = patients.train.rows
     counts = np.random.default_rng(0).integers(0, 3, len(train))
     repeated = np.repeat(np.arange(len(train)), counts)
-    weighted = downstream_models.fit_cox(_rows(cohort, weights=counts))
+    weighted = downstream_models.fit_cox(_rows(patients, weights=counts))
     plain = downstream_models.fit_cox(
-        Examples.of(cohort.encoder, train.values[repeated], train.labels[repeated])
+        Examples.of(patients.encoder, train.values[repeated], train.labels[repeated])
     )
     # Not closer, because lifelines standardises columns without looking at weights.
     np.testing.assert_allclose(weighted.coefficients, plain.coefficients, rtol=0.03)
 
 
-def test_the_scale_of_weights_does_not_matter(table, cohort):
+def test_the_scale_of_weights_does_not_matter(table, patients):
     """Weights that sum to one would otherwise be too light for a single split."""
-    tiny = np.full(len(cohort.train), 1 / len(cohort.train))
+    tiny = np.full(len(patients.train), 1 / len(patients.train))
     np.testing.assert_allclose(
-        downstream_models.fit_cox(_rows(cohort, weights=tiny)).coefficients,
-        downstream_models.fit_cox(_rows(cohort)).coefficients,
+        downstream_models.fit_cox(_rows(patients, weights=tiny)).coefficients,
+        downstream_models.fit_cox(_rows(patients)).coefficients,
         rtol=1e-6,
     )
     tiny = np.full(len(table.train), 1 / len(table.train))
@@ -129,21 +129,21 @@ def test_the_scale_of_weights_does_not_matter(table, cohort):
     np.testing.assert_allclose(heavy.predict(values), light.predict(values), atol=1e-4)
 
 
-def test_constant_columns_get_no_coefficient(cohort):
-    train = cohort.train.rows
+def test_constant_columns_get_no_coefficient(patients):
+    train = patients.train.rows
     values = train.values.copy()
     values[:, 1] = 1.0
-    model = downstream_models.fit_cox(Examples.of(cohort.encoder, values, train.labels))
+    model = downstream_models.fit_cox(Examples.of(patients.encoder, values, train.labels))
     assert model.coefficients[1] == 0.0
     assert model.coefficients[0] != 0.0
     values[:, 0] = 0.3
     with pytest.raises(NotComputable, match="constant"):
-        downstream_models.fit_cox(Examples.of(cohort.encoder, values, train.labels))
+        downstream_models.fit_cox(Examples.of(patients.encoder, values, train.labels))
 
 
-def test_times_are_decoded_and_scaled_by_equation_1(cohort):
-    examples = _rows(cohort)
-    months = cohort.train.frame["months"].to_numpy()
+def test_times_are_decoded_and_scaled_by_equation_1(patients):
+    examples = _rows(patients)
+    months = patients.train.frame["months"].to_numpy()
     np.testing.assert_allclose(examples.times, months, atol=1e-4)
     assert examples.features.shape[1] == 2
     # Quartiles 2 and 4 of 1..5; an IQR of zero gives way to the median.
@@ -151,8 +151,8 @@ def test_times_are_decoded_and_scaled_by_equation_1(cohort):
     assert downstream_models.time_scale(np.array([1.0, 7.0, 7.0, 7.0, 7.0, 9.0])) == 7.0
 
 
-def test_aft_does_not_depend_on_the_unit_of_time(cohort):
-    examples = _rows(cohort)
+def test_aft_does_not_depend_on_the_unit_of_time(patients):
+    examples = _rows(patients)
     years = Examples(examples.features, examples.labels, examples.weights, examples.times / 12)
     in_months = downstream_models.fit_tree_survival(examples, 120, np.random.default_rng(0))
     in_years = downstream_models.fit_tree_survival(years, 10, np.random.default_rng(0))
@@ -161,9 +161,9 @@ def test_aft_does_not_depend_on_the_unit_of_time(cohort):
     )
 
 
-def test_aft_uses_censoring(cohort):
+def test_aft_uses_censoring(patients):
     """Were censored rows events, the predicted times would be shorter."""
-    examples = _rows(cohort)
+    examples = _rows(patients)
     events = Examples(
         examples.features, np.ones_like(examples.labels), examples.weights, examples.times
     )
@@ -176,13 +176,13 @@ def test_aft_uses_censoring(cohort):
     assert np.median(predicted) > 1.15 * np.median(too_short)
 
 
-def test_aft_takes_times_that_were_clipped_to_zero_as_very_short_ones(cohort):
-    train = cohort.train.rows
+def test_aft_takes_times_that_were_clipped_to_zero_as_very_short_ones(patients):
+    train = patients.train.rows
     below, short = train.values.copy(), train.values.copy()
     below[::4, -1] = -3.0  # below the public bound: decoded as 0 months
     short[::4, -1] = 2 * 0.12 / 120 - 1  # a thousandth of the public bound
     clipped, floored = (
-        Examples.of(cohort.encoder, values, train.labels) for values in (below, short)
+        Examples.of(patients.encoder, values, train.labels) for values in (below, short)
     )
     assert (clipped.times == 0).sum() == len(below[::4])
     answers = [
@@ -195,12 +195,12 @@ def test_aft_takes_times_that_were_clipped_to_zero_as_very_short_ones(cohort):
     np.testing.assert_allclose(*answers, atol=1e-3)
 
 
-def test_models_are_trained_once_for_all_metrics(table, cohort):
+def test_models_are_trained_once_for_all_metrics(table, patients):
     evaluation = evaluate(table, table.train)
     assert downstream_models.tree_classifier(evaluation) is downstream_models.tree_classifier(
         evaluation
     )
-    evaluation = evaluate(cohort, cohort.train)
+    evaluation = evaluate(patients, patients.train)
     assert downstream_models.cox(evaluation) is downstream_models.cox(evaluation)
     assert downstream_models.tree_survival(evaluation) is not downstream_models.cox(evaluation)
 
@@ -243,16 +243,16 @@ def test_a_released_model_stands_in_for_downstream_models(table):
         (None, "every row has weight 0"),
     ],
 )
-def test_survival_models_need_events_and_weight(cohort, change, reason):
-    rows = cohort.train.rows
+def test_survival_models_need_events_and_weight(patients, change, reason):
+    rows = patients.train.rows
     release = (
-        release_of(cohort.train, weights=np.zeros(len(rows)))
+        release_of(patients.train, weights=np.zeros(len(rows)))
         if change is None
         else Release(Rows(rows.values, change(rows.labels)))
     )
     for fit in (downstream_models.cox, downstream_models.tree_survival):
         with pytest.raises(NotComputable, match=reason):
-            fit(evaluate(cohort, release))
+            fit(evaluate(patients, release))
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_svm_of_a_small_release_minimises_the_squared_hinge_loss_of_the_exact_ke
     rows, test = table.train.rows, table.test.rows.values.astype(float)
     few = np.concatenate([np.flatnonzero(rows.labels == code)[:25] for code in (0, 1)])
     values, signs = rows.values[few].astype(float), 2.0 * rows.labels[few] - 1
-    found = _fit("svm", _examples(rows.values[few], rows.labels[few])).predict(test)[:, 1]
+    margins = _fit("svm", _examples(rows.values[few], rows.labels[few])).predict(test)[:, 1]
     width = 1 / (values.shape[1] * values.var())
     within, across = rbf_kernel(values, gamma=width), rbf_kernel(test, values, gamma=width)
 
@@ -411,7 +411,7 @@ def test_svm_of_a_small_release_minimises_the_squared_hinge_loss_of_the_exact_ke
         return theta[:-1] @ pull / 2 + offset**2 / 2 + slack @ slack, slope
 
     best = minimize(loss, np.zeros(51), jac=True, options={"maxiter": 5000, "gtol": 1e-8}).x
-    np.testing.assert_allclose(found, across @ best[:-1] + best[-1], atol=0.01)
+    np.testing.assert_allclose(margins, across @ best[:-1] + best[-1], atol=0.01)
 
 
 def test_svm_and_mlp_see_what_is_not_linear():
@@ -432,10 +432,10 @@ def test_svm_and_mlp_see_what_is_not_linear():
 def test_soft_labels_become_weighted_rows():
     soft = np.array([[0.25, 0.75], [1.0, 0.0], [0.0, 0.0], [-0.5, 2.0]])
     examples = _examples(np.arange(4.0)[:, None], [1, 0, 0, 1], [2, 1, 1, 4], soft)
-    found = downstream_models.unfolded(examples, soft)
-    np.testing.assert_array_equal(found.features[:, 0], [0, 0, 1, 2, 3])
-    np.testing.assert_array_equal(found.labels, [0, 1, 0, 0, 1])
-    np.testing.assert_allclose(found.weights, [0.25, 0.75, 0.5, 0.5, 2.0])
+    rows = downstream_models.unfolded(examples, soft)
+    np.testing.assert_array_equal(rows.features[:, 0], [0, 0, 1, 2, 3])
+    np.testing.assert_array_equal(rows.labels, [0, 1, 0, 0, 1])
+    np.testing.assert_allclose(rows.weights, [0.25, 0.75, 0.5, 0.5, 2.0])
     with pytest.raises(NotComputable, match="soft labels"):
         downstream_models.unfolded(examples, np.full((4, 2), np.nan))
 

@@ -43,25 +43,25 @@ def test_distances_are_those_of_scipy(kind):
         queries, references = queries[:, :3], references[:, :3]
     elif kind == "flags":
         queries, references = queries[:, 3:], references[:, 3:]
-    found = encoded_distance.neighbours(queries, references, 5)
-    for name, distances in found.by_name().items():
+    nearest = encoded_distance.neighbours(queries, references, 5)
+    for name, distances in nearest.by_name().items():
         expected = brute(queries, references, 5, name)
         assert distances == pytest.approx(expected, abs=2e-8), name
         assert np.abs(distances**2 - expected**2).max() < 1e-12
-    assert np.array_equal(encoded_distance.euclidean(queries, references, 5), found.euclidean)
+    assert np.array_equal(encoded_distance.euclidean(queries, references, 5), nearest.euclidean)
 
 
 def test_a_copy_is_at_distance_zero_by_every_distance():
     rows = mixed(700, np.random.default_rng(2))
-    found = encoded_distance.neighbours(rows, rows[::-1].copy(), 2)
-    for distances in found.by_name().values():
+    nearest = encoded_distance.neighbours(rows, rows[::-1].copy(), 2)
+    for distances in nearest.by_name().values():
         assert (distances[:, 0] == 0.0).all()
         assert (distances[:, 1] > 0.0).all()
 
 
 def test_duplicated_references_count_as_often_as_they_stand_there():
-    found = encoded_distance.euclidean(np.array([[0.0]]), np.array([[3.0], [1.0], [1.0]]), 3)
-    assert found.tolist() == [[1.0, 1.0, 3.0]]
+    nearest = encoded_distance.euclidean(np.array([[0.0]]), np.array([[3.0], [1.0], [1.0]]), 3)
+    assert nearest.tolist() == [[1.0, 1.0, 3.0]]
 
 
 def test_any_number_of_threads_gives_the_same_bytes():
@@ -73,8 +73,8 @@ def test_any_number_of_threads_gives_the_same_bytes():
 
 
 def test_the_angle_to_a_row_of_zeros_is_a_right_one():
-    found = encoded_distance.neighbours(np.array([[1.0, 2.0]]), np.zeros((1, 2)), 1)
-    assert found.cosine.item() == 1.0
+    nearest = encoded_distance.neighbours(np.array([[1.0, 2.0]]), np.zeros((1, 2)), 1)
+    assert nearest.cosine.item() == 1.0
 
 
 def test_more_neighbours_than_rows_are_refused():
@@ -82,8 +82,8 @@ def test_more_neighbours_than_rows_are_refused():
         encoded_distance.euclidean(np.ones((2, 1)), np.ones((5, 1)), 6)
 
 
-def test_a_record_holds_features_time_and_label(table, cohort, images):
-    for dataset, last in ((table, [-1.0, 1.0]), (cohort, [-1.0, 1.0])):
+def test_a_record_holds_features_time_and_label(table, patients, images):
+    for dataset, last in ((table, [-1.0, 1.0]), (patients, [-1.0, 1.0])):
         rows = dataset.train.rows
         records = points(dataset.encoder, rows.values, rows.labels)
         assert records.shape[1] == dataset.encoder.width + 1
@@ -110,8 +110,8 @@ def test_hamming_distance_is_that_of_scipy(columns, rows):
     queries, references = rng.integers(0, 90, (90, columns)), rng.integers(0, 90, (rows, columns))
     expected = np.rint(cdist(queries, references, "hamming").min(axis=1) * columns)
     for threads in (1, 2):
-        found = attacks.nearest_hamming(categories(queries), categories(references), threads)
-        assert np.array_equal(found, expected)
+        distances = attacks.nearest_hamming(categories(queries), categories(references), threads)
+        assert np.array_equal(distances, expected)
 
 
 def test_bins_hold_one_percent_each_and_repeated_values_share_one():

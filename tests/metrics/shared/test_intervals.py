@@ -46,9 +46,11 @@ def test_rates_and_risk_are_those_of_the_paper_s_code(counts, rate, against, res
         intervals.success_rate(successes, attacks),
         intervals.success_rate(on_control, attacks),
     )
-    for found, (value, error) in ((main, rate), (other, against)):
-        assert found.value == pytest.approx(value)
-        assert (found.low, found.high) == pytest.approx((value - error, value + error), abs=1e-12)
+    for computed, (value, error) in ((main, rate), (other, against)):
+        assert computed.value == pytest.approx(value)
+        assert (computed.low, computed.high) == pytest.approx(
+            (value - error, value + error), abs=1e-12
+        )
     risk = intervals.residual_risk(main, other)
     value, error = residual
     assert risk.value == pytest.approx(value, abs=1e-12)

@@ -97,17 +97,17 @@ def test_blocks_and_threads_change_nothing(monkeypatch, numbers, signed):
         _random(rng, rows, signed=signed, numbers=numbers) for rows in (100, 300)
     )
 
-    def found(threads):
+    def nearest(threads):
         both = record_distance.neighbours(queries, references, 3, threads, np.random.default_rng(0))
         more = record_distance.k_nearest(queries, references, 3, threads)
         return [array.tobytes() for array in (both.distances, both.index, more)]
 
-    whole = found(1)
+    whole = nearest(1)
     monkeypatch.setattr(record_distance, "_QUERIES", 7)
     monkeypatch.setattr(record_distance, "_REFERENCES", 11)
-    assert found(1) == whole
-    assert found(2) == whole
-    assert found(5) == whole
+    assert nearest(1) == whole
+    assert nearest(2) == whole
+    assert nearest(5) == whole
 
 
 def test_differences_below_single_precision_are_seen():
@@ -217,13 +217,13 @@ def test_identities_of_long_rows_and_of_missing_values():
     np.testing.assert_array_equal(again, np.arange(1500)[::-1])
 
 
-def test_records_hold_features_time_and_label(cohort):
-    encoder, rows = cohort.encoder, cohort.train.rows
+def test_records_hold_features_time_and_label(patients):
+    encoder, rows = patients.encoder, patients.train.rows
     decoded = encoder.decode(rows.values, rows.labels)
     records = Records.of(encoder, decoded)
     assert records.width == 4
-    np.testing.assert_allclose(records.numbers, cohort.train.frame[["risk", "months"]], atol=1e-4)
-    np.testing.assert_array_equal(records.codes[:, 1], cohort.train.frame["death"])
+    np.testing.assert_allclose(records.numbers, patients.train.frame[["risk", "months"]], atol=1e-4)
+    np.testing.assert_array_equal(records.codes[:, 1], patients.train.frame["death"])
     decoded = pd.concat([decoded, decoded.iloc[:1]], ignore_index=True)
     decoded.loc[len(decoded) - 1, ["risk", "arm"]] = [np.nan, np.nan]
     last = Records.of(encoder, decoded).take(np.array([len(decoded) - 1]))
@@ -279,11 +279,11 @@ def test_distances_are_those_of_all_pairs_to_the_last_digit(tables):
     every = _all_pairs(queries, references)
     expected = np.sort(every, axis=1)[:, :k]
     np.testing.assert_array_equal(record_distance.k_nearest(queries, references, k), expected)
-    found = record_distance.neighbours(queries, references, k)
-    np.testing.assert_array_equal(found.distances, expected)
+    nearest = record_distance.neighbours(queries, references, k)
+    np.testing.assert_array_equal(nearest.distances, expected)
     # Of equally close rows the first ones.
     first = np.argsort(every, axis=1, kind="stable")[:, :k]
-    np.testing.assert_array_equal(found.index, first)
+    np.testing.assert_array_equal(nearest.index, first)
 
 
 @given(_pairs(), st.integers(0, 100))
@@ -292,10 +292,10 @@ def test_a_generator_changes_the_choice_among_equals_only(tables, seed):
     queries, references, k = tables
     every = _all_pairs(queries, references)
     rng = np.random.default_rng(seed)
-    found = record_distance.neighbours(queries, references, k, rng=rng)
-    np.testing.assert_array_equal(found.distances, np.sort(every, axis=1)[:, :k])
-    np.testing.assert_array_equal(np.take_along_axis(every, found.index, 1), found.distances)
-    assert all(len(set(row)) == k for row in found.index.tolist())
+    nearest = record_distance.neighbours(queries, references, k, rng=rng)
+    np.testing.assert_array_equal(nearest.distances, np.sort(every, axis=1)[:, :k])
+    np.testing.assert_array_equal(np.take_along_axis(every, nearest.index, 1), nearest.distances)
+    assert all(len(set(row)) == k for row in nearest.index.tolist())
 
 
 def test_parts_are_searched_as_if_they_were_tables_of_their_own():
@@ -311,11 +311,11 @@ def test_parts_are_searched_as_if_they_were_tables_of_their_own():
         ReferenceRange(2499, 2500),
     ]
     whole = record_distance.neighbours_within(queries, references, parts, threads=2)
-    for part, found in zip(parts, whole, strict=True):
+    for part, within in zip(parts, whole, strict=True):
         rows = references.take(np.arange(part.start, part.stop))
         alone = record_distance.neighbours(queries, rows, part.k)
-        np.testing.assert_array_equal(found.distances, alone.distances)
-        np.testing.assert_array_equal(found.index, alone.index + part.start)
+        np.testing.assert_array_equal(within.distances, alone.distances)
+        np.testing.assert_array_equal(within.index, alone.index + part.start)
     with pytest.raises(ValueError, match="1 of 2"):
         record_distance.neighbours_within(queries, references, [ReferenceRange(3, 4, 2)])
 
@@ -325,8 +325,8 @@ def test_ties_are_spread_over_the_equally_close(numbers):
     """2000 queries, 100 equal references: each is chosen about 20 times."""
     references = Records(np.ones((100, numbers)), np.zeros((100, 2), np.int32))
     queries = Records(np.full((2000, numbers), 3.0), np.ones((2000, 2), np.int32))
-    found = record_distance.neighbours(queries, references, rng=np.random.default_rng(0))
-    chosen = np.bincount(found.index[:, 0], minlength=100)
+    nearest = record_distance.neighbours(queries, references, rng=np.random.default_rng(0))
+    chosen = np.bincount(nearest.index[:, 0], minlength=100)
     assert chosen.min() > 2
     assert chosen.max() < 60
 

@@ -94,17 +94,17 @@ def test_resampled_weights_are_duplicated_rows():
     assert bootstrap.mean(losses)(counts)[0] == pytest.approx(losses[drawn].mean(), abs=1e-12)
 
 
-def test_the_cox_curve_is_that_of_lifelines(cohort):
-    evaluation = evaluate(cohort, cohort.train)
-    features = cohort.train.rows.values[:, :2].astype(float)
+def test_the_cox_curve_is_that_of_lifelines(patients):
+    evaluation = evaluate(patients, patients.train)
+    features = patients.train.rows.values[:, :2].astype(float)
     frame = pd.DataFrame(features, columns=["x0", "x1"])
-    rows = cohort.train.rows
-    frame["t"] = cohort.encoder.decode(rows.values, rows.labels)["months"]
+    rows = patients.train.rows
+    frame["t"] = patients.encoder.decode(rows.values, rows.labels)["months"]
     frame["e"] = rows.labels
     fitted = CoxPHFitter(penalizer=downstream_models.COX_PENALTY).fit(frame, "t", "e")
     # Between event times lifelines draws straight lines.
     grid = np.sort(frame.loc[frame["e"] == 1, "t"])[::50]
-    tested = cohort.test.rows.values[:, :2]
+    tested = patients.test.rows.values[:, :2]
     expected = fitted.predict_survival_function(
         pd.DataFrame(tested.astype(float), columns=["x0", "x1"]), times=grid
     )
@@ -112,28 +112,28 @@ def test_the_cox_curve_is_that_of_lifelines(cohort):
     np.testing.assert_allclose(survival, expected.to_numpy().T, atol=1e-6)
 
 
-def test_the_median_of_the_aft_curve_is_the_predicted_time(cohort):
-    evaluation = evaluate(cohort, cohort.train)
+def test_the_median_of_the_aft_curve_is_the_predicted_time(patients):
+    evaluation = evaluate(patients, patients.train)
     survival = _survival_models.released_survival(evaluation, "aft")
-    tested = cohort.test.rows.values[:5, :2]
+    tested = patients.test.rows.values[:5, :2]
     medians = survival.scale * np.exp(-survival.model.predict(tested))
     np.testing.assert_allclose(np.diag(survival.at(tested, medians)), 0.5, atol=1e-6)
-    events = cohort.train.frame.loc[cohort.train.frame["death"] == 1, "months"]
+    events = patients.train.frame.loc[patients.train.frame["death"] == 1, "months"]
     low, high = np.quantile(events, [0.25, 0.75])
     assert survival.scale == pytest.approx(high - low, rel=1e-4)
 
 
-def test_with_the_declared_shares_the_aft_model_is_that_of_the_c_index(cohort):
-    evaluation = evaluate(cohort, cohort.train)
-    tested = cohort.test.rows.values[:, :2]
+def test_with_the_declared_shares_the_aft_model_is_that_of_the_c_index(patients):
+    evaluation = evaluate(patients, patients.train)
+    tested = patients.test.rows.values[:, :2]
     survival = _survival_models.released_survival(evaluation, "aft")
     np.testing.assert_array_equal(
         survival.model.predict(tested), downstream_models.tree_survival(evaluation).predict(tested)
     )
 
 
-def test_models_of_the_training_rows_beat_the_curve_without_covariates(cohort):
-    scores = IntegratedBrier().compute(evaluate(cohort, cohort.train))
+def test_models_of_the_training_rows_beat_the_curve_without_covariates(patients):
+    scores = IntegratedBrier().compute(evaluate(patients, patients.train))
     table = scores.details["brier"].groupby(["model", "trained-on"])["value"].mean()
     plain = table["kaplan-meier", "real"]
     for model in ("cox", "aft"):
@@ -143,31 +143,31 @@ def test_models_of_the_training_rows_beat_the_curve_without_covariates(cohort):
 
 
 @pytest.mark.parametrize("model", ["cox", "aft"])
-def test_times_in_random_order_are_worse(cohort, model):
-    rows = cohort.train.rows
+def test_times_in_random_order_are_worse(patients, model):
+    rows = patients.train.rows
     order = np.random.default_rng(1).permutation(len(rows))
     values = rows.values.copy()
     values[:, -1] = values[order, -1]
     release = Release(Rows(values, rows.labels[order]))
     for metric, worse in ((IntegratedBrier, 1), (TimeDependentAuc, -1)):
         good, bad = (
-            named(metric().compute(evaluate(cohort, what)), f"{metric.name}/{model}").value
-            for what in (cohort.train, release)
+            named(metric().compute(evaluate(patients, what)), f"{metric.name}/{model}").value
+            for what in (patients.train, release)
         )
         assert worse * (bad - good) > 0.02
 
 
-def test_a_balanced_release_is_judged_as_the_cohort_it_stands_for(cohort):
+def test_a_balanced_release_is_judged_as_the_cohort_it_stands_for(patients):
     """A tenth of the censored rows: the death rate of the rows themselves is far too high."""
-    rows = cohort.train.rows
+    rows = patients.train.rows
     rng = np.random.default_rng(0)
     kept = (rows.labels == 1) | (rng.random(len(rows)) < 0.1)
     release = Release(Rows(rows.values[kept], rows.labels[kept]))
-    evaluation = evaluate(cohort, release)
+    evaluation = evaluate(patients, release)
     score = named(IntegratedBrier().compute(evaluation), "brier/cox")
-    whole = named(IntegratedBrier().compute(evaluate(cohort, cohort.train)), "brier/cox")
+    whole = named(IntegratedBrier().compute(evaluate(patients, patients.train)), "brier/cox")
     assert score.value == pytest.approx(whole.value, abs=0.01)
-    judged, tested = censored_rows(evaluation), cohort.test.rows.values[:, :2]
+    judged, tested = censored_rows(evaluation), patients.test.rows.values[:, :2]
     naive = _survival_models._cox_survival(
         downstream_models.released_examples(evaluation), _survival_models.released_cox(evaluation)
     )
@@ -175,8 +175,8 @@ def test_a_balanced_release_is_judged_as_the_cohort_it_stands_for(cohort):
     assert unweighted.mean() > whole.value + 0.008
 
 
-def test_a_released_risk_is_ranked_but_has_no_brier_score(cohort):
-    evaluation = evaluate(cohort, Release(model=Answers(lambda values: values[:, 0])))
+def test_a_released_risk_is_ranked_but_has_no_brier_score(patients):
+    evaluation = evaluate(patients, Release(model=Answers(lambda values: values[:, 0])))
     for score in IntegratedBrier().compute(evaluation).scores:
         assert score.value is None
         assert "a risk only" in score.reason
@@ -185,26 +185,28 @@ def test_a_released_risk_is_ranked_but_has_no_brier_score(cohort):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_release_without_events_has_no_score(cohort, metric):
-    rows = cohort.train.rows
-    scores = metric().compute(evaluate(cohort, Release(Rows(rows.values, 0 * rows.labels))))
+def test_a_release_without_events_has_no_score(patients, metric):
+    rows = patients.train.rows
+    scores = metric().compute(evaluate(patients, Release(Rows(rows.values, 0 * rows.labels))))
     assert [score.value for score in scores.scores] == [None, None]
     assert all("no training row has the event" in score.reason for score in scores.scores)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_constant_features_leave_the_cox_model_absent(cohort, metric):
-    rows = cohort.train.rows
+def test_constant_features_leave_the_cox_model_absent(patients, metric):
+    rows = patients.train.rows
     values = rows.values.copy()
     values[:, :2] = 0.0
-    scores = metric().compute(evaluate(cohort, Release(Rows(values, rows.labels))))
+    scores = metric().compute(evaluate(patients, Release(Rows(values, rows.labels))))
     assert "constant" in named(scores, f"{metric.name}/cox").reason
     assert named(scores, f"{metric.name}/aft").value is not None
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_same_seed_same_scores(cohort, metric):
-    first, again = (metric().compute(evaluate(cohort, cohort.train, 3)).scores for _ in range(2))
+def test_same_seed_same_scores(patients, metric):
+    first, again = (
+        metric().compute(evaluate(patients, patients.train, 3)).scores for _ in range(2)
+    )
     assert first == again
 
 

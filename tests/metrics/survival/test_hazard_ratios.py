@@ -139,7 +139,7 @@ def test_reversed_effects_have_no_direction_in_common(ward):
     assert named(scores, "hazard/rank").high < 0
 
 
-def test_a_balanced_release_tells_the_ratios_of_the_cohort():
+def test_a_balanced_release_has_the_ratios_of_the_population():
     """Without the weights half events and half censored rows shrink every ratio."""
     dataset = build_dataset(Ward(rows=20000))
     release = _halves(dataset, dataset.train.rows)
@@ -227,8 +227,8 @@ def test_few_events_leave_coverage_absent_and_not_the_rest(ward):
     assert named(scores, "hazard/direction").value is not None
 
 
-def test_two_covariates_have_no_rank_correlation(cohort):
-    scores = HazardRatios().compute(evaluate(cohort, cohort.test))
+def test_two_covariates_have_no_rank_correlation(patients):
+    scores = HazardRatios().compute(evaluate(patients, patients.test))
     assert "needs 3" in named(scores, "hazard/rank").reason
     assert named(scores, "hazard/direction").value == 1.0
 

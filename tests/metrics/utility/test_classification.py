@@ -60,8 +60,8 @@ def test_the_curve_of_the_real_rows_is_that_of_scikit_learn(table):
     evaluation = evaluate(table, table.test)
     details = Auroc().compute(evaluation).details
     scores = classification.real_scores(evaluation, "xgboost").test[:, 1]
-    alarms, found, _ = roc_curve(table.test.rows.labels, scores)
-    expected = np.interp(np.linspace(0, 1, 101), alarms, found)
+    alarms, hits, _ = roc_curve(table.test.rows.labels, scores)
+    expected = np.interp(np.linspace(0, 1, 101), alarms, hits)
     assert details["roc-real"]["fpr"].to_numpy() == pytest.approx(np.linspace(0, 1, 101))
     assert details["roc-real"]["tpr"].to_numpy() == pytest.approx(expected)
 
@@ -80,8 +80,8 @@ def test_scores_equal_scikit_learn_at_the_threshold_of_the_validation_rows(table
     model = downstream_models.tree_classifier(evaluation)
     probability = model.predict(table.test.rows.values)[:, 1]
     least = classification.threshold(validation.labels, model.predict(validation.values)[:, 1])
-    found = model.predict(validation.values)[validation.labels == 1, 1] >= least
-    assert 0.85 <= found.mean() < 0.85 + 1 / len(found)
+    positive = model.predict(validation.values)[validation.labels == 1, 1] >= least
+    assert 0.85 <= positive.mean() < 0.85 + 1 / len(positive)
     share = table.counts.by_class[1] / table.counts.total
     above = classification.prevalence_threshold(model.predict(validation.values)[:, 1], share)
     (negative, wrong), (missed, right) = confusion_matrix(labels, probability >= least)
@@ -120,7 +120,7 @@ def test_ratio_is_taken_on_the_same_resamples(table):
     evaluation = evaluate(table, Release(Rows(rows.values, noisy)))
     score = named(Auroc().compute(evaluation), "auroc/ratio")
     labels = table.test.rows.labels
-    own, real = (
+    released, real = (
         bootstrap.bootstrap(
             auroc(labels, answers.test[:, 1]),
             labels,
@@ -131,9 +131,9 @@ def test_ratio_is_taken_on_the_same_resamples(table):
             classification.real_scores(evaluation, "xgboost"),
         )
     )
-    assert score.value == pytest.approx(own.value / real.value)
+    assert score.value == pytest.approx(released.value / real.value)
     assert (score.low, score.high) == pytest.approx(
-        np.quantile(own.samples / real.samples, [0.025, 0.975])
+        np.quantile(released.samples / real.samples, [0.025, 0.975])
     )
     assert score.value < 1.0
 
@@ -145,7 +145,7 @@ def test_the_real_rows_themselves_have_a_ratio_near_one(table):
 
 
 def test_real_models_are_trained_once_for_all_releases(table, monkeypatch):
-    # A dataset of its own: what is kept for the shared one depends on the order of the tests.
+    # A separate dataset: what is kept for the shared one depends on the order of the tests.
     fresh = replace(table, fingerprint="trained once")
     trained = []
 
@@ -274,13 +274,13 @@ def test_a_class_that_the_release_lacks_costs_utility_but_not_the_score(images):
 def test_downstream_table_holds_every_score_of_every_model(table):
     evaluation = evaluate(table, table.train)
     scores = Downstream().compute(evaluation)
-    found = scores.details["downstream"].set_index(["model", "score"])
-    assert list(found.columns) == ["value", "low", "high", "real", "reason"]
+    downstream = scores.details["downstream"].set_index(["model", "score"])
+    assert list(downstream.columns) == ["value", "low", "high", "real", "reason"]
     models = ["xgboost", "forest", "logistic", "svm", "mlp"]
-    assert list(found.index) == [(m, score) for m in models for score in classification.SCORES]
-    assert found[["value", "low", "high", "real"]].notna().all(axis=None)
+    assert list(downstream.index) == [(m, score) for m in models for score in classification.SCORES]
+    assert downstream[["value", "low", "high", "real"]].notna().all(axis=None)
     first = named(Auroc().compute(evaluation), "auroc")
-    assert tuple(found.loc[("xgboost", "auroc"), ["value", "low", "high"]]) == (
+    assert tuple(downstream.loc[("xgboost", "auroc"), ["value", "low", "high"]]) == (
         first.value,
         first.low,
         first.high,
@@ -289,12 +289,12 @@ def test_downstream_table_holds_every_score_of_every_model(table):
     for model in models[1:]:
         score = named(scores, f"auroc/{model}")
         assert (score.value, score.low, score.high) == tuple(
-            found.loc[(model, "auroc"), ["value", "low", "high"]]
+            downstream.loc[(model, "auroc"), ["value", "low", "high"]]
         )
-        own = predictions[predictions["model"] == model]
-        assert score.value == pytest.approx(roc_auc_score(own["label"], own["score"]))
+        of_model = predictions[predictions["model"] == model]
+        assert score.value == pytest.approx(roc_auc_score(of_model["label"], of_model["score"]))
         # The release is the real rows: another seed, the same model.
-        assert found.loc[(model, "auroc"), "real"] == pytest.approx(score.value, abs=0.02)
+        assert downstream.loc[(model, "auroc"), "real"] == pytest.approx(score.value, abs=0.02)
 
 
 def test_predictions_of_other_models_are_kept_only_if_they_are_few(table, monkeypatch):
@@ -311,9 +311,9 @@ def test_one_model_that_cannot_be_trained_leaves_the_others_alone(table, monkeyp
     scores = Downstream().compute(evaluate(replace(table, fingerprint="diverges"), table.train))
     assert named(scores, "auroc/mlp").reason == "diverged"
     assert named(scores, "auroc/svm").value > 0.9
-    found = scores.details["downstream"].set_index("model")
-    assert set(found.loc["mlp", "reason"]) == {"diverged"}
-    assert found.loc["mlp", ["value", "real"]].isna().all(axis=None)
+    downstream = scores.details["downstream"].set_index("model")
+    assert set(downstream.loc["mlp", "reason"]) == {"diverged"}
+    assert downstream.loc["mlp", ["value", "real"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("metric", EVERY)
@@ -454,11 +454,11 @@ def test_rates_of_a_hand_table():
     """TP 3, FN 1, FP 2, TN 4."""
     labels = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
     decided = [1, 1, 1, 0, 1, 1, 0, 0, 0, 0]
-    found = {
+    values = {
         name: _value(rate, 10)
         for name, rate in classification.decision_rates(labels, decided).items()
     }
-    assert found == pytest.approx(
+    assert values == pytest.approx(
         {
             "sensitivity": 3 / 4,
             "specificity": 4 / 6,
@@ -473,7 +473,7 @@ def test_rates_equal_scikit_learn_for_any_weights():
     rng = np.random.default_rng(0)
     labels, decided = rng.integers(0, 2, 100), rng.integers(0, 2, 100)
     weights = rng.integers(0, 4, (100, 8)).astype(float)
-    found = {
+    rates = {
         name: rate(weights) for name, rate in classification.decision_rates(labels, decided).items()
     }
     for column, counts in enumerate(weights.T):
@@ -484,15 +484,15 @@ def test_rates_equal_scikit_learn_for_any_weights():
             "npv": precision_score(1 - labels, 1 - decided, sample_weight=counts),
             "f1": f1_score(labels, decided, sample_weight=counts),
         }
-        assert {name: values[column] for name, values in found.items()} == pytest.approx(expected)
+        assert {name: values[column] for name, values in rates.items()} == pytest.approx(expected)
 
 
 def test_macro_f1_equals_scikit_learn_for_any_weights():
     rng = np.random.default_rng(1)
     labels, decided = rng.integers(0, 3, 100), rng.integers(0, 3, 100)
     weights = rng.integers(0, 4, (100, 8)).astype(float)
-    found = classification.macro_f1(labels, decided, 3)(weights)
-    for value, counts in zip(found, weights.T, strict=True):
+    scores = classification.macro_f1(labels, decided, 3)(weights)
+    for value, counts in zip(scores, weights.T, strict=True):
         assert value == pytest.approx(
             f1_score(labels, decided, average="macro", sample_weight=counts)
         )
@@ -500,7 +500,7 @@ def test_macro_f1_equals_scikit_learn_for_any_weights():
 
 def test_a_rate_of_nothing_has_no_value():
     """Everything is called positive: no negative call to be right about."""
-    found = classification.decision_rates([1, 0, 0], [1, 1, 1])
-    assert np.isnan(_value(found["npv"], 3))
-    assert _value(found["specificity"], 3) == 0.0
-    assert _value(found["ppv"], 3) == pytest.approx(1 / 3)
+    rates = classification.decision_rates([1, 0, 0], [1, 1, 1])
+    assert np.isnan(_value(rates["npv"], 3))
+    assert _value(rates["specificity"], 3) == 0.0
+    assert _value(rates["ppv"], 3) == pytest.approx(1 / 3)

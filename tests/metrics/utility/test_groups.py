@@ -26,7 +26,7 @@ from tests.metrics.helpers import Answers, evaluate, named
 @final
 @dataclass(frozen=True)
 class TwoSexes(DatasetSource):
-    """The marker tells the class apart for men and women alike."""
+    """The marker separates the classes for men and women alike."""
 
     name: ClassVar[str] = "two-sexes"
     rows: int = 3000

@@ -141,11 +141,11 @@ def test_weights_are_used_and_values_beyond_the_bounds_count_as_the_bound(table)
     assert same[0] == same[1]
 
 
-def test_targets_are_sensitive_numbers_first_and_ten_at_most(table, cohort):
+def test_targets_are_sensitive_numbers_first_and_ten_at_most(table, patients):
     names = [block.column.name for block in regression.target_blocks(table.encoder)]
     assert names == ["marker"]
-    # The time of a cohort is no target.
-    assert [block.column.name for block in regression.target_blocks(cohort.encoder)] == ["risk"]
+    # The survival time is no target.
+    assert [block.column.name for block in regression.target_blocks(patients.encoder)] == ["risk"]
     columns = tuple(Numeric(name=f"n{number}", low=0, high=1) for number in range(12))
     label = Categorical(name="y", categories=("0", "1"), role=Role.TARGET)
     wide = Encoder(Schema((*columns, label), Task.CLASSIFICATION))
@@ -153,8 +153,8 @@ def test_targets_are_sensitive_numbers_first_and_ten_at_most(table, cohort):
     assert [block.column.name for block in chosen] == [f"n{number}" for number in range(10)]
 
 
-def test_a_cohort_uses_time_and_event(cohort):
-    scores = Regression().compute(evaluate(cohort, cohort.train))
+def test_a_cohort_uses_time_and_event(patients):
+    scores = Regression().compute(evaluate(patients, patients.train))
     row = scores.details["regression"].iloc[0]
     assert row["rmse"] < 0.97 * row["deviation"]
 

@@ -194,16 +194,16 @@ def test_population_knowledge_is_not_leakage():
 
 def test_fresh_rows_leave_no_gap_and_no_excess():
     """Over 10 splits the means are within their standard errors; intervals hold zero."""
-    found: dict[str, list[float]] = {"aia/gap": [], "aia/r2-excess": [], "aia/auroc-excess": []}
-    held = dict.fromkeys(found, 0)
+    by_output: dict[str, list[float]] = {"aia/gap": [], "aia/r2-excess": [], "aia/auroc-excess": []}
+    held = dict.fromkeys(by_output, 0)
     for split_seed in range(10):
         dataset = build_dataset(Secrets(sensitive=("secret", "flag")), split_seed=split_seed)
         scores = AttributeInference().compute(evaluate(dataset, dataset.test))
-        for output, values in found.items():
+        for output, values in by_output.items():
             score = named(scores, output)
             values.append(score.value)
             held[output] += score.low <= 0 <= score.high
-    for output, values in found.items():
+    for output, values in by_output.items():
         assert abs(np.mean(values)) < 2.5 * np.std(values, ddof=1) / np.sqrt(10), output
         assert held[output] >= 8, output
 
@@ -297,8 +297,8 @@ def test_a_pixel_is_no_attribute(images):
         AttributeInference().compute(evaluate(images, images.train))
 
 
-def test_survival_rows_are_attacked_with_time_and_event_known(cohort):
-    scores = AttributeInference().compute(evaluate(cohort, cohort.validation))
+def test_survival_rows_are_attacked_with_time_and_event_known(patients):
+    scores = AttributeInference().compute(evaluate(patients, patients.validation))
     assert scores.details["aia"]["attribute"].unique().tolist() == ["risk", "arm"]
     assert named(scores, "aia/r2").value is not None
 

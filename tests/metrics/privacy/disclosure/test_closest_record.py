@@ -244,14 +244,14 @@ def test_closer_to_train_by_hand():
         closest_record.closer_to_train(np.array([0]), rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(closest_record, "LEAST_ROWS", 2)
-        found = closest_record.find_distances(tables, rows, 1, np.random.default_rng(0))
-        score = closest_record.closer_to_train(found.pointed, rows)
-    np.testing.assert_array_equal(found.pointed, [0, 1, 4, 3])
-    np.testing.assert_allclose(found.train[0], [1 / 3, 1 - 1.5 / 11])
+        distances = closest_record.find_distances(tables, rows, 1, np.random.default_rng(0))
+        score = closest_record.closer_to_train(distances.pointed, rows)
+    np.testing.assert_array_equal(distances.pointed, [0, 1, 4, 3])
+    np.testing.assert_allclose(distances.train[0], [1 / 3, 1 - 1.5 / 11])
     # The sample is the first two training rows.
-    np.testing.assert_allclose(found.matched_train[2], 4 / 15)
-    np.testing.assert_allclose(found.matched_control, [1 - 1.5 / 4, 4 / 14, 1 / 15, 1 / 4])
-    np.testing.assert_allclose(found.control[:, 0], found.matched_control)
+    np.testing.assert_allclose(distances.matched_train[2], 4 / 15)
+    np.testing.assert_allclose(distances.matched_control, [1 - 1.5 / 4, 4 / 14, 1 / 15, 1 / 4])
+    np.testing.assert_allclose(distances.control[:, 0], distances.matched_control)
     assert score.value == pytest.approx(0.4)
     plain = binomtest(2, 4).proportion_ci(0.95, "exact")
     for end, of_share in ((score.low, plain.low), (score.high, plain.high)):
@@ -375,8 +375,8 @@ def test_hamming_distance_of_the_paper(table):
 
 
 @pytest.mark.parametrize("metric", [ClosestRecord(), DistanceDistribution(), BinnedDistance()])
-def test_every_output_is_there_for_small_releases_cohorts_and_images(metric, cohort, images):
-    for dataset in (cohort, images):
+def test_every_output_is_there_for_small_releases_cohorts_and_images(metric, patients, images):
+    for dataset in (patients, images):
         rows = dataset.train.rows.take(np.arange(0, 8))
         scores = metric.compute(evaluate(dataset, Release(Rows(rows.values, rows.labels)))).scores
         assert [score.metric for score in scores] == [output.name for output in metric.declared()]

@@ -202,10 +202,10 @@ def test_too_few_rows_are_absent_with_the_reason(table):
 
 
 @pytest.mark.parametrize("metric", [HighRiskRows(), NeighbourRatio()])
-def test_models_have_no_rows_and_threads_change_no_byte(table, cohort, images, metric):
+def test_models_have_no_rows_and_threads_change_no_byte(table, patients, images, metric):
     with pytest.raises(NotComputable, match="a model, not rows"):
         metric.compute(evaluate(table, Release(model=Answers(lambda v: v[:, 0]))))
-    for dataset in (cohort, images):
+    for dataset in (patients, images):
         release = Release(Rows(dataset.test.rows.values, dataset.test.rows.labels))
         first, second = (
             metric.compute(Evaluation(dataset, release, 0, threads)).scores for threads in (1, 3)

@@ -122,7 +122,7 @@ def test_the_training_rows_released_are_beyond_the_limit(ward):
     gap = named(scores, "disclosure-risk/gap")
     assert gap.value > 0.1
     assert gap.low > 0.05
-    # Nobody can be told apart further than by the quasi-identifiers: at most 1 / f.
+    # The quasi-identifiers alone distinguish records: at most 1 / f.
     sizes = ward.train.frame.groupby(["age", "sex"])["age"].transform("size")
     assert named(scores, "disclosure-risk/no-errors").value <= float((1 / sizes).mean()) + 1e-12
 
@@ -156,9 +156,9 @@ def test_soft_rows_are_read_as_their_largest_category(ward):
     assert DisclosureRisk().compute(evaluate(ward, release)).scores == hard
 
 
-def test_without_quasi_identifiers_it_is_absent(cohort):
+def test_without_quasi_identifiers_it_is_absent(patients):
     with pytest.raises(NotComputable, match="no quasi-identifiers"):
-        DisclosureRisk().compute(evaluate(cohort, cohort.train))
+        DisclosureRisk().compute(evaluate(patients, patients.train))
 
 
 def test_every_output_and_the_same_again(ward):

@@ -29,29 +29,29 @@ def test_a_link_is_a_released_record_close_to_both_parts():
     """One number, one category: known neighbours."""
     released = records([[0.0], [10.0], [20.0], [30.0]], [[0], [1], [2], [3]])
     targets = records([[1.0], [1.0]], [[0], [1]])
-    found = linkability.linked_targets(targets, released, HALVES, (1,), np.random.default_rng(0))
+    linked = linkability.linked_targets(targets, released, HALVES, (1,), np.random.default_rng(0))
     # The first leads to record 0 by both parts; the second to records 0 and 1.
-    assert found.tolist() == [[True], [False]]
+    assert linked.tolist() == [[True], [False]]
 
 
 def test_more_neighbours_link_more():
     released = records([[0.0], [10.0], [20.0]], [[0], [1], [2]])
     targets = records([[1.0]], [[1]])
-    found = linkability.linked_targets(targets, released, HALVES, (1, 2), np.random.default_rng(0))
-    assert found.tolist() == [[False, True]]
+    linked = linkability.linked_targets(targets, released, HALVES, (1, 2), np.random.default_rng(0))
+    assert linked.tolist() == [[False, True]]
 
 
 def test_ties_are_drawn_for_each_part_anew():
-    """Four records that no part tells apart: a link by chance, one in four."""
+    """Four records that no part distinguishes: a link by chance, one in four."""
     released = records(np.zeros((4, 1)), np.zeros((4, 1)))
     targets = records(np.zeros((4000, 1)), np.zeros((4000, 1)))
-    found = linkability.linked_targets(targets, released, HALVES, (1,), np.random.default_rng(0))
-    assert found.mean() == pytest.approx(0.25, abs=0.03)
+    linked = linkability.linked_targets(targets, released, HALVES, (1,), np.random.default_rng(0))
+    assert linked.mean() == pytest.approx(0.25, abs=0.03)
 
 
-def test_distances_are_those_of_the_record_distance(table, cohort):
+def test_distances_are_those_of_the_record_distance(table, patients):
     """Negative numbers too, pair by pair."""
-    for dataset in (table, cohort):
+    for dataset in (table, patients):
         evaluation = evaluate(dataset, dataset.test)
         released = released_records(evaluation)
         control = real_records(evaluation, "control")
@@ -66,11 +66,11 @@ def test_nearest_records_are_the_closest_of_all(table):
     evaluation = evaluate(table, table.test)
     released = released_records(evaluation)
     control = real_records(evaluation, "control")
-    found = linkability.nearest_records(control, released, 5, np.random.default_rng(0))
+    nearest = linkability.nearest_records(control, released, 5, np.random.default_rng(0))
     sums = linkability.distance_sums(control, released)
-    chosen = np.take_along_axis(sums, found, axis=1)
+    chosen = np.take_along_axis(sums, nearest, axis=1)
     assert chosen == pytest.approx(np.sort(sums, axis=1)[:, :5])
-    assert all(len(set(row)) == 5 for row in found.tolist())
+    assert all(len(set(row)) == 5 for row in nearest.tolist())
 
 
 def test_quasi_identifiers_are_one_part(table):
@@ -81,17 +81,17 @@ def test_quasi_identifiers_are_one_part(table):
     assert set(names[second]) == {"marker", "smoker", "stage", "outcome"}
 
 
-def test_without_quasi_identifiers_the_columns_are_halved_alike_for_all_releases(cohort):
+def test_without_quasi_identifiers_the_columns_are_halved_alike_for_all_releases(patients):
     halves = [
-        linkability.column_parts(evaluate(cohort, release, seed))[0].tolist()
-        for release, seed in ((cohort.test, 0), (cohort.train, 5))
+        linkability.column_parts(evaluate(patients, release, seed))[0].tolist()
+        for release, seed in ((patients.test, 0), (patients.train, 5))
     ]
     assert halves[0] == halves[1]
     assert sum(halves[0]) == 2
 
 
-def test_released_training_rows_are_linked(table, cohort):
-    for dataset, least in ((table, 0.01), (cohort, 0.9)):
+def test_released_training_rows_are_linked(table, patients):
+    for dataset, least in ((table, 0.01), (patients, 0.9)):
         scores = Linkability().compute(evaluate(dataset, dataset.train))
         assert named(scores, "linkability/k1").low > least
         assert named(scores, "linkability/k5").low > least
@@ -99,22 +99,22 @@ def test_released_training_rows_are_linked(table, cohort):
 
 def test_fresh_rows_link_nobody():
     """Over 20 splits: means near 0, and hardly an interval is sure of a risk."""
-    found = {"linkability/k1": [], "linkability/k5": []}
+    by_output = {"linkability/k1": [], "linkability/k5": []}
     for split_seed in range(20):
         dataset = build_dataset(ToyTable(), split_seed=split_seed)
         scores = Linkability().compute(evaluate(dataset, dataset.test))
-        for name, scored in found.items():
+        for name, scored in by_output.items():
             scored.append(named(scores, name))
-    for scored in found.values():
+    for scored in by_output.values():
         values = [score.value for score in scored]
         assert abs(np.mean(values)) < 3 * np.std(values, ddof=1) / np.sqrt(20)
         assert sum(score.low > 0 for score in scored) <= 2
 
 
-def test_a_hundred_raw_rows_are_seen(cohort):
-    pick = np.random.default_rng(0).permutation(len(cohort.train))[:100]
-    rows = cohort.train.rows.take(pick)
-    scores = Linkability().compute(evaluate(cohort, Release(Rows(rows.values, rows.labels))))
+def test_a_hundred_raw_rows_are_seen(patients):
+    pick = np.random.default_rng(0).permutation(len(patients.train))[:100]
+    rows = patients.train.rows.take(pick)
+    scores = Linkability().compute(evaluate(patients, Release(Rows(rows.values, rows.labels))))
     assert named(scores, "linkability/k1").low > 0.0
 
 

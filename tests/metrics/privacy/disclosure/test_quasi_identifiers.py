@@ -155,14 +155,14 @@ def test_median_and_mode_are_those_of_numpy_and_pandas():
     frame = pd.DataFrame({"class": classes, "number": values, "code": codes})
     medians = frame.groupby("class")["number"].median()
     modes = frame.groupby("class")["code"].agg(lambda column: column.mode().min())
-    found = _matching.infer(numeric, MatchedTable(table, classes))
-    assert found.guesses == pytest.approx(medians.to_numpy(), abs=1e-12)
-    assert found.classes.tolist() == medians.index.tolist()
+    inferred = _matching.infer(numeric, MatchedTable(table, classes))
+    assert inferred.guesses == pytest.approx(medians.to_numpy(), abs=1e-12)
+    assert inferred.classes.tolist() == medians.index.tolist()
     assert (
         _matching.infer(categorical, MatchedTable(table, classes)).guesses.tolist()
         == modes.tolist()
     )
-    assert np.isnan(found.of(np.array([99]))).all()
+    assert np.isnan(inferred.of(np.array([99]))).all()
     # A weight is a number of copies.
     weights = rng.integers(1, 4, 500)
     copies = ReadableTable(
@@ -235,9 +235,9 @@ def test_soft_rows_are_read_as_their_largest_category(ward):
     assert QuasiIdentifierMatch().compute(evaluate(ward, release)).scores == hard
 
 
-def test_without_quasi_identifiers_it_is_absent(cohort):
+def test_without_quasi_identifiers_it_is_absent(patients):
     with pytest.raises(NotComputable, match="no quasi-identifiers"):
-        QuasiIdentifierMatch().compute(evaluate(cohort, cohort.train))
+        QuasiIdentifierMatch().compute(evaluate(patients, patients.train))
 
 
 def test_an_attribute_that_is_known_is_not_inferred():

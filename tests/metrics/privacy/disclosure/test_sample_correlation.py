@@ -26,8 +26,8 @@ def correlations(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
     train = dataset.train.rows.values.astype(np.float64)
     mean, spread = train.mean(axis=0), train.std(axis=0)
     both = np.concatenate([(rows - mean) / spread, (train - mean) / spread])
-    found: np.ndarray = np.corrcoef(both)[: len(rows), len(rows) :]
-    return found
+    matrix: np.ndarray = np.corrcoef(both)[: len(rows), len(rows) :]
+    return matrix
 
 
 def noisy(dataset: Dataset, rows: int, seed: int = 0) -> Rows:
@@ -36,17 +36,17 @@ def noisy(dataset: Dataset, rows: int, seed: int = 0) -> Rows:
     return Rows(made.astype(np.float32), np.asarray(train.labels[:rows]))
 
 
-@pytest.mark.parametrize("name", ["table", "cohort"])
+@pytest.mark.parametrize("name", ["table", "patients"])
 def test_every_pair_is_counted_as_numpy_does(name: str, request: pytest.FixtureRequest) -> None:
     dataset: Dataset = request.getfixturevalue(name)
     rows = noisy(dataset, 70)
-    found = correlations(dataset, rows.values.astype(np.float64))
+    matrix = correlations(dataset, rows.values.astype(np.float64))
     scores = SampleCorrelation().compute(evaluate(dataset, Release(rows)))
     value = values(scores)
     # Single precision may put a pair at the threshold on the other side.
-    assert value["below-half"] == pytest.approx((np.abs(found) < 0.5).mean(), abs=2 / found.size)
-    assert value["above-filter"] == (found.max(axis=1) > 0.75).mean()
-    assert value["closest"] == pytest.approx(np.median(found.max(axis=1)), abs=1e-5)
+    assert value["below-half"] == pytest.approx((np.abs(matrix) < 0.5).mean(), abs=2 / matrix.size)
+    assert value["above-filter"] == (matrix.max(axis=1) > 0.75).mean()
+    assert value["closest"] == pytest.approx(np.median(matrix.max(axis=1)), abs=1e-5)
 
 
 def test_the_histogram_holds_each_pair_once_by_class(table: Dataset) -> None:
@@ -56,9 +56,9 @@ def test_the_histogram_holds_each_pair_once_by_class(table: Dataset) -> None:
     assert histogram["same_class"].sum() + histogram["different_class"].sum() == pytest.approx(1.0)
     same = (rows.labels[:, None] == table.train.rows.labels).mean()
     assert histogram["same_class"].sum() == pytest.approx(same)
-    found = correlations(table, rows.values.astype(np.float64))
-    expected, _ = np.histogram(found, bins=80, range=(-1.0, 1.0))
-    both = (histogram["same_class"] + histogram["different_class"]).to_numpy() * found.size
+    matrix = correlations(table, rows.values.astype(np.float64))
+    expected, _ = np.histogram(matrix, bins=80, range=(-1.0, 1.0))
+    both = (histogram["same_class"] + histogram["different_class"]).to_numpy() * matrix.size
     assert np.abs(both - expected).sum() < 5  # pairs at an edge
 
 

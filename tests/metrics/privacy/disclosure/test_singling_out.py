@@ -41,8 +41,8 @@ def conditions(predicates: Predicates) -> set[tuple[int, int, float]]:
 
 
 def test_one_column_predicates_are_values_and_extremes_of_one_record():
-    found = singling_out.univariate(FOUR, 2, 100, np.random.default_rng(0))
-    assert conditions(found) == {
+    predicates = singling_out.univariate(FOUR, 2, 100, np.random.default_rng(0))
+    assert conditions(predicates) == {
         (0, EQUAL, 2.0),
         (0, EQUAL, 5.0),
         (0, AT_LEAST, 5.0),
@@ -52,7 +52,7 @@ def test_one_column_predicates_are_values_and_extremes_of_one_record():
         (1, AT_LEAST, 9.0),
         (2, EQUAL, 1.0),
     }
-    assert (found.counts(FOUR) == 1).all()
+    assert (predicates.counts(FOUR) == 1).all()
     assert len(singling_out.univariate(FOUR, 2, 3, np.random.default_rng(0))) == 3
 
 
@@ -62,15 +62,18 @@ def test_no_value_that_one_record_has_gives_no_predicate():
 
 
 def test_predicates_on_several_columns_fit_one_record_and_differ():
-    found = singling_out.multivariate(FOUR, 2, 2, 100, 5000, np.random.default_rng(0))
-    assert (found.counts(FOUR) == 1).all()
+    predicates = singling_out.multivariate(FOUR, 2, 2, 100, 5000, np.random.default_rng(0))
+    assert (predicates.counts(FOUR) == 1).all()
     seen = {
         tuple(zip(columns, operators, values, strict=True))
         for columns, operators, values in zip(
-            found.columns.tolist(), found.operators.tolist(), found.values.tolist(), strict=True
+            predicates.columns.tolist(),
+            predicates.operators.tolist(),
+            predicates.values.tolist(),
+            strict=True,
         )
     }
-    assert len(seen) == len(found)
+    assert len(seen) == len(predicates)
     # The last record, away from the medians 1.5 and 8; the third by its category.
     assert ((0, AT_LEAST, 5.0), (1, AT_LEAST, 9.0)) in seen
     assert ((1, AT_MOST, 8.0), (2, EQUAL, 1.0)) in seen
@@ -106,15 +109,15 @@ def test_released_training_rows_are_singled_out(table):
 
 def test_fresh_rows_single_nobody_out():
     """Over 16 splits: means near 0, and no interval is sure of a risk."""
-    found = {"univariate": [], "multivariate": []}
+    by_kind = {"univariate": [], "multivariate": []}
     for split_seed in range(16):
         dataset = build_dataset(ToyTable(), split_seed=split_seed)
         scores = SinglingOut().compute(evaluate(dataset, dataset.test))
-        for kind, scored in found.items():
+        for kind, scored in by_kind.items():
             scored.append(named(scores, f"singling-out/{kind}"))
     for kind, near in (("univariate", 0.02), ("multivariate", 0.08)):
-        assert abs(np.mean([score.value for score in found[kind]])) < near
-        assert sum(score.low > 0 for score in found[kind]) <= 1
+        assert abs(np.mean([score.value for score in by_kind[kind]])) < near
+        assert sum(score.low > 0 for score in by_kind[kind]) <= 1
 
 
 def test_a_hundred_raw_rows_are_seen(table):
@@ -181,15 +184,15 @@ def test_predicates_on_adult_are_those_of_the_paper_s_code(
     rows = getattr(dataset, release).rows.take(np.arange(3000))
     evaluation = evaluate(dataset, Release(Rows(rows.values, rows.labels)))
     released = distinct_records(evaluation)
-    found = singling_out.univariate(
+    singled = singling_out.univariate(
         singling_out.columns_of(released),
         released.numbers.shape[1],
         10**6,
         np.random.default_rng(0),
     )
     train = real_records(evaluation, "train")
-    counts = found.counts(singling_out.columns_of(train))
-    assert (len(found), np.count_nonzero(counts == 1)) == (predicates, successes)
+    counts = singled.counts(singling_out.columns_of(train))
+    assert (len(singled), np.count_nonzero(counts == 1)) == (predicates, successes)
 
 
 # Extrapolation of the control ---------------------------------------------------------------------

@@ -162,20 +162,20 @@ def test_sensitivity_by_hand():
 def test_sensitivity_of_an_attack_without_an_opinion_is_the_rate():
     rows = judged([0] * 30 + [1] * 50, [1.0] * 80)
     for rate in (0.1, 0.01, 0.5):
-        found = _membership_roc.sensitivity(rows, rate)(ones(80)).item()
-        assert found == pytest.approx(rate)
+        rate_found = _membership_roc.sensitivity(rows, rate)(ones(80)).item()
+        assert rate_found == pytest.approx(rate)
 
 
 def test_sensitivity_is_the_rate_on_average_for_few_rows_too():
     """The usual definition would give 2/12 instead of 0.1 with eleven non-members."""
     rng = np.random.default_rng(2)
-    found = [
+    rates = [
         _membership_roc.sensitivity(
             judged([0] * 11 + [1] * 11, rng.integers(0, 40, 22).tolist()), 0.1
         )(ones(22)).item()
         for _ in range(1500)
     ]
-    assert within_noise(found, 0.1)
+    assert within_noise(rates, 0.1)
 
 
 def test_risk_is_taken_at_the_first_threshold_with_half_of_the_members():
@@ -206,10 +206,10 @@ def test_every_declared_output_is_given_with_its_interval(larger):
 def test_the_boosted_trees_are_as_good_as_scikit_learns(cancer):
     """Same settings, another implementation: the AUROCs differ by less than their noise."""
     evaluation = evaluate(cancer, some_rows(cancer.train, 170))
-    found = encoded_distance.neighbours(
+    nearest = encoded_distance.neighbours(
         attacks.candidate_points(evaluation), attacks.released_points(evaluation), 5
     )
-    features = attacks.distance_statistics(found)
+    features = attacks.distance_statistics(nearest)
     labels = attacks.candidates(evaluation).membership
     parts = attacks._stratified_parts(labels, 5, np.random.default_rng(0))
     ours, theirs = [], []
@@ -224,9 +224,9 @@ def test_the_boosted_trees_are_as_good_as_scikit_learns(cancer):
 
 def test_fifteen_statistics_by_hand():
     distances = np.array([[1.0, 2.0, 2.0, 3.0, 7.0]])
-    found = encoded_distance.NearestDistances(distances, 2 * distances, 0 * distances)
+    nearest = encoded_distance.NearestDistances(distances, 2 * distances, 0 * distances)
     expected = [3.0, 1.0, 7.0, math.sqrt(4.4), 6.0]
-    assert attacks.distance_statistics(found)[0] == pytest.approx(
+    assert attacks.distance_statistics(nearest)[0] == pytest.approx(
         [*expected, *(2 * value for value in expected), *[0.0] * 5]
     )
 
@@ -358,11 +358,11 @@ def test_releasing_the_training_rows_is_caught(attack, larger, cancer):
         assert named(scores, f"{attack.name}/tpr-at-fpr-0.1").low > 0.9
 
 
-def test_condensed_copies_with_fractional_categories_are_caught(cohort):
+def test_condensed_copies_with_fractional_categories_are_caught(patients):
     """Survival rows whose values were moved a little: no copy is exact any more."""
-    rows = cohort.train.rows
+    rows = patients.train.rows
     moved = rows.values + np.random.default_rng(0).normal(0, 1e-3, rows.values.shape)
-    evaluation = evaluate(cohort, Release(Rows(moved, rows.labels)))
+    evaluation = evaluate(patients, Release(Rows(moved, rows.labels)))
     for attack in (NeighbourAttack, DensityRatioAttack):
         assert named(attack().compute(evaluation), f"{attack.name}/auroc").low > 0.8
 
@@ -380,17 +380,17 @@ def test_fresh_rows_are_not_caught():
         "mia-threshold/auroc": 0.5,
         "mia-threshold/risk": 0.0,
     }
-    found: dict[str, list[float]] = {name: [] for name in guessing}
+    values: dict[str, list[float]] = {name: [] for name in guessing}
     for split_seed in range(8):
         dataset = build_dataset(RepeatedRecords(), split_seed=split_seed)
         evaluation = evaluate(dataset, dataset.test)
         for attack in ATTACKS:
             for score in attack().compute(evaluation).scores:
                 if score.metric in guessing:
-                    found[score.metric].append(score.value)
+                    values[score.metric].append(score.value)
     for name, expected in guessing.items():
-        assert within_noise(found[name], expected), (name, np.mean(found[name]))
-        assert abs(np.mean(found[name]) - expected) < 0.05, (name, np.mean(found[name]))
+        assert within_noise(values[name], expected), (name, np.mean(values[name]))
+        assert abs(np.mean(values[name]) - expected) < 0.05, (name, np.mean(values[name]))
 
 
 def test_a_hundred_raw_rows_are_seen_by_the_surest_claims(cancer):

@@ -161,9 +161,9 @@ def test_no_canary_is_a_training_row(table):
 
 
 def test_too_small_a_space_is_absent_with_the_reason():
-    cohort = build_dataset(ToySurvival())
+    patients = build_dataset(ToySurvival())
     with pytest.raises(NotComputable, match="16 records at the public bounds"):
-        Exposure().compute(evaluate(cohort, cohort.test), ignoring(cohort))
+        Exposure().compute(evaluate(patients, patients.test), ignoring(patients))
 
 
 def test_a_refit_that_gives_a_model_is_absent(table):
@@ -197,5 +197,5 @@ def test_it_runs_in_a_cell():
     key = keys.cell_key(asked, dataset.fingerprint)
     outcome = run_cell(asked, key, dataset, ("exposure",))
     assert outcome.row.status == "ok", outcome.row.log_tail
-    found = {score.metric: score.value for score in outcome.scores}
-    assert found["exposure/mean"] == pytest.approx(found["exposure/maximum"])
+    values = {score.metric: score.value for score in outcome.scores}
+    assert values["exposure/mean"] == pytest.approx(values["exposure/maximum"])
