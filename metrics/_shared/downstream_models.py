@@ -21,6 +21,7 @@ import pandas as pd
 
 from bench import Encoder, Evaluation, Floats, Integers, NotComputable, ReleasedModel
 from bench.metrics._shared.bootstrap import Array
+from bench.metrics._shared.rows import real_test_rows
 
 if TYPE_CHECKING:
     import xgboost
@@ -483,10 +484,7 @@ def real_examples(evaluation: Evaluation) -> Examples:
 
 def real_test_features(evaluation: Evaluation) -> Floats:
     """Features of the real test rows, which models are asked about."""
-    dataset = evaluation.dataset
-    if not len(dataset.test):
-        raise NotComputable("the dataset has no test rows")
-    return dataset.test.rows.values[:, : dataset.encoder.feature_width]
+    return real_test_rows(evaluation).values[:, : evaluation.dataset.encoder.feature_width]
 
 
 def tree_classifier(evaluation: Evaluation) -> ReleasedModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench import Encoder, Evaluation, Floats, Integers, NotComputable, Rows
+from bench import EncodedRows, Encoder, Evaluation, Floats, Integers, NotComputable, Rows
 from bench.metrics._shared.bootstrap import Array
 
 
@@ -36,3 +36,17 @@ def points(encoder: Encoder, values: Floats, labels: Integers) -> Array:
     """
     encoded = np.asarray(values, dtype=np.float64)
     return np.column_stack([encoded, encoded_label(encoder, labels)])
+
+
+def real_test_rows(evaluation: Evaluation) -> EncodedRows:
+    """The real test rows; a dataset without any has no score."""
+    if not len(evaluation.dataset.test):
+        raise NotComputable("the dataset has no test rows")
+    return evaluation.dataset.test.rows
+
+
+def real_training_rows(evaluation: Evaluation) -> EncodedRows:
+    """The real training rows; a dataset without any has no score."""
+    if not len(evaluation.dataset.train):
+        raise NotComputable("the dataset has no training rows")
+    return evaluation.dataset.train.rows

@@ -17,7 +17,7 @@ import pandas as pd
 
 from bench import Column, Evaluation, Floats, Integers, NotComputable
 from bench.metrics._shared.bootstrap import Array, Estimate, GroupedRows, jointly
-from bench.metrics._shared.rows import positive_rows, row_weights
+from bench.metrics._shared.rows import positive_rows, real_training_rows, row_weights
 
 RESAMPLES = 200
 """Each resample of these metrics passes over all columns; 200 give the ends of an interval."""
@@ -124,8 +124,7 @@ def pooled(evaluation: Evaluation) -> PooledRows:
 
     def build() -> PooledRows:
         dataset, rows = evaluation.dataset, evaluation.rows
-        if not len(dataset.train):
-            raise NotComputable("the dataset has no training rows")
+        real_training_rows(evaluation)
         kept = positive_rows(evaluation)
         real = decoded_train(evaluation)
         labels = np.asarray(rows.labels, dtype=np.int64)[kept]

@@ -10,6 +10,7 @@ import pandas as pd
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Rule, Schema, Scores
 from bench.metrics._shared.intervals import Interval, share
+from bench.metrics._shared.rows import real_training_rows
 from bench.metrics.fidelity._pooled import decoded_train
 
 
@@ -44,8 +45,7 @@ class ClinicalConsistency(Metric):
         if not schema.rules:
             raise NotComputable("the dataset declares no consistency rules")
         released, real = evaluation.decoded, decoded_train(evaluation)
-        if not len(real):
-            raise NotComputable("the dataset has no training rows")
+        real_training_rows(evaluation)
         # A release does not hold the site of a row.
         judged = [rule for rule in schema.rules if _names(rule, schema) <= set(released.columns)]
         if not judged:

@@ -18,6 +18,7 @@ import numpy as np
 from bench import Categorical, Encoder, Evaluation, Floats, NotComputable
 from bench.metrics._shared import downstream_models
 from bench.metrics._shared.downstream_models import Examples
+from bench.metrics._shared.rows import real_test_rows, real_training_rows
 from bench.metrics.survival import _curves
 from bench.metrics.survival._cox import CoxFit, fit_weighted_cox
 from bench.metrics.survival._curves import Array, Flags, StepFunction
@@ -86,9 +87,7 @@ def population_examples(evaluation: Evaluation) -> Examples:
 
 def real_examples(evaluation: Evaluation) -> Examples:
     """The real training rows."""
-    rows = evaluation.dataset.train.rows
-    if not len(rows):
-        raise NotComputable("the dataset has no training rows")
+    rows = real_training_rows(evaluation)
     return evaluation.reference(
         "survival/examples",
         lambda _: Examples.of(evaluation.dataset.encoder, rows.values, rows.labels),
@@ -97,9 +96,7 @@ def real_examples(evaluation: Evaluation) -> Examples:
 
 def held_out_examples(evaluation: Evaluation) -> Examples:
     """The real test rows."""
-    rows = evaluation.dataset.test.rows
-    if not len(rows):
-        raise NotComputable("the dataset has no test rows")
+    rows = real_test_rows(evaluation)
     examples = evaluation.shared(
         "examples/test",
         lambda: Examples.of(evaluation.dataset.encoder, rows.values, rows.labels),

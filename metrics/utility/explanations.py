@@ -26,6 +26,7 @@ from bench import (
 )
 from bench.metrics._shared import downstream_models
 from bench.metrics._shared.bootstrap import Array, Joint, jointly, rank_correlation
+from bench.metrics._shared.rows import real_test_rows
 
 if TYPE_CHECKING:
     import xgboost
@@ -86,11 +87,10 @@ class Explanations(Metric):
     cost: ClassVar[str] = "seconds; as long again for the real rows of a dataset, once"
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
+        encoder = evaluation.dataset.encoder
         if evaluation.predictor is not None:
             raise NotComputable("the release is a model: TreeSHAP explains trees only")
-        if not len(test):
-            raise NotComputable("the dataset has no test rows")
+        test = real_test_rows(evaluation)
         columns = [column.name for column in encoder.schema.features]
         if len(columns) < 2:
             raise NotComputable("the dataset has one feature: there is nothing to rank")

@@ -35,6 +35,7 @@ from bench.metrics._shared import downstream_models
 from bench.metrics._shared.auroc import auroc, one_against_rest
 from bench.metrics._shared.bootstrap import Array, Joint, Statistic, jointly
 from bench.metrics._shared.c_index import concordance
+from bench.metrics._shared.rows import real_test_rows
 
 BANDS = 3
 """Bands of equal width that the public range of a numeric column is cut into."""
@@ -82,7 +83,7 @@ class Subgroups(Metric):
     tasks: ClassVar[tuple[Task, ...]] = (Task.CLASSIFICATION, Task.SURVIVAL)
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        ranking = Ranking.of(evaluation)
+        ranking = RankedRows.of(evaluation)
 
         def build(rng: np.random.Generator) -> _RealUtility:
             groups = list(groups_of(evaluation))
@@ -155,7 +156,7 @@ class CrossSite(Metric):
                 "the training rows come from all sites together; a release from one site is made "
                 'with `split = "site:<name>"` in the grid file, for datasets with sites'
             )
-        ranking = Ranking.of(evaluation)
+        ranking = RankedRows.of(evaluation)
 
         def build(rng: np.random.Generator) -> _RealUtility:
             site, codes = evaluation.dataset.schema.site, evaluation.dataset.test.rows.sites
@@ -283,7 +284,7 @@ def _gap_interval(joint: Joint, columns: list[list[int]]) -> tuple[float, float]
 
 @final
 @dataclass(frozen=True)
-class Ranking:
+class RankedRows:
     """Real test rows, to be ranked by a model: AUROC of classes, C-index of survival."""
 
     features: Floats
@@ -292,11 +293,9 @@ class Ranking:
     classes: int
 
     @classmethod
-    def of(cls, evaluation: Evaluation) -> Ranking:
+    def of(cls, evaluation: Evaluation) -> RankedRows:
         """The test rows of an evaluation."""
-        encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
-        if not len(test):
-            raise NotComputable("the dataset has no test rows")
+        encoder, test = evaluation.dataset.encoder, real_test_rows(evaluation)
         truth = downstream_models.Examples.of(encoder, test.values, test.labels)
         return cls(truth.features, truth.labels, truth.times, len(encoder.schema.classes))
 
@@ -374,7 +373,7 @@ class _RealUtility:
     def of(
         cls,
         evaluation: Evaluation,
-        ranking: Ranking,
+        ranking: RankedRows,
         groups: Iterable[RowGroup],
         strata: npt.NDArray[np.integer],
         rng: np.random.Generator,
@@ -390,7 +389,7 @@ class _RealUtility:
         utility = ranking.grouped(scored, real_model(evaluation), strata, seed)
         return cls(scored, small, utility, strata, seed)
 
-    def of_release(self, evaluation: Evaluation, ranking: Ranking) -> Joint:
+    def of_release(self, evaluation: Evaluation, ranking: RankedRows) -> Joint:
         """Utility of the model trained on the release, on the same resamples."""
         return ranking.grouped(self.scored, released_model(evaluation), self.strata, self.seed)
 
@@ -412,7 +411,7 @@ def real_model(evaluation: Evaluation) -> ReleasedModel:
     return downstream_models.real_tree_classifier(evaluation)
 
 
-def _subgroup_table(ranking: Ranking, real: _RealUtility, released: Joint) -> pd.DataFrame:
+def _subgroup_table(ranking: RankedRows, real: _RealUtility, released: Joint) -> pd.DataFrame:
     rows = []
     for group, estimate, reference in zip(
         real.scored, released.each(), real.utility.values, strict=True
@@ -425,7 +424,9 @@ def _subgroup_table(ranking: Ranking, real: _RealUtility, released: Joint) -> pd
     return pd.DataFrame(rows, columns=names)
 
 
-def _site_table(ranking: Ranking, real: _RealUtility, released: Joint, home: str) -> pd.DataFrame:
+def _site_table(
+    ranking: RankedRows, real: _RealUtility, released: Joint, home: str
+) -> pd.DataFrame:
     """One row per site: the model trained on the release beside the one trained on real rows."""
     rows = []
     for site, estimate, reference in zip(

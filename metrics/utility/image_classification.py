@@ -29,6 +29,7 @@ from bench.metrics._shared import bootstrap, downstream_models
 from bench.metrics._shared.auroc import auroc, one_against_rest
 from bench.metrics._shared.bootstrap import Array, Estimate, Statistic
 from bench.metrics._shared.intervals import score_or_reason
+from bench.metrics._shared.rows import real_test_rows
 
 
 @final
@@ -40,14 +41,14 @@ class ConvNetAccuracy(Metric):
     definition: ClassVar[str] = (
         "The three-block ConvNet of the condensation literature, trained from scratch on the "
         "released images (NDPDC paper, section V, table I; weights and soft labels of the release "
-        "used; no augmentation), or the model that was released, asked about the real test "
+        "used; no augmentation), or the model that was released, tested on the real test "
         "images. Intervals: 1000 bootstrap resamples of the test rows."
     )
     outputs: ClassVar[tuple[Output, ...]] = (
         Output(
             "accuracy/convnet",
             Direction.HIGHER,
-            "Share of test images that it classifies right.",
+            "Share of test images that it classifies correctly.",
             shown=True,
         ),
         Output(
@@ -65,12 +66,12 @@ class ConvNetAccuracy(Metric):
     )
     tasks: ClassVar[tuple[Task, ...]] = (Task.IMAGE,)
     cost: ClassVar[str] = (
-        "seconds at 8x8 pixels, half a minute at 28x28; some times that for the real images of a "
-        "dataset, once"
+        "seconds at 8x8 pixels, half a minute at 28x28; several times that for the real images of "
+        "a dataset, once"
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        labels = _test_labels(evaluation)
+        labels = real_test_rows(evaluation).labels
         answers = _answers(evaluation, convnet(evaluation))
         right = answers.argmax(axis=1) == labels
 
@@ -112,7 +113,7 @@ class _NetworkAccuracy(Metric):
         """Train the network."""
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        labels = _test_labels(evaluation)
+        labels = real_test_rows(evaluation).labels
         if evaluation.predictor is not None:
             raise NotComputable("the release is a model, not images to train an architecture on")
         network = self.fit(evaluation.rows, len(evaluation.dataset.schema.classes), evaluation)
@@ -167,7 +168,7 @@ class _ArchitectureAccuracy(_NetworkAccuracy):
 
 def _defined(architecture: str, more: str) -> str:
     return (
-        f"Share of real test images that {architecture} classifies right after training from "
+        f"Share of real test images that {architecture} classifies correctly after training from "
         f"scratch on the released images (NDPDC paper, table III; {more}; steps as those of the "
         "ConvNet, no augmentation). Interval: 1000 bootstrap resamples of the test rows."
     )
@@ -250,13 +251,6 @@ def _shape(evaluation: Evaluation) -> tuple[int, int, int]:
     if shape is None:
         raise NotComputable("the dataset declares no image shape")
     return shape
-
-
-def _test_labels(evaluation: Evaluation) -> Integers:
-    test = evaluation.dataset.test.rows
-    if not len(test):
-        raise NotComputable("the dataset has no test rows")
-    return test.labels
 
 
 def _answers(evaluation: Evaluation, model: ReleasedModel) -> Array:

@@ -29,6 +29,7 @@ from bench import (
 )
 from bench.metrics._shared import downstream_models
 from bench.metrics._shared.bootstrap import Array, Joint, jointly, ratio
+from bench.metrics._shared.rows import real_test_rows
 
 TARGETS_AT_MOST = 10
 
@@ -87,10 +88,8 @@ class Regression(Metric):
     cost: ClassVar[str] = "half a second per target; longer for the real rows of a dataset, once"
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
-        if not len(test):
-            raise NotComputable("the dataset has no test rows")
-        targets = target_blocks(encoder)
+        real_test_rows(evaluation)
+        targets = target_blocks(evaluation.dataset.encoder)
         if not targets:
             raise NotComputable("the schema declares no numeric feature")
         rows = evaluation.rows

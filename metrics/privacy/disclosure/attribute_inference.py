@@ -8,7 +8,7 @@ and beside its own guesses about control rows: only what exceeds those is leakag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -28,8 +28,8 @@ from bench import (
     Score,
     Scores,
 )
-from bench.metrics._shared.bootstrap import Estimate, ResampledSums
-from bench.metrics._shared.intervals import LEVEL
+from bench.metrics._shared.bootstrap import Array, Estimate, ResampledSums
+from bench.metrics._shared.intervals import LEVEL, Interval
 from bench.metrics._shared.record_distance import rows_occurring_once
 from bench.metrics._shared.rows import encoded_label, row_weights
 from bench.metrics.privacy.disclosure import _matching
@@ -37,7 +37,6 @@ from bench.metrics.privacy.disclosure import _matching
 if TYPE_CHECKING:
     import xgboost
 
-Array = npt.NDArray[np.float64]
 ROUNDS = 100
 TREES: dict[str, Any] = {
     "max_depth": 3,
@@ -62,11 +61,8 @@ Samples = Array
 """A statistic of the rows first, then of each of their resamples."""
 Statistic = Callable[[], Samples]
 
-_Number = tuple[float, float, float]
-"""Value and interval."""
-
 _INTERVAL = "bootstrap interval over the judged rows"
-_TABLES = "over tables of so many rows"
+_TABLES = "over tables of that many rows"
 
 
 @final
@@ -120,18 +116,18 @@ class AttributeInference(Metric):
         Output(
             "aia/accuracy",
             Direction.LOWER,
-            "share of training rows whose category is guessed (binary: threshold 0.5; else the "
+            "Share of training rows whose category is guessed (binary: threshold 0.5; else the "
             f"largest prediction), mean over categorical attributes; {_INTERVAL}",
         ),
         Output(
             "aia/accuracy-control",
             Direction.NEUTRAL,
-            f"the same share, from control rows as in aia/r2-control; {_INTERVAL} and {_TABLES}",
+            f"The same share, from control rows as in aia/r2-control; {_INTERVAL} and {_TABLES}",
         ),
         Output(
             "aia/accuracy-excess",
             Direction.LOWER,
-            f"the difference of the shares, as in aia/r2-excess; {_INTERVAL} and {_TABLES}",
+            f"The difference of the shares, as in aia/r2-excess; {_INTERVAL} and {_TABLES}",
         ),
         Output(
             "aia/auroc",
@@ -142,12 +138,12 @@ class AttributeInference(Metric):
         Output(
             "aia/auroc-control",
             Direction.NEUTRAL,
-            f"the same area, from control rows as in aia/r2-control; {_INTERVAL} and {_TABLES}",
+            f"The same area, from control rows as in aia/r2-control; {_INTERVAL} and {_TABLES}",
         ),
         Output(
             "aia/auroc-excess",
             Direction.LOWER,
-            f"the difference of the areas, as in aia/r2-excess; {_INTERVAL} and {_TABLES}",
+            f"The difference of the areas, as in aia/r2-excess; {_INTERVAL} and {_TABLES}",
         ),
         Output(
             "aia/gap",
@@ -163,7 +159,7 @@ class AttributeInference(Metric):
     def compute(self, evaluation: Evaluation) -> Scores:
         attacks = attack(evaluation, _matching.attacked(evaluation.dataset.schema))
         measured = _measured(evaluation, attacks)
-        everything: dict[str, _Number] = {}
+        everything: dict[str, Interval] = {}
         for kind in _KINDS:
             kinds = [one.kinds[kind] for one in measured if kind in one.kinds]
             if kinds:
@@ -174,10 +170,12 @@ class AttributeInference(Metric):
         scores = [self._score_of(output.name, attacks, everything) for output in self.outputs]
         return Scores(tuple(scores), {"aia": _table(evaluation, attacks, measured)})
 
-    def _score_of(self, output: str, attacks: ReleaseAttacks, numbers: dict[str, _Number]) -> Score:
+    def _score_of(
+        self, output: str, attacks: ReleaseAttacks, numbers: dict[str, Interval]
+    ) -> Score:
         name = output.removeprefix("aia/")
         if name in numbers:
-            return self.score(output, *numbers[name])
+            return numbers[name].score(self, output)
         kind, _, beside = name.partition("-")
         if beside and kind in numbers:
             reason = (
@@ -267,7 +265,7 @@ def _measured(evaluation: Evaluation, attacks: ReleaseAttacks) -> list[_Measured
     return results
 
 
-def _numbers(kind: str, measured: _Kind, comparison: EqualDraws) -> dict[str, _Number]:
+def _numbers(kind: str, measured: _Kind, comparison: EqualDraws) -> dict[str, Interval]:
     numbers = {kind: _number(measured.whole)}
     # Shares and areas are at most 1; a normal tail may exceed it.
     bound = np.inf if kind == "r2" else 1.0
@@ -277,8 +275,8 @@ def _numbers(kind: str, measured: _Kind, comparison: EqualDraws) -> dict[str, _N
         numbers[f"{kind}-control"] = _number(theirs, of_theirs)
         numbers[f"{kind}-excess"] = _number(mine - theirs, float(np.hypot(of_mine, of_theirs)))
     return {
-        name: (value, max(low, -bound), min(high, bound))
-        for name, (value, low, high) in numbers.items()
+        name: Interval(number.value, max(number.low, -bound), min(number.high, bound))
+        for name, number in numbers.items()
     }
 
 
@@ -303,14 +301,14 @@ def _spread(measured: _Kind, comparison: EqualDraws) -> tuple[float, float]:
     return errors[0], errors[1]
 
 
-def _number(samples: Samples, between_tables: float = 0.0) -> _Number:
+def _number(samples: Samples, between_tables: float = 0.0) -> Interval:
     """Value and interval; the two sources of error are independent."""
     from scipy.stats import t
 
     value = float(samples[0])
     low, high = Estimate.of(samples).interval
     tail = float(t.ppf((1 + LEVEL) / 2, REPEATS - 1)) * between_tables
-    return (
+    return Interval(
         value,
         value - float(np.hypot(value - low, tail)),
         value + float(np.hypot(high - value, tail)),
@@ -324,20 +322,18 @@ def _table(
     sensitive = evaluation.dataset.schema.sensitive
     rows = []
     for one, measurement in zip(attacks.attributes, measured, strict=True):
-        numbers: dict[str, _Number] = {}
+        numbers: dict[str, Interval] = {}
         for kind, values in measurement.kinds.items():
             numbers |= _numbers(kind, values, attacks.comparison)
         if measurement.gap is not None:
             numbers["gap"] = _number(measurement.gap)
-        for name, (value, low, high) in numbers.items():
+        for name, number in numbers.items():
             rows.append(
                 {
                     "attribute": one.column.name,
                     "declared": one.column.name in sensitive,
                     "number": name,
-                    "value": value,
-                    "low": low,
-                    "high": high,
+                    **asdict(number),
                     "released-rows": attacks.comparison.released,
                     "compared-rows": attacks.comparison.size,
                 }

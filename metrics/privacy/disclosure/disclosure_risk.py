@@ -106,7 +106,7 @@ class DisclosureRisk(Metric):
         Output(
             "disclosure-risk/reference",
             Direction.LOWER,
-            "equation 6 with lambda' = (1 + (0.23 x (1 - 0.0426))^k) / 2 as printed, k the number "
+            "Equation 6 with lambda' = (1 + (0.23 x (1 - 0.0426))^k) / 2 as printed, k the number "
             "of quasi-identifiers",
             LIMIT,
             shown=True,
@@ -114,19 +114,19 @@ class DisclosureRisk(Metric):
         Output(
             "disclosure-risk/conservative",
             Direction.LOWER,
-            "equation 6 with lambda' = 0.8: 80% match rate, no errors, as in tables 8a to 8d",
+            "Equation 6 with lambda' = 0.8: 80% match rate, no errors, as in tables 8a to 8d",
             LIMIT,
         ),
         Output(
             "disclosure-risk/no-errors",
             Direction.LOWER,
-            "equation 6 with lambda' = 1: every match is right",
+            "Equation 6 with lambda' = 1: every match is right",
             LIMIT,
         ),
         Output(
             "disclosure-risk/gap",
             Direction.LOWER,
-            "the same without errors, training minus control records, class sizes counted in both "
+            "The same without errors, training minus control records, class sizes counted in both "
             "together, without records that occur more than once in the two: what the release "
             "discloses beyond the population. Bootstrap interval, both sides",
         ),

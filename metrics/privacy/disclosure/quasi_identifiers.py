@@ -72,50 +72,50 @@ class QuasiIdentifierMatch(Metric):
         Output(
             "qi-match/matched",
             Direction.LOWER,
-            f"share of training records that have {_MATCH}; Clopper-Pearson interval",
+            f"Share of training records that have {_MATCH}; Clopper-Pearson interval",
         ),
         Output(
             "qi-match/matched-control",
             Direction.NEUTRAL,
-            "the same share of the control records; Clopper-Pearson interval",
+            "The same share of the control records; Clopper-Pearson interval",
         ),
         Output(
             "qi-match/accuracy",
             Direction.LOWER,
-            "share of matched training records whose category is inferred, mean over the "
+            "Share of matched training records whose category is inferred, mean over the "
             "categorical attributes; bootstrap interval over records",
         ),
         Output(
             "qi-match/accuracy-overall",
             Direction.LOWER,
-            "the same share of all training records: no match counts as wrong",
+            "The same share of all training records: no match counts as wrong",
         ),
         Output(
             "qi-match/close",
             Direction.LOWER,
-            f"share of matched training records whose number is inferred within {CLOSE:g} of the "
+            f"Share of matched training records whose number is inferred within {CLOSE:g} of the "
             "public range, mean over the numeric attributes; bootstrap interval over records",
         ),
         Output(
             "qi-match/close-overall",
             Direction.LOWER,
-            "the same share of all training records: no match counts as wrong",
+            "The same share of all training records: no match counts as wrong",
         ),
         Output(
             "qi-match/right",
             Direction.LOWER,
-            f"share of all training records for which {_RIGHT} is inferred, mean over all "
+            f"Share of all training records for which {_RIGHT} is inferred, mean over all "
             "attributes; bootstrap interval over records",
         ),
         Output(
             "qi-match/right-control",
             Direction.NEUTRAL,
-            "the same share of the control records: what the population discloses",
+            "The same share of the control records: what the population discloses",
         ),
         Output(
             "qi-match/gap",
             Direction.LOWER,
-            f"share for which {_RIGHT} is inferred, mean over all attributes: training minus "
+            f"Share for which {_RIGHT} is inferred, mean over all attributes: training minus "
             "control records, both without records that occur more than once in the two. Above 0 "
             "the release discloses more about those it was made from. Bootstrap interval, both "
             "sides",

@@ -26,7 +26,7 @@ from bench import (
 )
 from bench.metrics._shared import bootstrap
 from bench.metrics._shared.intervals import share
-from bench.metrics._shared.rows import positive_rows
+from bench.metrics._shared.rows import positive_rows, real_training_rows
 
 Array = npt.NDArray[np.float64]
 Single = npt.NDArray[np.float32]
@@ -173,9 +173,7 @@ class _UnitRows:
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> _UnitRows:
-        train = evaluation.dataset.train.rows
-        if not len(train):
-            raise NotComputable("the dataset has no training rows")
+        train = real_training_rows(evaluation)
         mean = train.values.mean(axis=0, dtype=np.float64)
         spread = train.values.std(axis=0, dtype=np.float64)
         varying = spread > 1e-9

@@ -74,7 +74,7 @@ class Exposure(RefitMetric):
             "Mean exposure in bits; 1.44 is expected without memorisation. 95% interval: "
             "percentile bootstrap over canaries.",
             weak="releasing 100 of the 24,421 training rows of Adult gave 1.56 [1.08, 2.13], as "
-            "nothing would; 100 of 342 of breast-cancer gave 4.97",
+            "without memorisation; 100 of 342 of breast-cancer gave 4.97",
         ),
         Output(
             "exposure/extracted",

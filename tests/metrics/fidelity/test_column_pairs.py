@@ -273,12 +273,6 @@ def test_the_mean_of_the_listed_differences_is_the_score(table):
     assert listed[["real", "released"]].max().max() <= 1.0
 
 
-def test_same_seed_same_scores(table):
-    for metric in (PairwiseCorrelation(), Association()):
-        first, again = (metric.compute(evaluate(table, table.control, 3)).scores for _ in range(2))
-        assert first == again
-
-
 def test_rows_of_a_class_that_is_declared_empty_weigh_nothing():
     dataset = build_dataset(Mirror())
     rows = dataset.train.rows

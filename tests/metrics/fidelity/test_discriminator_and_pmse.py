@@ -17,7 +17,6 @@ from bench.metrics.fidelity import discriminator_and_pmse
 from bench.metrics.fidelity._pooled import PooledRows, pooled
 from bench.metrics.fidelity.columns import KolmogorovSmirnov, TotalVariation
 from bench.metrics.fidelity.discriminator_and_pmse import Discriminator, PropensityError
-from bench.plugins.metric import Evaluation
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, only, release_of
@@ -26,7 +25,7 @@ from tests.metrics.helpers import Answers, evaluate, named, only, release_of
 @final
 @dataclass(frozen=True)
 class Exclusive(DatasetSource):
-    """Two fair coins of which exactly one falls on heads: no column and no pair of means tells."""
+    """Two fair coins of which exactly one falls on heads: no column and no pair of means shows it."""
 
     name: ClassVar[str] = "exclusive"
 
@@ -66,7 +65,7 @@ def shuffled(dataset) -> Release:
     return Release(Rows(values, rows.labels))
 
 
-def test_training_rows_cannot_be_told_from_themselves(table, patients):
+def test_training_rows_are_indistinguishable_from_themselves(table, patients):
     """Every record has its twin in the same fold: predictions are the same for both."""
     for dataset in (table, patients):
         value, low, high = area(dataset, dataset.train)
@@ -96,7 +95,7 @@ def test_equal_records_share_a_fold_and_each_fold_has_both_tables():
         discriminator_and_pmse.folds_of_records(few, released, rng)
 
 
-def test_fresh_rows_are_not_told_apart():
+def test_fresh_rows_are_indistinguishable():
     """Over 8 splits the mean area is within its standard error of one half."""
     areas = []
     for split_seed in range(8):
@@ -118,7 +117,7 @@ def test_shuffled_columns_are_seen_by_the_discriminator_only():
     assert ratio.value < 2
 
 
-def test_a_balanced_release_is_not_told_by_its_class_shares(table):
+def test_a_balanced_release_is_not_distinguished_by_its_class_shares(table):
     """As many rows of each class, of classes that are 180 and 120: weights undo the difference."""
     rows = table.train.rows
     chosen = np.concatenate([np.flatnonzero(rows.labels == k)[:100] for k in (0, 1)])
@@ -223,7 +222,7 @@ def test_training_rows_have_no_error_and_shifted_ones_much(table):
     assert ratio.low > 50
 
 
-def test_tables_that_can_be_told_apart_give_the_largest_error(table):
+def test_separable_tables_have_the_largest_error(table):
     rows = table.train.rows
     values = rows.values.copy()
     values[:, 0] = 1.0
@@ -273,13 +272,3 @@ def test_absent_with_the_reason(table, images, monkeypatch):
         Discriminator().compute(
             evaluate(table, Release(Rows(rows.values[same], rows.labels[same])))
         )
-
-
-def test_same_seed_same_scores_for_any_number_of_threads(table):
-    release = release_of(table.control)
-    for metric in (Discriminator(), PropensityError()):
-        first, again = (
-            metric.compute(Evaluation(table, release, 3, threads=threads)).scores
-            for threads in (1, 2)
-        )
-        assert first == again

@@ -131,13 +131,6 @@ def test_survival_is_explained_by_the_aft_trees(patients):
     assert named(scores, "shap/overlap").value == 1.0
 
 
-def test_same_seed_same_scores(table):
-    first, again = (
-        Explanations().compute(evaluate(table, table.control, 5)).scores for _ in range(2)
-    )
-    assert first == again
-
-
 def test_a_release_without_signal_has_no_rank_correlation(table):
     rows = table.train.rows
     alike = Rows(np.zeros_like(rows.values), rows.labels)

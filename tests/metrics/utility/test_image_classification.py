@@ -133,7 +133,7 @@ def test_weights_are_used(images):
     assert _accuracy(images, _fit(images, labels, weights=weights)) > 0.9
 
 
-def test_every_step_sees_a_full_batch():
+def test_every_step_uses_a_full_batch():
     generator = torch.Generator().manual_seed(0)
     batches = list(_networks._batches(65, 7, generator))
     assert [len(batch) for batch in batches] == [_networks.BATCH] * 7

@@ -164,13 +164,6 @@ def test_settings_are_those_of_the_other_trees():
     assert downstream_models.ROUNDS == 100
 
 
-def test_same_seed_same_scores(table):
-    first, again = (
-        Regression().compute(evaluate(table, table.control, 5)).scores for _ in range(2)
-    )
-    assert first == again
-
-
 def test_absent_cases(table, steps):
     with pytest.raises(NotComputable, match="a model, not rows"):
         Regression().compute(evaluate(table, Release(model=Answers(lambda v: v[:, 0]))))

@@ -24,7 +24,7 @@ from bench.metrics.privacy.disclosure.closest_record import (
 from bench.plugins.metric import Direction, Evaluation
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
-from tests.metrics.helpers import Answers, evaluate, named
+from tests.metrics.helpers import Answers, evaluate, named, without_control
 from tests.support.tables import ToyTable
 
 
@@ -154,17 +154,8 @@ def test_histograms_count_every_row_and_keep_copies_apart(table):
     assert edges.nunique() == 1
 
 
-def test_same_seed_same_scores(table):
-    first, again = (
-        ClosestRecord().compute(evaluate(table, table.validation, 4)).scores for _ in range(2)
-    )
-    assert first == again
-
-
 def test_the_gap_is_absent_without_control_rows(table):
-    nobody = replace(table.control, frame=table.control.frame[:0])
-    nobody = replace(nobody, rows=table.control.rows.take(np.arange(0)))
-    dataset = replace(table, control=nobody)
+    dataset = without_control(table)
     scores = ClosestRecord().compute(evaluate(dataset, dataset.train))
     gap = named(scores, "dcr/gap")
     assert gap.value is gap.low is gap.high is None

@@ -24,7 +24,7 @@ def ward() -> Dataset:
     return build_dataset(Ward(known=("age", "sex")))
 
 
-# Weight and outcome are shared by at least half of the rows: they never tell anything new.
+# Weight and outcome are shared by at least half of the rows: they are never informative.
 TRAIN = [
     (30, 60.0, "f", 1.0, "flu", 0),
     (30, 60.0, "f", 1.0, "gout", 1),

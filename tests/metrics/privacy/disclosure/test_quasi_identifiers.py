@@ -137,7 +137,7 @@ def test_weights_of_released_rows_decide_mode_and_median(ward, four):
     release = Release(Rows(rows.values, rows.labels, weights=weights))
     scores = QuasiIdentifierMatch().compute(evaluate(four, release))
     table = scores.details["qi-match"].set_index(["attribute", "rows"])
-    # Now age 30 says mumps and 9.
+    # Age 30 now implies mumps and 9.
     assert table.loc[("disease", "train"), "right"] == 1
     assert table.loc[("disease", "control"), "right"] == 1
     nobody = Release(Rows(rows.values, rows.labels, weights=np.zeros(5)))
