@@ -25,7 +25,7 @@ from tests.metrics.helpers import Answers, evaluate, named, only, release_of
 @final
 @dataclass(frozen=True)
 class Exclusive(DatasetSource):
-    """Two fair coins of which exactly one falls on heads: no column and no pair of means shows it."""
+    """Two fair coins of which exactly one shows heads: no column and no pair of means shows it."""
 
     name: ClassVar[str] = "exclusive"
 
