@@ -28,12 +28,12 @@ import pandas as pd
 
 from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
-from bench.metrics.privacy.disclosure.copies import HighRiskRows, NeighbourRatio
-from bench.metrics.privacy.disclosure.disclosure import (
+from bench.metrics.privacy.disclosure.closest_record import (
     BinnedDistance,
     ClosestRecord,
     DistanceDistribution,
 )
+from bench.metrics.privacy.disclosure.copies import HighRiskRows, NeighbourRatio
 from bench.plugins.metric import Evaluation, Metric
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset

@@ -66,8 +66,8 @@ def compare_run(
     size themselves, take part in every group of their dataset. Seeds that not both have are left
     out.
     """
-    if metric is not None and metric not in paired.JUDGED:
-        raise UnknownNameError("metric to compare by", metric, paired.JUDGED)
+    if metric is not None and metric not in paired.COMPARABLE:
+        raise UnknownNameError("metric to compare by", metric, paired.COMPARABLE)
     check_run(directory)
     rows = [row for row, _ in open_journal(directory).all() if row.status == Status.OK.value]
     for name in methods:
@@ -169,12 +169,12 @@ def _compared(
     second: _Method,
     resamples: int,
 ) -> MethodComparison:
-    if metric not in paired.JUDGED:
+    if metric not in paired.COMPARABLE:
         raise NotComputable(f"nothing to compare a {group.task} task by; name it with --metric")
     seeds = sorted(set(first.keys) & set(second.keys))
     if not seeds:
         raise NotComputable("no seed was run with both")
-    name = paired.JUDGED[metric].details
+    name = paired.COMPARABLE[metric].details
     tables = [
         [_details(directory, method.keys[seed], name) for seed in seeds]
         for method in (first, second)

@@ -26,6 +26,7 @@ from bench import (
     Task,
 )
 from bench.metrics._shared import bootstrap as _bootstrap
+from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.bootstrap import Array
 from bench.metrics._shared.intervals import clopper_pearson
 
@@ -193,7 +194,7 @@ class AnomalyDetection(Metric):
         by_detector = scores_by_detector(evaluation, normal, features)
         released = by_detector["released"]
         auc = _bootstrap.bootstrap(
-            _bootstrap.auroc(anomalous, released.scores),
+            auroc(anomalous, released.scores),
             labels,
             evaluation.generator("bootstrap/anomaly"),
         )
@@ -305,7 +306,7 @@ def threshold_table(by_detector: Mapping[str, DetectorScores], anomalous: Flags)
     """One row per detector and threshold."""
     rows = []
     for name, one in by_detector.items():
-        auc = float(_bootstrap.auroc(anomalous, one.scores)(np.ones((len(anomalous), 1)))[0])
+        auc = float(auroc(anomalous, one.scores)(np.ones((len(anomalous), 1)))[0])
         for place, threshold in enumerate(one.thresholds):
             flagged = one.flagged(place)
             caught = int((flagged & anomalous).sum())

@@ -30,10 +30,10 @@ from bench import (
     TrainedInRounds,
 )
 from bench.metrics._shared import bootstrap as _bootstrap
-from bench.metrics._shared import models as _models
-from bench.metrics._shared.bootstrap import Array, Statistic
-from bench.metrics.utility import _ranking
-from bench.metrics.utility._ranking import LEAST_ROWS, Group, Joint
+from bench.metrics._shared import downstream_models
+from bench.metrics._shared.auroc import auroc
+from bench.metrics._shared.bootstrap import Array, Joint, Statistic, jointly
+from bench.metrics.utility.groups import LEAST_ROWS, RowGroup, released_model, split
 
 RELEASE, TRAINING = "release", "model"
 """Phases of messages: synthetic rows, and weights of a model."""
@@ -124,11 +124,11 @@ def rounds(evaluation: Evaluation) -> RoundHistory:
         raise NotComputable("the release was not trained in rounds")
 
     def build() -> RoundHistory:
-        features, labels = _models.real_test_features(evaluation), _labels(evaluation)
+        features, labels = downstream_models.real_test_features(evaluation), _labels(evaluation)
         classes = len(evaluation.dataset.schema.classes)
         right, areas = [], []
         for number in range(model.rounds + 1):
-            answers = _models.class_scores(model.after(number), features, classes)
+            answers = downstream_models.class_scores(model.after(number), features, classes)
             right.append(answers.argmax(axis=1) == labels)
             areas.append(_auroc(labels, answers))
         numbers = range(model.rounds + 1)
@@ -279,19 +279,21 @@ class ClientScores(Metric):
 
     def compute(self, evaluation: Evaluation) -> Scores:
         clients, schema = federation(evaluation).clients, evaluation.dataset.schema
-        features, labels = _models.real_test_features(evaluation), _labels(evaluation)
-        model: ReleasedModel = _ranking.released_model(evaluation)
-        decided = _models.class_scores(model, features, len(schema.classes)).argmax(axis=1)
+        features, labels = downstream_models.real_test_features(evaluation), _labels(evaluation)
+        model: ReleasedModel = released_model(evaluation)
+        decided = downstream_models.class_scores(model, features, len(schema.classes)).argmax(
+            axis=1
+        )
         codes = clients.of_rows(evaluation.dataset.test.rows, schema)
-        groups = [*_ranking.split("client", codes, clients.names(schema))]
+        groups = [*split("client", codes, clients.names(schema))]
         scored = [group for group in groups if len(group.rows) >= LEAST_ROWS]
-        everything = Group("client", "all", np.arange(len(labels)))
+        everything = RowGroup("client", "all", np.arange(len(labels)))
         parts = [
             (group.rows, statistic)
             for group in (everything, *scored)
             for statistic in macro_scores(labels[group.rows], decided[group.rows])
         ]
-        joint = _ranking.jointly(
+        joint = jointly(
             lambda weights: np.stack([part(weights[rows]) for rows, part in parts]),
             labels + len(schema.classes) * (codes + 1),
             evaluation.generator("bootstrap/federated-clients"),
@@ -312,7 +314,7 @@ class ClientScores(Metric):
             by_client = [self.absent(output.name, reason) for output in self.outputs[:3]]
             return (*by_client, *all_rows)
         accuracies = joint.take(places)
-        low, high = _ranking.lowest_interval(accuracies)
+        low, high = accuracies.lowest_interval()
         return (
             accuracies.estimate(lambda values: values.mean(axis=0)).score(
                 self, "federated/client-mean"
@@ -359,7 +361,7 @@ def macro_scores(labels: Integers, decided: Integers) -> tuple[Statistic, ...]:
     )
 
 
-def _client_table(scored: list[Group], joint: Joint, small: list[Group]) -> pd.DataFrame:
+def _client_table(scored: list[RowGroup], joint: Joint, small: list[RowGroup]) -> pd.DataFrame:
     """One row for all test rows and one per client; intervals of the accuracy."""
     rows = []
     for place, group in enumerate(scored):
@@ -381,4 +383,4 @@ def _labels(evaluation: Evaluation) -> Integers:
 def _auroc(labels: Integers, answers: Array) -> float:
     if answers.shape[1] != 2 or len(np.unique(labels)) < 2:
         return math.nan
-    return float(_bootstrap.auroc(labels, answers[:, 1])(np.ones((len(labels), 1)))[0])
+    return float(auroc(labels, answers[:, 1])(np.ones((len(labels), 1)))[0])

@@ -25,6 +25,7 @@ from bench import (
     Task,
 )
 from bench.metrics._shared import bootstrap as _bootstrap
+from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics.federated.anomaly import (
     DEVIATIONS,
@@ -149,9 +150,7 @@ class InjectedAnomalies(Metric):
         self, evaluation: Evaluation, by_detector: dict[str, DetectorScores], anomalous: Flags
     ) -> tuple[Score, ...]:
         released = by_detector["released"]
-        area, forest = (
-            _bootstrap.auroc(anomalous, one.scores) for one in (released, by_detector[_FOREST])
-        )
+        area, forest = (auroc(anomalous, one.scores) for one in (released, by_detector[_FOREST]))
         statistics = {
             "injected/auc": area,
             "injected/auc-ratio": _bootstrap.quotient(area, forest),
@@ -192,7 +191,7 @@ def _threshold_table(by_detector: dict[str, DetectorScores], anomalous: Flags) -
     rows = []
     once = np.ones((len(anomalous), 1))
     for name, one in by_detector.items():
-        auc = float(_bootstrap.auroc(anomalous, one.scores)(once)[0])
+        auc = float(auroc(anomalous, one.scores)(once)[0])
         for place, threshold in enumerate(one.thresholds):
             flagged = one.flagged(place)
             precision = (

@@ -1,4 +1,4 @@
-"""Do released rows break the rules that clinicians declared for the dataset?"""
+"""Do released rows break the consistency rules that are declared for the dataset?"""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Rule, Schema, Scores
-from bench.metrics._shared.intervals import clopper_pearson
+from bench.metrics._shared.intervals import Interval, share
+from bench.metrics._shared.rows import real_training_rows
 from bench.metrics.fidelity._pooled import decoded_train
 
 
 @final
 class ClinicalConsistency(Metric):
-    """Released rows that cannot be, such as a husband who never married."""
+    """Released rows that are impossible, such as a husband who never married."""
 
     name: ClassVar[str] = "consistency"
     family: ClassVar[Family] = Family.FIDELITY
@@ -35,8 +36,8 @@ class ClinicalConsistency(Metric):
     )
     definition: ClassVar[str] = (
         "Released rows that break the dataset's declared consistency rules (fidelity paper, "
-        "section 3.7), every row counted once and without its weight: a reader sees rows. Rules "
-        "are read on decoded rows; each rule's share stands in the details."
+        "section 3.7), every row counted once and without its weight, as a reader does. Rules "
+        "are read on decoded rows; the details list each rule's share."
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:
@@ -44,32 +45,30 @@ class ClinicalConsistency(Metric):
         if not schema.rules:
             raise NotComputable("the dataset declares no consistency rules")
         released, real = evaluation.decoded, decoded_train(evaluation)
-        if not len(real):
-            raise NotComputable("the dataset has no training rows")
+        real_training_rows(evaluation)
         # A release does not hold the site of a row.
         judged = [rule for rule in schema.rules if _names(rule, schema) <= set(released.columns)]
         if not judged:
             raise NotComputable("every rule needs a column that releases do not hold")
         broken, real_broken = _broken(judged, released), _broken(judged, real)
-        count, rows = int(broken.any(axis=1).sum()), len(released)
         expected = float(real_broken.any(axis=1).mean())
-        low, high = clopper_pearson(count, rows)
-        scores = (
-            self.score("consistency/broken", count / rows, low, high),
-            self.score(
-                "consistency/excess", count / rows - expected, low - expected, high - expected
-            ),
+        any_broken = share(broken.any(axis=1))
+        excess = Interval(
+            any_broken.value - expected, any_broken.low - expected, any_broken.high - expected
         )
+        scores = (
+            any_broken.score(self, "consistency/broken"),
+            excess.score(self, "consistency/excess"),
+        )
+        by_rule = [share(column) for column in broken.T]
         table = pd.DataFrame(
             {
                 "rule": [rule.name for rule in judged],
                 "released": broken.mean(axis=0),
                 "real": real_broken.mean(axis=0),
+                "low": [rule.low for rule in by_rule],
+                "high": [rule.high for rule in by_rule],
             }
-        )
-        intervals = [clopper_pearson(int(times), rows) for times in broken.sum(axis=0)]
-        table = table.assign(
-            low=[low for low, _ in intervals], high=[high for _, high in intervals]
         )
         return Scores(scores, {"consistency": table})
 
@@ -80,7 +79,7 @@ def _broken(rules: list[Rule], frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def _names(rule: Rule, schema: Schema) -> set[str]:
-    """The columns that a rule speaks about."""
+    """The columns that a rule names."""
     declared = {column.name for column in schema}
     sides = {name for part in (rule.then, *rule.when) for name in (part.left, part.right)}
     return sides & declared

@@ -9,17 +9,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Scores
-from bench.metrics._shared import bootstrap as _bootstrap
-from bench.metrics._shared.bootstrap import Array, Estimate
-from bench.metrics._shared.neighbours import points
-from bench.metrics.fidelity._pooled import interval_of_distance
+from bench.metrics._shared import bootstrap
+from bench.metrics._shared.bootstrap import Array
+from bench.metrics._shared.rows import points, positive_rows, row_weights
 
 Indices = npt.NDArray[np.intp]
 
 ROWS = 300
-"""Of each table: more neither show more in a picture of this size, nor cost seconds only."""
+"""Rows of each table: more would not show more in a picture of this size, and cost minutes."""
 LEAST = 20
-"""Of each table: among fewer, neighbours say nothing."""
+"""Rows of each table at least: neighbours among fewer are not informative."""
 NEIGHBOURS = 5
 PERPLEXITY = 30.0
 ITERATIONS = 1000
@@ -27,7 +26,7 @@ ITERATIONS = 1000
 
 @final
 class Embedding(Metric):
-    """Do released rows lie among the real ones?
+    """Whether released rows lie among the real ones.
 
     With m rows of each table, drawn with the same number of each class, let s be the share of rows
     of the other table among the k nearest neighbours of a row, over the rows of one table (Henze
@@ -69,26 +68,17 @@ class Embedding(Metric):
         kinds = np.repeat([False, True], [len(real), len(released)])
         shares = mixing(rows, kinds)
         expected = len(real) / (2 * len(real) - 1)
-        both = {
-            name: _bootstrap.share(shares * own, own)
-            for name, own in (("real", ~kinds), ("released", kinds))
-        }
-        distances = []
-        for found in _bootstrap.bootstrap_all(both, kinds, rng).values():
-            if isinstance(found, NotComputable):
-                raise found
-            relative = (found.value / expected - 1, found.samples / expected - 1)
-            distances.append(Estimate(abs(relative[0]), np.abs(relative[1])))
-        distance = Estimate(
-            float(np.mean([each.value for each in distances])),
-            np.mean([each.samples for each in distances], axis=0),
+        of_kinds = [bootstrap.share(shares * kind, kind) for kind in (~kinds, kinds)]
+        joint = bootstrap.jointly(
+            lambda weights: np.stack([share(weights) for share in of_kinds]), kinds, rng
         )
-        score = self.score(self.name, distance.value, *interval_of_distance(distance, most=1.0))
+        distance = joint.estimate(lambda numbers: np.abs(numbers / expected - 1).mean(axis=0))
+        score = distance.distance_score(self)
         return Scores((score,), {"embedding": _picture(rows, kinds, rng)})
 
 
 def mixing(rows: Array, kinds: npt.NDArray[np.bool_]) -> Array:
-    """Of each row: the share of the other kind among its nearest neighbours.
+    """Share of the other kind among the nearest neighbours of each row.
 
     Neighbours as far as the last of them count in part: equal rows have no order.
     """
@@ -100,8 +90,8 @@ def mixing(rows: Array, kinds: npt.NDArray[np.bool_]) -> Array:
     other = kinds[:, None] != kinds[None, :]
     nearer, tied = distances < last, distances == last
     left = NEIGHBOURS - nearer.sum(axis=1)
-    found = (nearer & other).sum(axis=1) + left * (tied & other).sum(axis=1) / tied.sum(axis=1)
-    shares: Array = found / NEIGHBOURS
+    others = (nearer & other).sum(axis=1) + left * (tied & other).sum(axis=1) / tied.sum(axis=1)
+    shares: Array = others / NEIGHBOURS
     return shares
 
 
@@ -112,33 +102,26 @@ def _drawn(evaluation: Evaluation, rng: np.random.Generator) -> tuple[Array, Arr
         evaluation.rows,
         evaluation.dataset.encoder,
     )
-    weights = np.ones(len(rows)) if rows.weights is None else np.asarray(rows.weights, float)
-    kept = _weighted(weights, rng)
+    positive, weights = positive_rows(evaluation), row_weights(rows)
+    # Up to ROWS released rows in random order, drawn by weight and without replacement.
+    chances = weights[positive] / weights[positive].sum()
+    kept = rng.choice(positive, min(ROWS, len(positive)), replace=False, p=chances)
     labels = np.asarray(rows.labels)[kept]
     chosen: list[tuple[Indices, Indices]] = []
     for label in np.unique(labels):
-        own = rng.permutation(np.flatnonzero(np.asarray(train.labels) == label))
-        count = min(len(own), int(np.count_nonzero(labels == label)))
-        chosen.append((own[:count], kept[labels == label][:count]))
+        members = rng.permutation(np.flatnonzero(np.asarray(train.labels) == label))
+        count = min(len(members), int(np.count_nonzero(labels == label)))
+        chosen.append((members[:count], kept[labels == label][:count]))
     real, released = (np.concatenate([pair[side] for pair in chosen]) for side in (0, 1))
     if len(real) < LEAST:
         raise NotComputable(
-            f"{len(real)} rows of each table have a row of the same class to stand beside; "
+            f"{len(real)} rows of each table have a counterpart of the same class; "
             f"{LEAST} are needed"
         )
     return (
         points(encoder, train.values[real], np.asarray(train.labels)[real]),
         points(encoder, rows.values[released], np.asarray(rows.labels)[released]),
     )
-
-
-def _weighted(weights: Array, rng: np.random.Generator) -> Indices:
-    """Up to ROWS released rows in random order, drawn by weight and without replacement."""
-    positive = np.flatnonzero(weights > 0)
-    if not len(positive):
-        raise NotComputable("every released row has weight 0")
-    chances = weights[positive] / weights[positive].sum()
-    return rng.choice(positive, min(ROWS, len(positive)), replace=False, p=chances)
 
 
 def _picture(rows: Array, kinds: npt.NDArray[np.bool_], rng: np.random.Generator) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Cox's proportional hazards with weights, and with standard errors that hold under weights.
 
 Ties are Efron's. The coefficients are those of lifelines to the last digits that it iterates to;
-this one needs no table of p x p sums for every row, so that it is some ten times faster, and gives
-the covariance of a penalised and weighted fit, which lifelines does not.
+this one needs no table of p x p sums for every row, is some ten times faster, and returns the
+covariance of a penalised and weighted fit, which lifelines does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _STEPS_AT_MOST = 100
 _DECREMENT = 1e-10
 """Newton takes its last step where that raises the log likelihood by less than this."""
 _LARGEST_STEP = 5.0
-"""Of a coefficient per standard deviation: a first step on separated rows would overflow."""
+"""Largest change of a coefficient per standard deviation: on separated rows a first step would
+overflow."""
 
 
 _ALIASED = 1e-8
@@ -32,7 +33,7 @@ _ALIASED = 1e-8
 @final
 @dataclass(frozen=True)
 class CoxFit:
-    """Log hazard ratios for each column as it was handed in."""
+    """Log hazard ratio of each input column, with standard errors."""
 
     coefficients: Array
     """0 for columns that are constant in the rows."""
@@ -52,7 +53,7 @@ class CoxFit:
         return errors
 
 
-def fit_cox(
+def fit_weighted_cox(
     features: npt.NDArray[np.floating],
     times: Array,
     events: npt.NDArray[np.bool_],
@@ -68,13 +69,13 @@ def fit_cox(
         raise NotComputable("no training row has the event: no Cox model can be trained")
     weights = weights / weights.mean()
     whole = np.asarray(features, dtype=np.float64)
-    centre = weights @ whole / len(whole)
-    spread = np.sqrt(weights @ (whole - centre) ** 2 / max(1, len(whole) - 1))
+    means = weights @ whole / len(whole)
+    spread = np.sqrt(weights @ (whole - means) ** 2 / max(1, len(whole) - 1))
     varying = spread > 1e-9
     if not varying.any():
         raise NotComputable("every feature of the training rows is constant: no Cox model fits")
     order = np.argsort(times, kind="stable")
-    standard = ((whole - centre) / np.where(varying, spread, 1.0))[:, varying][order]
+    standard = ((whole - means) / np.where(varying, spread, 1.0))[:, varying][order]
     likelihood = _Likelihood.of(standard, times[order], events[order], weights[order])
     strength = penalty * len(whole)
     coefficients = _maximise(likelihood, strength)
@@ -93,7 +94,7 @@ def fit_cox(
 
 
 def independent_columns(features: Array, weights: Array) -> npt.NDArray[np.bool_]:
-    """Columns that vary and that no combination of earlier ones gives, by Gram and Schmidt."""
+    """Columns that vary and are no combination of earlier ones, by Gram-Schmidt."""
     share = weights / weights.sum()
     centred = (features - share @ features) * np.sqrt(share)[:, None]
     total = (centred**2).sum(axis=0)
@@ -140,7 +141,7 @@ def _maximise(likelihood: _Likelihood, strength: float) -> Array:
 
 @final
 @dataclass(frozen=True)
-class _At:
+class _Derivatives:
     """Derivatives at some coefficients, and what the residuals need."""
 
     log_likelihood: float
@@ -149,11 +150,11 @@ class _At:
     ratios: Array
     """exp(log risk) of each row."""
     shares: Array
-    """Of each event: average weight of its tie over the risk that is left at its step."""
+    """Average weight of the tie of each event over the remaining risk at its step."""
     means: Array
-    """Of each event: risk-weighted mean of the features at its step."""
+    """Risk-weighted mean of the features at the step of each event."""
     exposure: Array
-    """Of each row: the sum of shares up to its time, less Efron's part of its own tie."""
+    """Sum of shares up to the time of each row, less Efron's part of its tie."""
 
 
 @final
@@ -165,17 +166,17 @@ class _Likelihood:
     weights: Array
     event_rows: Indices
     starts: Indices
-    """Of each event: the first row at its time."""
+    """First row at the time of each event."""
     ties: Indices
     """First event of each tie, among the events."""
     tie_of: Indices
-    """Of each event: its tie."""
+    """Tie of each event."""
     fractions: Array
-    """Of each event: l / d, its place among the d events of the tie."""
+    """Place l / d of each event among the d events of its tie."""
     averages: Array
-    """Of each event: the mean weight of the tie."""
+    """Mean weight of the tie of each event."""
     until: Indices
-    """Of each row: the number of events not later than it."""
+    """Number of events not later than each row."""
 
     @classmethod
     def of(
@@ -199,11 +200,11 @@ class _Likelihood:
             np.searchsorted(event_times, times, side="right"),
         )
 
-    def at(self, coefficients: Array) -> _At:
+    def at(self, coefficients: Array) -> _Derivatives:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             return self._at(coefficients)
 
-    def _at(self, coefficients: Array) -> _At:
+    def _at(self, coefficients: Array) -> _Derivatives:
         log_risk = self.features @ coefficients
         ratios = np.exp(log_risk)
         risk = self.weights * ratios
@@ -220,7 +221,7 @@ class _Likelihood:
         exposure[rows] -= self._over_ties(self.fractions * shares)
         information = self.features.T @ ((risk * exposure)[:, None] * self.features)
         information -= means.T @ (self.averages[:, None] * means)
-        return _At(
+        return _Derivatives(
             value,
             weights @ self.features[rows] - self.averages @ means,
             information,
@@ -230,7 +231,7 @@ class _Likelihood:
             exposure,
         )
 
-    def residuals(self, at: _At) -> Array:
+    def residuals(self, at: _Derivatives) -> Array:
         """Score residuals u_i; weighted they sum to the gradient."""
         rows = self.event_rows
         parts = at.shares[:, None] * at.means
@@ -251,7 +252,7 @@ class _Likelihood:
         return result
 
     def _over_ties(self, values: Array) -> Array:
-        """Of each event: the sum over the events of its tie."""
+        """Sum over the events of the tie of each event."""
         sums: Array = np.add.reduceat(values, self.ties, axis=0)[self.tie_of]
         return sums
 

@@ -1,7 +1,7 @@
-"""Curves of survival: of rows, of rows under censoring, of predictions, and how far two differ.
+"""Survival curves: Kaplan-Meier, censoring, Breslow, log-rank test, distances of two curves.
 
 At one time events come before censored rows: who was censored at t was still at risk of the events
-at t. All estimators take weights, one a row.
+at t. All estimators take one weight per row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Indices = npt.NDArray[np.intp]
 
 @final
 @dataclass(frozen=True)
-class Steps:
+class StepFunction:
     """A right-continuous step function: `values[k]` from `times[k]` on, `start` before."""
 
     times: Array
@@ -30,55 +30,55 @@ class Steps:
     start: float
 
     def at(self, times: npt.ArrayLike) -> Array:
-        """Its values at these times."""
+        """Values at these times."""
         return self._read(np.searchsorted(self.times, times, side="right"))
 
     def before(self, times: npt.ArrayLike) -> Array:
-        """Its limits from the left."""
+        """Limits from the left at these times."""
         return self._read(np.searchsorted(self.times, times, side="left"))
 
-    def _read(self, places: npt.NDArray[np.intp]) -> Array:
+    def _read(self, places: Indices) -> Array:
         result: Array = np.concatenate([[self.start], self.values])[places]
         return result
 
 
-def kaplan_meier(times: Array, events: Flags, weights: Array | None = None) -> Steps:
+def kaplan_meier(times: Array, events: Flags, weights: Array | None = None) -> StepFunction:
     """S(t), the product over times s <= t of 1 - d(s) / r(s): events at s, weight at risk at s."""
-    tied = Tied.of(times, events)
+    tied = TiedTimes.of(times, events)
     counts = np.ones(len(times)) if weights is None else weights
-    return Steps(tied.distinct, tied.survival(counts[:, None])[:, 0], 1.0)
+    return StepFunction(tied.distinct, tied.survival(counts[:, None])[:, 0], 1.0)
 
 
-def censoring(times: Array, events: Flags) -> Steps:
-    """G(t), the probability not to be censored up to t.
+def censoring(times: Array, events: Flags) -> StepFunction:
+    """G(t), the probability of not being censored up to t.
 
     Kaplan and Meier's estimate with the roles exchanged; events at a time leave the rows at risk
-    of censoring first. The limit from the left is then the probability to see an event at t.
+    of censoring first. The limit from the left is then the probability of observing an event at t.
     """
-    tied = Tied.of(times, events)
+    tied = TiedTimes.of(times, events)
     died = tied.deaths(np.ones((len(times), 1)))[:, 0]
     at_risk = tied.at_risk(np.ones((len(times), 1)))[:, 0]
     left = at_risk - died
     censored = left - np.append(at_risk[1:], 0.0)
     stayed = 1.0 - np.divide(censored, left, out=np.zeros_like(left), where=left > 0)
-    return Steps(tied.distinct, np.cumprod(stayed), 1.0)
+    return StepFunction(tied.distinct, np.cumprod(stayed), 1.0)
 
 
-def breslow(times: Array, events: Flags, weights: Array, log_risks: Array) -> Steps:
+def breslow(times: Array, events: Flags, weights: Array, log_risks: Array) -> StepFunction:
     """Baseline cumulative hazard H(t) = sum over events s <= t of d(s) / sum_{j at risk} w_j r_j.
 
     Survival of a row with log risk x is exp(-H(t) exp(x)) (Breslow, 1974).
     """
-    tied = Tied.of(times, events)
+    tied = TiedTimes.of(times, events)
     died = tied.deaths(weights[:, None])[:, 0]
     at_risk = tied.at_risk((weights * np.exp(log_risks))[:, None])[:, 0]
     hazard = np.divide(died, at_risk, out=np.zeros_like(died), where=died > 0)
-    return Steps(tied.distinct, np.cumsum(hazard), 0.0)
+    return StepFunction(tied.distinct, np.cumsum(hazard), 0.0)
 
 
 @final
 @dataclass(frozen=True)
-class Tied:
+class TiedTimes:
     """Rows in the order of time, grouped by distinct time; sums for many weightings at once."""
 
     distinct: Array
@@ -89,8 +89,8 @@ class Tied:
     """1 for an event, in the order."""
 
     @classmethod
-    def of(cls, times: Array, events: Flags) -> Tied:
-        """Sort once."""
+    def of(cls, times: Array, events: Flags) -> TiedTimes:
+        """Sort and group rows by time."""
         order = np.argsort(times, kind="stable")
         starts: Indices
         distinct, starts = np.unique(times[order], return_index=True)
@@ -103,8 +103,8 @@ class Tied:
 
     def deaths(self, weights: Array) -> Array:
         """(distinct times, weightings): weight of the events at each."""
-        own: Array = self.events[:, None] * weights[self.order]
-        sums: Array = np.add.reduceat(own, self.starts, axis=0)
+        event_weights = self.events[:, None] * weights[self.order]
+        sums: Array = np.add.reduceat(event_weights, self.starts, axis=0)
         return sums
 
     def survival(self, weights: Array) -> Array:
@@ -123,17 +123,17 @@ def population_weights(
 ) -> Array:
     """Weights of mean 1 under which events and censored rows have their declared shares.
 
-    A release of half events and half censored rows stands for a cohort whose shares are public.
+    A release of half events and half censored rows represents a population whose shares are public.
     Within a status rows keep their own weights. A status that the release lacks cannot be weighted
-    up: the rows then stand for the other status alone.
+    up: the rows then represent the other status alone.
     """
-    own = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
-    totals = np.bincount(labels, weights=own, minlength=len(declared))
+    given = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
+    totals = np.bincount(labels, weights=given, minlength=len(declared))
     shares = np.where(totals > 0, np.asarray(declared, dtype=np.float64), 0.0)
     if not shares.sum():
-        raise NotComputable("the release holds rows of a status only that is declared empty")
+        raise NotComputable("every released row has a status that is declared empty")
     factors = np.divide(shares, totals, out=np.zeros_like(shares), where=totals > 0)
-    scaled = own * factors[labels]
+    scaled = given * factors[labels]
     result: Array = scaled / scaled.mean()
     return result
 
@@ -157,7 +157,7 @@ Curves = Callable[[Array], Array]
 
 def curves_at(times: Array, events: Flags, grid: Array) -> Curves:
     """Kaplan-Meier curves of weighted rows at the times of a grid."""
-    tied = Tied.of(times, events)
+    tied = TiedTimes.of(times, events)
     places = np.searchsorted(tied.distinct, grid, side="right")
 
     def curves(weights: Array) -> Array:
@@ -178,7 +178,7 @@ def log_rank(times: Array, events: Flags, group: Flags, weights: Array) -> tuple
     """
     from scipy.stats import norm
 
-    tied = Tied.of(times, events)
+    tied = TiedTimes.of(times, events)
     member = group.astype(np.float64)
     stacked = np.column_stack([weights, weights * member])
     at_risk = tied.at_risk(stacked)
@@ -192,11 +192,11 @@ def log_rank(times: Array, events: Flags, group: Flags, weights: Array) -> tuple
     variance = 0.0
     for of_group in (False, True):
         for status in (False, True):
-            own = parts[(group == of_group) & (events == status)]
-            if len(own) > 1:
-                variance += len(own) * float(np.var(own, ddof=1))
+            stratum = parts[(group == of_group) & (events == status)]
+            if len(stratum) > 1:
+                variance += len(stratum) * float(np.var(stratum, ddof=1))
             else:
-                variance += float(own @ own)
+                variance += float(stratum @ stratum)
     total = float(parts.sum())
     if variance <= 0:
         raise NotComputable("all rows are alike: the log-rank test has no variance")

@@ -1,8 +1,8 @@
-"""Do the released rows, and models trained on them, show the survival of the real cohort?
+"""Do the released rows, and models trained on them, show the survival of the real rows?
 
 A release of half events and half censored rows has a Kaplan-Meier curve that falls far too fast.
 Released rows are therefore weighted to the declared shares of events and censored rows, times
-their own weights. That mends the curve exactly as far as times are right within each status: the
+their own weights. That corrects the curve as far as times are right within each status: the
 curve depends on the times of the censored rows as well, and a release whose censoring times are
 arbitrary (condensed rows, whose times only have to train a model) still shows another curve.
 """
@@ -18,11 +18,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Task
-from bench.metrics._shared import bootstrap as _bootstrap
+from bench.metrics._shared import bootstrap
 from bench.metrics._shared.bootstrap import Statistic
-from bench.metrics._shared.models import Examples
-from bench.metrics.survival import _curves as _survival_curves
-from bench.metrics.survival import _models as _survival_models
+from bench.metrics._shared.downstream_models import Examples
+from bench.metrics.survival import _curves, _survival_models
 from bench.metrics.survival._curves import Array, Curves, Flags
 
 RESAMPLES = 200
@@ -35,7 +34,7 @@ GRID = 101
 """Times at which mean predicted curves are compared, evenly from 0 to the horizon."""
 
 _POINTS = 400
-"""At most, in a stored curve."""
+"""Points of a stored curve at most."""
 
 
 @final
@@ -51,7 +50,7 @@ class KaplanMeier(Metric):
             "km/follow-up",
             Direction.HIGHER,
             "Share of the real follow-up that the release covers: the horizon over the last time "
-            "with 10 real rows at risk. Below 1 the other numbers speak about that part only. No "
+            "with 10 real rows at risk. Below 1 the other numbers describe that part only. No "
             "interval.",
         ),
         Output(
@@ -74,23 +73,18 @@ class KaplanMeier(Metric):
 
     def compute(self, evaluation: Evaluation) -> Scores:
         released = _survival_models.population_examples(evaluation)
-        pair = _Pair.of(_survival_models.real_examples(evaluation), released)
+        pair = _CurvePair.of(_survival_models.real_examples(evaluation), released)
 
         def bootstrapped(summary: Callable[[Array], Array], output: str) -> Score:
-            return _distance(
-                self,
-                output,
-                lambda counts: summary(pair.differences(counts)),
-                pair.strata,
-                evaluation.generator("bootstrap/km"),
-                RESAMPLES,
+            rng = evaluation.generator("bootstrap/km")
+            estimate = bootstrap.bootstrap(
+                lambda counts: summary(pair.differences(counts)), pair.strata, rng, RESAMPLES
             )
+            return estimate.distance_score(self, output)
 
         scores = (
-            bootstrapped(_survival_curves.gap, "km/gap"),
-            bootstrapped(
-                lambda values: _survival_curves.area(pair.grid, values, pair.horizon), "km/area"
-            ),
+            bootstrapped(_curves.gap, "km/gap"),
+            bootstrapped(lambda values: _curves.area(pair.grid, values, pair.horizon), "km/area"),
             self.score("km/follow-up", pair.horizon / pair.real_horizon),
             _log_rank(self, pair),
         )
@@ -126,7 +120,7 @@ class PredictedSurvival(Metric):
         truth = _survival_models.held_out_examples(evaluation)
         times, events = _survival_models.times_and_events(truth)
         grid = np.linspace(0.0, _last_time(times), GRID)
-        observed = _survival_curves.curves_at(times, events, grid)
+        observed = _curves.curves_at(times, events, grid)
         scores: list[Score] = []
         table = {"time": grid, "observed": observed(np.ones((len(times), 1)))[:, 0]}
         for model in _survival_models.MODELS:
@@ -143,14 +137,14 @@ class PredictedSurvival(Metric):
             statistics = _predicted(released, real, observed)
             for name, statistic in zip(names, statistics, strict=True):
                 rng = evaluation.generator("bootstrap/survival")
-                strata = np.zeros(len(times))
-                scores.append(_distance(self, name, statistic, strata, rng))
+                estimate = bootstrap.bootstrap(statistic, np.zeros(len(times)), rng)
+                scores.append(estimate.distance_score(self, name))
         return Scores(tuple(scores), {"predicted-km": pd.DataFrame(table)})
 
 
 @final
 @dataclass(frozen=True)
-class _Pair:
+class _CurvePair:
     """Real training rows, then released rows; weights of a resample are counts of both."""
 
     times: Array
@@ -166,7 +160,7 @@ class _Pair:
     curves: tuple[Curves, Curves]
 
     @classmethod
-    def of(cls, real: Examples, released: Examples) -> _Pair:
+    def of(cls, real: Examples, released: Examples) -> _CurvePair:
         of_real = _survival_models.times_and_events(real)
         of_release = _survival_models.times_and_events(released)
         real_horizon = _last_time(of_real[0])
@@ -184,8 +178,8 @@ class _Pair:
             horizon,
             real_horizon,
             (
-                _survival_curves.curves_at(*of_real, grid),
-                _survival_curves.curves_at(*of_release, grid),
+                _curves.curves_at(*of_real, grid),
+                _curves.curves_at(*of_release, grid),
             ),
         )
 
@@ -199,10 +193,11 @@ class _Pair:
         """(times, resamples): curve of the release minus curve of the real rows."""
         weights = counts[self.real :] * self.weights[self.real :, None]
         events = self.events[self.real :]
-        for own in (events, ~events):
+        for status in (events, ~events):
             # A resample of rows with unequal weights would shift the shares of the two.
-            if own.any():
-                weights[own] *= self.weights[self.real :][own].sum() / weights[own].sum(axis=0)
+            if status.any():
+                total = self.weights[self.real :][status].sum()
+                weights[status] *= total / weights[status].sum(axis=0)
         return self.curves[1](weights) - self.curves[0](counts[: self.real])
 
     def table(self) -> pd.DataFrame:
@@ -236,7 +231,7 @@ def _predicted(
     differences = released - real
 
     def gap(weights: Array) -> Array:
-        return _survival_curves.gap(differences.T @ weights / weights.sum(axis=0))
+        return _curves.gap(differences.T @ weights / weights.sum(axis=0))
 
     def area(weights: Array) -> Array:
         return _even_mean(np.abs(differences.T @ weights / weights.sum(axis=0)))
@@ -253,25 +248,13 @@ def _even_mean(values: Array) -> Array:
     return inner
 
 
-def _distance(
-    metric: Metric,
-    output: str,
-    statistic: Statistic,
-    strata: npt.NDArray[np.generic],
-    rng: np.random.Generator,
-    resamples: int = _bootstrap.RESAMPLES,
-) -> Score:
-    estimate = _bootstrap.bootstrap(statistic, strata, rng, resamples)
-    return metric.score(output, estimate.value, *estimate.distance_interval)
-
-
-def _log_rank(metric: Metric, pair: _Pair) -> Score:
+def _log_rank(metric: Metric, pair: _CurvePair) -> Score:
     released = np.arange(len(pair.times)) >= pair.real
     # After the horizon one of the two curves is no longer followed.
     late = pair.times > pair.horizon
     times = np.where(late, pair.horizon, pair.times)
     try:
-        _, p_value = _survival_curves.log_rank(times, pair.events & ~late, released, pair.weights)
+        _, p_value = _curves.log_rank(times, pair.events & ~late, released, pair.weights)
     except NotComputable as problem:
         return metric.absent("km/log-rank-p", str(problem))
     return metric.score("km/log-rank-p", p_value)

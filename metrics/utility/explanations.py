@@ -1,4 +1,4 @@
-"""Whether a model trained on the release relies on the columns that one of real rows does."""
+"""Does a model trained on the release use the columns that a model of the real rows uses (SHAP)?"""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from bench import (
     Scores,
     Task,
 )
-from bench.metrics._shared import models as _models
-from bench.metrics._shared.bootstrap import Array
-from bench.metrics.utility import _ranking
-from bench.metrics.utility._ranking import Joint
+from bench.metrics._shared import downstream_models
+from bench.metrics._shared.bootstrap import Array, Joint, jointly, rank_correlation
+from bench.metrics._shared.rows import real_test_rows
 
 if TYPE_CHECKING:
     import xgboost
@@ -39,7 +38,7 @@ TOP = 10
 
 @final
 @dataclass(frozen=True)
-class _Real:
+class _RealImportances:
     """Importances of the model trained on real rows, and the seed of their resamples."""
 
     importance: Joint
@@ -88,16 +87,17 @@ class Explanations(Metric):
     cost: ClassVar[str] = "seconds; as long again for the real rows of a dataset, once"
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
+        encoder = evaluation.dataset.encoder
         if evaluation.predictor is not None:
             raise NotComputable("the release is a model: TreeSHAP explains trees only")
-        if not len(test):
-            raise NotComputable("the dataset has no test rows")
+        test = real_test_rows(evaluation)
         columns = [column.name for column in encoder.schema.features]
         if len(columns) < 2:
             raise NotComputable("the dataset has one feature: there is nothing to rank")
         survival = encoder.schema.task is Task.SURVIVAL
-        model = (_models.tree_survival if survival else _models.tree_classifier)(evaluation)
+        model = (
+            downstream_models.tree_survival if survival else downstream_models.tree_classifier
+        )(evaluation)
         real = evaluation.reference("shap", lambda rng: _real(evaluation, rng))
         if not real.importance.values.any():
             raise NotComputable("the model trained on real rows uses no column")
@@ -127,27 +127,27 @@ class Explanations(Metric):
         return Scores(tuple(scores), details)
 
 
-def _real(evaluation: Evaluation, rng: np.random.Generator) -> _Real:
+def _real(evaluation: Evaluation, rng: np.random.Generator) -> _RealImportances:
     dataset, test = evaluation.dataset, evaluation.dataset.test.rows
     model: ReleasedModel
     if dataset.task is Task.SURVIVAL:
         longest = 0.0 if dataset.schema.time is None else dataset.schema.time.high
-        examples = _models.real_examples(evaluation)
-        model = _models.fit_tree_survival(examples, longest, rng, evaluation.threads)
+        examples = downstream_models.real_examples(evaluation)
+        model = downstream_models.fit_tree_survival(examples, longest, rng, evaluation.threads)
         strata = np.zeros_like(test.labels)
     else:
-        model = _models.real_tree_classifier(evaluation)
+        model = downstream_models.real_tree_classifier(evaluation)
         strata = test.labels
     seed = int(rng.integers(2**31))
     importance = _importances(contributions(model, dataset.encoder, test.values), strata, seed)
-    return _Real(importance, strata, seed)
+    return _RealImportances(importance, strata, seed)
 
 
 def contributions(model: ReleasedModel, encoder: Encoder, values: Floats) -> Array:
     """Absolute SHAP value of each row and schema column, mean over classes."""
     import xgboost
 
-    if not isinstance(model, (_models.TreeClassifier, _models.TreeSurvival)):
+    if not isinstance(model, (downstream_models.TreeClassifier, downstream_models.TreeSurvival)):
         raise NotComputable("TreeSHAP explains trees only")
     features = np.asarray(values)[:, : encoder.feature_width]
     booster: xgboost.Booster = model.booster
@@ -161,7 +161,7 @@ def contributions(model: ReleasedModel, encoder: Encoder, values: Floats) -> Arr
 
 
 def _importances(absolute: Array, strata: npt.NDArray[np.integer], seed: int) -> Joint:
-    return _ranking.jointly(
+    return jointly(
         lambda weights: absolute.T @ weights / weights.sum(axis=0),
         strata,
         np.random.default_rng(seed),
@@ -178,7 +178,7 @@ def overlap(real: Array, released: Array, top: int) -> Array:
 
 
 def _among(importance: Array, top: int) -> npt.NDArray[np.bool_]:
-    """Ties are broken by the order of the columns; what is never used is not among the first."""
+    """Whether a column is among the first; ties by column order, unused columns excluded."""
     order = np.argsort(-importance, axis=0, kind="stable")
     chosen = np.zeros(importance.shape, dtype=bool)
     np.put_along_axis(chosen, order[:top], True, axis=0)
@@ -202,18 +202,6 @@ def _discounts(importance: Array) -> Array:
     last = rankdata(-importance, method="max", axis=0).astype(np.intp)
     means: Array = (sums[last] - sums[first - 1]) / (last - first + 1)
     return means
-
-
-def rank_correlation(real: Array, released: Array) -> Array:
-    """Spearman's correlation; NaN where one list is constant."""
-    from scipy.stats import rankdata
-
-    ranks = [rankdata(part, axis=0) for part in (real, released)]
-    first, second = (part - part.mean(axis=0) for part in ranks)
-    scale = np.sqrt((first**2).sum(axis=0) * (second**2).sum(axis=0))
-    result = np.full(real.shape[1], np.nan)
-    np.divide((first * second).sum(axis=0), scale, out=result, where=scale > 0)
-    return result
 
 
 # Tables ------------------------------------------------------------------------------------------

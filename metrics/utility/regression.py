@@ -27,10 +27,9 @@ from bench import (
     Scores,
     Task,
 )
-from bench.metrics._shared import models as _models
-from bench.metrics._shared.bootstrap import Array
-from bench.metrics.utility import _ranking
-from bench.metrics.utility._ranking import Joint
+from bench.metrics._shared import downstream_models
+from bench.metrics._shared.bootstrap import Array, Joint, jointly, ratio
+from bench.metrics._shared.rows import real_test_rows
 
 TARGETS_AT_MOST = 10
 
@@ -40,7 +39,7 @@ _ENCODED_RANGE = 2.0
 
 @final
 @dataclass(frozen=True)
-class _Real:
+class _RealErrors:
     """Errors of the models trained on real rows: RMSE of every target, then MAE of every target."""
 
     errors: Joint
@@ -49,7 +48,7 @@ class _Real:
 
 @final
 class Regression(Metric):
-    """Continuous targets."""
+    """Errors of predicted numeric columns."""
 
     name: ClassVar[str] = "regression"
     family: ClassVar[Family] = Family.UTILITY
@@ -86,13 +85,11 @@ class Regression(Metric):
         ),
     )
     tasks: ClassVar[tuple[Task, ...]] = (Task.CLASSIFICATION, Task.SURVIVAL)
-    cost: ClassVar[str] = "half a second a target; longer for the real rows of a dataset, once"
+    cost: ClassVar[str] = "half a second per target; longer for the real rows of a dataset, once"
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        encoder, test = evaluation.dataset.encoder, evaluation.dataset.test.rows
-        if not len(test):
-            raise NotComputable("the dataset has no test rows")
-        targets = target_blocks(encoder)
+        real_test_rows(evaluation)
+        targets = target_blocks(evaluation.dataset.encoder)
         if not targets:
             raise NotComputable("the schema declares no numeric feature")
         rows = evaluation.rows
@@ -120,8 +117,8 @@ class Regression(Metric):
             return self.absent(output, "the model trained on real rows makes no errors")
         both = released.take(kept).beside(real.take(kept))
         half = len(kept)
-        ratio = both.estimate(lambda numbers: _mean(_quotient(numbers[:half], numbers[half:])))
-        return ratio.score(self, output)
+        estimate = both.estimate(lambda numbers: _mean(ratio(numbers[:half], numbers[half:])))
+        return estimate.score(self, output)
 
 
 def target_blocks(encoder: Encoder) -> tuple[Block, ...]:
@@ -135,10 +132,14 @@ def target_blocks(encoder: Encoder) -> tuple[Block, ...]:
     return tuple((sensitive or numeric)[:TARGETS_AT_MOST])
 
 
-def _real(evaluation: Evaluation, targets: Sequence[Block], rng: np.random.Generator) -> _Real:
+def _real(
+    evaluation: Evaluation, targets: Sequence[Block], rng: np.random.Generator
+) -> _RealErrors:
     train = evaluation.dataset.train.rows
     seed = int(rng.integers(2**31))
-    return _Real(_errors(evaluation, targets, (train.values, train.labels, None), rng, seed), seed)
+    return _RealErrors(
+        _errors(evaluation, targets, (train.values, train.labels, None), rng, seed), seed
+    )
 
 
 def _errors(
@@ -171,11 +172,11 @@ def _errors(
         return np.concatenate([np.sqrt(squares @ drawn / total), sizes @ drawn / total])
 
     strata = np.zeros(len(test), dtype=np.int64)
-    return _ranking.jointly(statistic, strata, np.random.default_rng(seed))
+    return jointly(statistic, strata, np.random.default_rng(seed))
 
 
 def _with_label(encoder: Encoder, values: Floats, labels: Integers) -> Floats:
-    """Encoded rows (features, then the time of a cohort) and the label as one column a class."""
+    """Encoded rows (features, then the survival time) and the label as one column per class."""
     classes = len(encoder.schema.classes)
     columns = np.eye(classes, dtype=np.float32)[labels]
     return np.hstack([values, columns[:, 1:] if classes == 2 else columns])
@@ -188,19 +189,11 @@ def predict(
     asked: Floats,
     rng: np.random.Generator,
 ) -> Array:
-    """Train on the known rows, answer for the others. One thread: see `_models`."""
-    import xgboost
-
-    parameters = {
-        **_models.TREES,
-        "objective": "reg:squarederror",
-        "seed": int(rng.integers(2**31)),
-        "nthread": 1,
-    }
-    matrix = xgboost.DMatrix(known, label=truth, weight=weights, nthread=1)
-    booster = xgboost.train(parameters, matrix, _models.ROUNDS)
-    answers = booster.predict(xgboost.DMatrix(asked, nthread=1))
-    return np.asarray(answers, dtype=np.float64)
+    """Train on the known rows, predict for the others."""
+    parameters = {**downstream_models.TREES, "objective": "reg:squarederror"}
+    columns = {"label": truth, "weight": weights}
+    booster = downstream_models.grow_trees(known, columns, parameters, rng)
+    return downstream_models.ask_trees(booster, asked)
 
 
 def _mean(numbers: Array) -> Array:
@@ -208,14 +201,8 @@ def _mean(numbers: Array) -> Array:
     return result
 
 
-def _quotient(above: Array, below: Array) -> Array:
-    quotient = np.full(above.shape, np.nan)
-    np.divide(above, below, out=quotient, where=below > 0)
-    return quotient
-
-
 def _table(
-    evaluation: Evaluation, targets: Sequence[Block], real: _Real, released: Joint
+    evaluation: Evaluation, targets: Sequence[Block], real: _RealErrors, released: Joint
 ) -> pd.DataFrame:
     """Errors in the units of each column, beside the spread of its real test values."""
     count = len(targets)

@@ -15,7 +15,7 @@ def table() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def cohort() -> Dataset:
+def patients() -> Dataset:
     return build_dataset(ToySurvival(rows=1500))
 
 

@@ -1,4 +1,4 @@
-"""Released rows that point at one training row: copies of rare records, and near copies."""
+"""Copies of rare records, and near copies: high-risk rows and the distance ratio (NNDR)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores
-from bench.metrics._shared import distance as _distance
-from bench.metrics._shared import records as _records
-from bench.metrics._shared.distance import Records
-from bench.metrics._shared.records import Tables
-from bench.metrics.privacy.disclosure._closeness import (
+from bench.metrics._shared import record_distance
+from bench.metrics._shared.bootstrap import Array, bootstrap_quantile
+from bench.metrics._shared.intervals import difference_of_means, score_or_reason, share
+from bench.metrics._shared.record_distance import Records, RecordTables
+from bench.metrics.privacy.disclosure.closest_record import (
     LEAST_ROWS,
     beyond_chance,
-    bootstrap_quantile,
-    difference_of_means,
     histogram,
-    share,
+    refuse_hours,
+    released_distances,
 )
-from bench.metrics.privacy.disclosure.disclosure import reach, refuse_hours
 
-Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 RARE = 5
@@ -89,7 +86,7 @@ class HighRiskRows(Metric):
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        copies = _records.copies(evaluation)
+        copies = record_distance.copies(evaluation)
         copied = np.isin(copies.of_train, copies.of_released)
         scores: list[Score] = []
         for prefix, rare in (
@@ -100,20 +97,19 @@ class HighRiskRows(Metric):
             records = np.unique(copies.of_train[rare])
             released = np.isin(copies.of_released, records)
             scores += [
-                share(copied & rare).score(type(self), f"high-risk/{prefix}train"),
-                share(released).score(type(self), f"high-risk/{prefix}released"),
+                share(copied & rare).score(self, f"high-risk/{prefix}train"),
+                share(released).score(self, f"high-risk/{prefix}released"),
             ]
-        try:
-            control = np.isin(copies.of_control, records)
-            excess = beyond_chance(evaluation, released, control)
-            scores.append(excess.score(type(self), "high-risk/rare-excess"))
-        except NotComputable as reason:
-            scores.append(self.absent("high-risk/rare-excess", str(reason)))
+        control = np.isin(copies.of_control, records)
+        excess = score_or_reason(
+            self, "high-risk/rare-excess", lambda: beyond_chance(evaluation, released, control)
+        )
+        scores.append(excess)
         return Scores(tuple(scores))
 
 
 def _quasi_identifiers(evaluation: Evaluation) -> Records:
-    """Training rows in the columns that tell people apart."""
+    """Training rows in the columns that identify people."""
     dataset = evaluation.dataset
     encoder, rows = dataset.encoder, dataset.train.rows
     declared = dataset.schema.quasi_identifiers
@@ -124,11 +120,11 @@ def _quasi_identifiers(evaluation: Evaluation) -> Records:
 
 
 def _rare(records: Records) -> Mask:
-    return _sizes(_distance.identities(records)[0]) <= RARE
+    return _sizes(record_distance.identities(records)[0]) <= RARE
 
 
 def _sizes(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """For each row: how many rows bear its number."""
+    """Number of rows that have the number of each row."""
     return np.bincount(names)[names]
 
 
@@ -166,18 +162,18 @@ class NeighbourRatio(Metric):
 
     def compute(self, evaluation: Evaluation) -> Scores:
         refuse_hours(evaluation)
-        tables = Tables.of(evaluation)
-        found = reach(evaluation, tables)
-        ratios = {"released to train": _ratio(found.train)}
+        tables = RecordTables.of(evaluation)
+        distances = released_distances(evaluation, tables)
+        ratios = {"released to train": _ratio(distances.train)}
         few = ""
         if len(tables.control) < LEAST_ROWS:
             few = f"{len(tables.control)} control rows; at least {LEAST_ROWS} are needed"
         else:
-            ratios["released to control"] = _ratio(found.control)
+            ratios["released to control"] = _ratio(distances.control)
             ratios["control to train"] = evaluation.reference(
                 "nndr/control-to-train",
                 lambda _: _ratio(
-                    _distance.k_nearest(tables.control, tables.train, 2, evaluation.threads)
+                    record_distance.k_nearest(tables.control, tables.train, 2, evaluation.threads)
                 ),
             )
         scores = self._scores(evaluation, ratios, few)
@@ -201,7 +197,7 @@ class NeighbourRatio(Metric):
             scores.append(self.absent("nndr/gap", few))
         else:
             gap = difference_of_means(ratios["control to train"], ratios["released to train"])
-            scores.append(gap.score(type(self), "nndr/gap"))
+            scores.append(gap.score(self, "nndr/gap"))
         return scores
 
 

@@ -21,12 +21,11 @@ from bench import (
     Scores,
     Split,
 )
-from bench.metrics._shared.records import occurring_once, real_records
-from bench.metrics.privacy.disclosure import _jenks, _targets
+from bench.metrics._shared.bootstrap import Array, bootstrap_mean
+from bench.metrics._shared.record_distance import rows_occurring_once
+from bench.metrics.privacy.disclosure import _jenks, _matching
 from bench.metrics.privacy.disclosure._jenks import Breaks
-from bench.metrics.privacy.disclosure._targets import Codes, Readable
-
-Array = npt.NDArray[np.float64]
+from bench.metrics.privacy.disclosure._matching import Codes, MatchedTable, Matching, ReadableTable
 
 LIMIT = 0.05
 """Section 4.1.3: at most this is very low and acceptable."""
@@ -43,17 +42,17 @@ CONSERVATIVE_MATCH_RATE = 0.8
 
 @final
 @dataclass(frozen=True)
-class Variant:
+class ErrorAssumption:
     """One assumption about errors in matching."""
 
     name: str
     factor: float
     """lambda' of equation 6, as computed here."""
     tables: float
-    """What the paper's tables 8a to 8d were computed with, as their ratios show."""
+    """The factor that the paper's tables 8a to 8d were computed with, as their ratios show."""
 
 
-def variants(known: int) -> tuple[Variant, ...]:
+def error_assumptions(known: int) -> tuple[ErrorAssumption, ...]:
     """The three of section 4.1.3, for a number of quasi-identifiers.
 
     The reference factor is printed as (1 + (0.23 (1 - 0.0426))^k) / 2. The paper does not print
@@ -65,9 +64,9 @@ def variants(known: int) -> tuple[Variant, ...]:
     """
     printed = (1.0 + (MATCH_RATE * (1.0 - ERROR_RATE)) ** known) / 2.0
     return (
-        Variant("reference", printed, MATCH_RATE * (1.0 - ERROR_RATE) ** known),
-        Variant("conservative", CONSERVATIVE_MATCH_RATE, CONSERVATIVE_MATCH_RATE),
-        Variant("no-errors", 1.0, 1.0),
+        ErrorAssumption("reference", printed, MATCH_RATE * (1.0 - ERROR_RATE) ** known),
+        ErrorAssumption("conservative", CONSERVATIVE_MATCH_RATE, CONSERVATIVE_MATCH_RATE),
+        ErrorAssumption("no-errors", 1.0, 1.0),
     )
 
 
@@ -89,9 +88,9 @@ class DisclosureRisk(Metric):
       that is p_j < 1/2, with p_j its share among the real records. Numbers are put into natural
       classes, which then are categories. What is inferred from several matching rows is what the
       attacker of section 4.1.3 infers, their mode or median; to accept any matching row would let
-      the risk grow with the number of released rows, whatever they say. [27] accepts a number by
+      the risk grow with the number of released rows, whatever they hold. [27] accepts a number by
       p_j |x - y| < 1.48 MAD instead of classes: never met where half of the values are equal.
-    * lambda': `variants`.
+    * lambda': `error_assumptions`.
 
     The risk of a record is its largest one over all variables that are no quasi-identifiers.
     """
@@ -107,7 +106,7 @@ class DisclosureRisk(Metric):
         Output(
             "disclosure-risk/reference",
             Direction.LOWER,
-            "equation 6 with lambda' = (1 + (0.23 x (1 - 0.0426))^k) / 2 as printed, k the number "
+            "Equation 6 with lambda' = (1 + (0.23 x (1 - 0.0426))^k) / 2 as printed, k the number "
             "of quasi-identifiers",
             LIMIT,
             shown=True,
@@ -115,46 +114,44 @@ class DisclosureRisk(Metric):
         Output(
             "disclosure-risk/conservative",
             Direction.LOWER,
-            "equation 6 with lambda' = 0.8: 80% match rate, no errors, as in tables 8a to 8d",
+            "Equation 6 with lambda' = 0.8: 80% match rate, no errors, as in tables 8a to 8d",
             LIMIT,
         ),
         Output(
             "disclosure-risk/no-errors",
             Direction.LOWER,
-            "equation 6 with lambda' = 1: every match is right",
+            "Equation 6 with lambda' = 1: every match is right",
             LIMIT,
         ),
         Output(
             "disclosure-risk/gap",
             Direction.LOWER,
-            "the same without errors, training minus control records, class sizes counted in both "
+            "The same without errors, training minus control records, class sizes counted in both "
             "together, without records that occur more than once in the two: what the release "
-            "says beyond the population. Bootstrap interval, both sides",
+            "discloses beyond the population. Bootstrap interval, both sides",
         ),
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:
         dataset = evaluation.dataset
-        known = _targets.quasi_identifiers(dataset.schema)
+        known = _matching.quasi_identifiers(dataset.schema)
         hidden = tuple(
-            column for column in _targets.released_columns(dataset.schema) if column not in known
+            column for column in _matching.released_columns(dataset.schema) if column not in known
         )
         if not hidden:
             raise NotComputable("every column is a quasi-identifier: nothing is left to disclose")
-        released = _targets.released_table(evaluation)
-        train = _targets.real_table(evaluation, "train", dataset.train)
-        control = _targets.real_table(evaluation, "control", dataset.control)
-        classes = _targets.equivalence_classes(known, released, train, control)
+        matching = Matching.of(evaluation, known)
+        released, train, control = matching.released, matching.train, matching.control
         coded = evaluation.reference(
-            "disclosure-risk/values", lambda rng: tuple(_Values.of(c, train) for c in hidden)
+            "disclosure-risk/values", lambda rng: tuple(_Values.of(c, train.table) for c in hidden)
         )
-        members = _learned(hidden, coded, released, classes[0], train, classes[1], dataset.train)
-        risks = members / _class_sizes(classes[1], classes[1])[:, None]
+        members = _learned(hidden, coded, released, train, dataset.train)
+        risks = members / _class_sizes(train.classes, train.classes)[:, None]
         worst = risks.max(axis=1)
         rng = evaluation.generator("bootstrap/disclosure-risk")
-        estimate = _targets.bootstrap_mean(worst, rng)
+        estimate = bootstrap_mean(worst, rng)
         low, high = estimate.interval
-        factors = variants(len(known))
+        factors = error_assumptions(len(known))
         scores = [
             self.score(
                 f"disclosure-risk/{variant.name}",
@@ -164,20 +161,17 @@ class DisclosureRisk(Metric):
             )
             for variant in factors
         ]
-        others = _learned(hidden, coded, released, classes[0], control, classes[2], dataset.control)
-        pooled = np.concatenate([classes[1], classes[2]])
-        train_once, control_once = occurring_once(
-            real_records(evaluation, "train", dataset.train),
-            real_records(evaluation, "control", dataset.control),
-        )
-        gap = _targets.member_gap(
+        others = _learned(hidden, coded, released, control, dataset.control)
+        pooled = np.concatenate([train.classes, control.classes])
+        train_once, control_once = rows_occurring_once(evaluation)
+        gap = _matching.member_gap(
             DisclosureRisk,
             "disclosure-risk/gap",
-            (members.max(axis=1) / _class_sizes(classes[1], pooled))[train_once],
-            (others.max(axis=1) / _class_sizes(classes[2], pooled))[control_once],
+            (members.max(axis=1) / _class_sizes(train.classes, pooled))[train_once],
+            (others.max(axis=1) / _class_sizes(control.classes, pooled))[control_once],
             evaluation.generator("bootstrap/disclosure-risk/gap"),
         )
-        matched = np.isin(classes[1], classes[0])
+        matched = np.isin(train.classes, released.classes)
         table = _table(evaluation, hidden, coded, risks, matched, factors)
         return Scores((*scores, gap), {"disclosure-risk": table})
 
@@ -192,7 +186,7 @@ class _Values:
     shares: Array
 
     @classmethod
-    def of(cls, column: Column, records: Readable) -> _Values:
+    def of(cls, column: Column, records: ReadableTable) -> _Values:
         values = records.columns[column.name]
         breaks = _jenks.natural_breaks(values) if isinstance(column, Numeric) else None
         codes = values.astype(np.int64) if breaks is None else breaks.classes(values)
@@ -205,7 +199,7 @@ class _Values:
         return np.where(np.isnan(values), np.nan, self.breaks.classes(values))
 
     def rare(self, codes: Array) -> npt.NDArray[np.bool_]:
-        """Values that tell something: 1 - p > sqrt(p (1 - p)), that is p < 1/2."""
+        """Values that are informative: 1 - p > sqrt(p (1 - p)), that is p < 1/2."""
         places = codes.astype(np.int64)
         known = places < len(self.shares)
         shares = self.shares[np.where(known, places, 0)]
@@ -216,27 +210,25 @@ class _Values:
 def _learned(
     hidden: tuple[Column, ...],
     coded: tuple[_Values, ...],
-    released: Readable,
-    released_classes: Codes,
-    records: Readable,
-    classes: Codes,
+    released: MatchedTable,
+    records: MatchedTable,
     split: Split,
 ) -> Array:
     """I_s x R_s for each record and variable."""
-    learned = np.zeros((len(records), len(hidden)))
+    learned = np.zeros((len(records.table), len(hidden)))
     for place, (column, values) in enumerate(zip(hidden, coded, strict=True)):
-        guesses = _targets.infer(column, released, released_classes).of(classes)
-        truth = values.codes(records.columns[column.name])
+        guesses = _matching.infer(column, released).of(records.classes)
+        truth = values.codes(records.table.columns[column.name])
         new = (values.codes(guesses) == truth) & values.rare(truth)
-        weight = np.where(_targets.missing(split, column), MISSING_WEIGHT, 1.0)
+        weight = np.where(_matching.missing(split, column), MISSING_WEIGHT, 1.0)
         learned[:, place] = new * weight
     return learned
 
 
 def _class_sizes(classes: Codes, among: Codes) -> npt.NDArray[np.int64]:
-    """How many records of `among` share the quasi-identifiers of each record."""
-    found, counts = np.unique(among, return_counts=True)
-    sizes: npt.NDArray[np.int64] = counts[np.searchsorted(found, classes)]
+    """Number of records of `among` that share the quasi-identifiers of each record."""
+    distinct, counts = np.unique(among, return_counts=True)
+    sizes: npt.NDArray[np.int64] = counts[np.searchsorted(distinct, classes)]
     return sizes
 
 
@@ -246,7 +238,7 @@ def _table(
     coded: tuple[_Values, ...],
     risks: Array,
     matched: npt.NDArray[np.bool_],
-    factors: tuple[Variant, ...],
+    factors: tuple[ErrorAssumption, ...],
 ) -> pd.DataFrame:
     """The paper's table 2: one row for each variable and variant, and the total."""
     sensitive = evaluation.dataset.schema.sensitive

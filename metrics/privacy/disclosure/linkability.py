@@ -24,15 +24,20 @@ from bench import (
     Scores,
     Task,
 )
-from bench.metrics._shared.distance import Records
-from bench.metrics._shared.records import occurring_once, real_records, released_records
-from bench.metrics.privacy.disclosure import _risk
+from bench.metrics._shared.bootstrap import Array
+from bench.metrics._shared.intervals import residual_risk, success_rate
+from bench.metrics._shared.record_distance import (
+    Records,
+    distinct_records,
+    real_records,
+    released_records,
+    rows_occurring_once,
+)
 
-Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 LEAST_TARGETS = 10
-"""Fewer targets say nothing about a rate."""
+"""Fewer targets are too few for a rate."""
 
 _PAIRS = 2**16
 """Pairs compared at a time: what is made of them stays in the cache."""
@@ -89,20 +94,20 @@ class Linkability(Metric):
     targets: ClassVar[int] = 2000
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        train = real_records(evaluation, "train", evaluation.dataset.train)
-        control = real_records(evaluation, "control", evaluation.dataset.control)
-        members, others = (np.flatnonzero(once) for once in occurring_once(train, control))
+        train = real_records(evaluation, "train")
+        control = real_records(evaluation, "control")
+        members, others = map(np.flatnonzero, rows_occurring_once(evaluation))
         count = min(len(members), len(others), self.targets)
         if count < LEAST_TARGETS:
             raise NotComputable(
                 f"{len(members)} training and {len(others)} control rows occur only once in the "
                 f"two; at least {LEAST_TARGETS} of each are needed"
             )
-        released = _risk.distinct(released_records(evaluation))
+        released = distinct_records(evaluation)
         rng = evaluation.generator("linkability")
         parts = column_parts(evaluation)
         linked = {
-            name: links(
+            name: linked_targets(
                 rows.take(rng.choice(index, count, replace=False)),
                 released,
                 parts,
@@ -113,7 +118,7 @@ class Linkability(Metric):
         }
         scores: list[Score] = []
         for number, k in enumerate(self.neighbours):
-            successes = {name: int(found[:, number].sum()) for name, found in linked.items()}
+            successes = {name: int(links[:, number].sum()) for name, links in linked.items()}
             scores += self._scores(k, successes["train"], successes["control"], count, released)
         return Scores(tuple(scores), {"linkability": self._table(linked, evaluation, parts)})
 
@@ -124,12 +129,11 @@ class Linkability(Metric):
         if len(released) <= k:
             reason = f"{len(released)} distinct released records: any {k} of them are shared"
             return self.absent(risk, reason), self.absent(rate, reason)
-        against = _risk.success_rate(control, count)
-        beside = self.score(rate, against.value, against.low, against.high)
+        on_control = success_rate(control, count)
+        beside = on_control.score(self, rate)
         if control == count:
             return self.absent(risk, "every control row is linked: no room for a risk"), beside
-        found = _risk.residual_risk(_risk.success_rate(main, count), against)
-        return self.score(risk, found.value, found.low, found.high), beside
+        return residual_risk(success_rate(main, count), on_control).score(self, risk), beside
 
     def _table(
         self,
@@ -144,12 +148,12 @@ class Linkability(Metric):
                 {
                     "k": k,
                     "rows": name,
-                    "attacks": len(found),
-                    "linked": int(found[:, number].sum()),
+                    "attacks": len(links),
+                    "linked": int(links[:, number].sum()),
                     "first-columns": first,
                 }
                 for number, k in enumerate(self.neighbours)
-                for name, found in linked.items()
+                for name, links in linked.items()
             ]
         )
 
@@ -165,7 +169,7 @@ def column_names(evaluation: Evaluation) -> list[str]:
 def column_parts(
     evaluation: Evaluation,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """What the attacker's two tables hold: quasi-identifiers and the rest, or two random halves."""
+    """Columns of the attacker's two tables: quasi-identifiers and the rest, or random halves."""
     names = column_names(evaluation)
     first = np.isin(names, evaluation.dataset.schema.quasi_identifiers)
     if not first.any() or first.all():
@@ -177,14 +181,14 @@ def column_parts(
 
 
 def _half(numeric: int, columns: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """Every other column, numbers and categories shuffled apart: both halves tell rows apart."""
+    """Every other column, numbers and categories shuffled separately: halves of equal use."""
     order = np.concatenate([rng.permutation(numeric), rng.permutation(range(numeric, columns))])
     half = np.zeros(columns, dtype=np.bool_)
     half[order[::2].astype(np.intp)] = True
     return half
 
 
-def links(
+def linked_targets(
     targets: Records,
     released: Records,
     parts: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
@@ -211,7 +215,7 @@ def nearest_records(
 ) -> Indices:
     """(targets, most): the closest released records, nearest first, ties in random order."""
     height = max(1, _PAIRS // len(released))
-    found = np.empty((len(targets), most), dtype=np.intp)
+    closest = np.empty((len(targets), most), dtype=np.intp)
     for start in range(0, len(targets), height):
         block = targets.take(np.arange(start, min(start + height, len(targets))))
         sums = distance_sums(block, released)
@@ -219,14 +223,14 @@ def nearest_records(
         for number, (row, limit) in enumerate(zip(sums, limits, strict=True)):
             near = np.flatnonzero(row <= limit)
             order = np.lexsort((rng.random(len(near)), row[near]))
-            found[start + number] = near[order[:most]]
-    return found
+            closest[start + number] = near[order[:most]]
+    return closest
 
 
 def distance_sums(targets: Records, released: Records) -> Array:
     """(targets, released): the record distance of all pairs, times the number of columns.
 
-    The terms are those of `_distance.distances`, which takes rows side by side.
+    The terms are those of `record_distance.distances`, which takes rows side by side.
     """
     shape = (len(targets), len(released))
     total, gap, scale = np.zeros(shape), np.empty(shape), np.empty(shape)

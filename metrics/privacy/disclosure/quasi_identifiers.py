@@ -1,4 +1,4 @@
-"""Attribute inference by matching quasi-identifiers: what does a known person's match give away?"""
+"""Attribute inference by matching quasi-identifiers: what does a match disclose?"""
 
 from __future__ import annotations
 
@@ -22,29 +22,25 @@ from bench import (
     Score,
     Scores,
 )
-from bench.metrics._shared.intervals import clopper_pearson
-from bench.metrics._shared.records import occurring_once, real_records
-from bench.metrics.privacy.disclosure import _targets
-from bench.metrics.privacy.disclosure._targets import Codes, Readable
-
-Array = npt.NDArray[np.float64]
+from bench.metrics._shared.bootstrap import Array, bootstrap_mean
+from bench.metrics._shared.intervals import share
+from bench.metrics._shared.record_distance import rows_occurring_once
+from bench.metrics.privacy.disclosure import _matching
+from bench.metrics.privacy.disclosure._matching import MatchedTable, Matching
 
 CLOSE = 0.01
 """A number is inferred when the guess is this close, as a share of its public range."""
 
-LEAST_ROWS = _targets.LEAST_ROWS
-"""Fewer rows on one side say nothing about a difference of shares."""
-
 _MATCH = (
     "released rows with the same quasi-identifiers (exact; continuous numbers in cells of "
-    f"{_targets.CELL:g} of the public range)"
+    f"{_matching.CELL:g} of the public range)"
 )
 _RIGHT = f"the right category, or a number within {CLOSE:g} of the public range"
 
 
 @final
 @dataclass(frozen=True)
-class _Judged:
+class _MatchAttack:
     """The attack on the records of one split."""
 
     matched: npt.NDArray[np.bool_]
@@ -61,7 +57,7 @@ class QuasiIdentifierMatch(Metric):
     The release is filtered to rows with the same quasi-identifiers; the sensitive attribute is
     inferred as the mode (categorical) or the median (numeric) of those rows, by their weights.
     Most of what is inferred is knowledge about the population: only `qi-match/gap`, against
-    records that the release was not made from, speaks of leakage.
+    records that the release was not made from, measures leakage.
     """
 
     name: ClassVar[str] = "qi-match"
@@ -69,80 +65,75 @@ class QuasiIdentifierMatch(Metric):
     definition: ClassVar[str] = (
         "Attribute inference by quasi-identifiers (fidelity paper, section 4.1.3): a real record's "
         f"{_MATCH} are found, its sensitive attributes inferred as their mode or median. "
-        "Judged on training rows, beside control rows. Attributes: those declared sensitive that "
+        "Tested on training rows, beside control rows. Attributes: those declared sensitive that "
         "are no quasi-identifiers; where none is declared, up to five numeric or binary features."
     )
     outputs: ClassVar[tuple[Output, ...]] = (
         Output(
             "qi-match/matched",
             Direction.LOWER,
-            f"share of training records that have {_MATCH}; Clopper-Pearson interval",
+            f"Share of training records that have {_MATCH}; Clopper-Pearson interval",
         ),
         Output(
             "qi-match/matched-control",
             Direction.NEUTRAL,
-            "the same share of the control records; Clopper-Pearson interval",
+            "The same share of the control records; Clopper-Pearson interval",
         ),
         Output(
             "qi-match/accuracy",
             Direction.LOWER,
-            "share of matched training records whose category is inferred, mean over the "
+            "Share of matched training records whose category is inferred, mean over the "
             "categorical attributes; bootstrap interval over records",
         ),
         Output(
             "qi-match/accuracy-overall",
             Direction.LOWER,
-            "the same share of all training records: no match counts as wrong",
+            "The same share of all training records: no match counts as wrong",
         ),
         Output(
             "qi-match/close",
             Direction.LOWER,
-            f"share of matched training records whose number is inferred within {CLOSE:g} of the "
+            f"Share of matched training records whose number is inferred within {CLOSE:g} of the "
             "public range, mean over the numeric attributes; bootstrap interval over records",
         ),
         Output(
             "qi-match/close-overall",
             Direction.LOWER,
-            "the same share of all training records: no match counts as wrong",
+            "The same share of all training records: no match counts as wrong",
         ),
         Output(
             "qi-match/right",
             Direction.LOWER,
-            f"share of all training records for which {_RIGHT} is inferred, mean over all "
+            f"Share of all training records for which {_RIGHT} is inferred, mean over all "
             "attributes; bootstrap interval over records",
         ),
         Output(
             "qi-match/right-control",
             Direction.NEUTRAL,
-            "the same share of the control records: what the population gives away",
+            "The same share of the control records: what the population discloses",
         ),
         Output(
             "qi-match/gap",
             Direction.LOWER,
-            f"share for which {_RIGHT} is inferred, mean over all attributes: training minus "
+            f"Share for which {_RIGHT} is inferred, mean over all attributes: training minus "
             "control records, both without records that occur more than once in the two. Above 0 "
-            "the release says more about those it was made from. Bootstrap interval, both sides",
+            "the release discloses more about those it was made from. Bootstrap interval, both "
+            "sides",
         ),
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:
         dataset = evaluation.dataset
-        known = _targets.quasi_identifiers(dataset.schema)
+        known = _matching.quasi_identifiers(dataset.schema)
         hidden = tuple(
-            column for column in _targets.attacked(dataset.schema) if column not in known
+            column for column in _matching.attacked(dataset.schema) if column not in known
         )
         if not hidden:
             raise NotComputable("every attribute that could be attacked is a quasi-identifier")
-        released = _targets.released_table(evaluation)
-        train = _targets.real_table(evaluation, "train", dataset.train)
-        control = _targets.real_table(evaluation, "control", dataset.control)
-        classes = _targets.equivalence_classes(known, released, train, control)
-        train_once, control_once = occurring_once(
-            real_records(evaluation, "train", dataset.train),
-            real_records(evaluation, "control", dataset.control),
-        )
-        members = _judged(hidden, released, classes[0], train, classes[1], train_once)
-        others = _judged(hidden, released, classes[0], control, classes[2], control_once)
+        matching = Matching.of(evaluation, known)
+        train_once, control_once = rows_occurring_once(evaluation)
+        members = _attacked(hidden, matching.released, matching.train, train_once)
+        others = _attacked(hidden, matching.released, matching.control, control_once)
         scores = (
             _share("qi-match/matched", members.matched),
             _share("qi-match/matched-control", others.matched),
@@ -156,20 +147,17 @@ class QuasiIdentifierMatch(Metric):
         return Scores(scores, {"qi-match": _table(evaluation, hidden, populations)})
 
 
-def _judged(
+def _attacked(
     hidden: tuple[Column, ...],
-    released: Readable,
-    released_classes: Codes,
-    records: Readable,
-    classes: Codes,
+    released: MatchedTable,
+    records: MatchedTable,
     once: npt.NDArray[np.bool_],
-) -> _Judged:
-    right = np.zeros((len(records), len(hidden)), dtype=bool)
-    matched = np.isin(classes, released_classes)
+) -> _MatchAttack:
+    right = np.zeros((len(records.table), len(hidden)), dtype=bool)
     for place, column in enumerate(hidden):
-        guesses = _targets.infer(column, released, released_classes).of(classes)
-        right[:, place] = inferred_rightly(column, records.columns[column.name], guesses)
-    return _Judged(matched, right, once)
+        guesses = _matching.infer(column, released).of(records.classes)
+        right[:, place] = inferred_rightly(column, records.table.columns[column.name], guesses)
+    return _MatchAttack(np.isin(records.classes, released.classes), right, once)
 
 
 def inferred_rightly(column: Column, truth: Array, guesses: Array) -> npt.NDArray[np.bool_]:
@@ -186,14 +174,12 @@ def inferred_rightly(column: Column, truth: Array, guesses: Array) -> npt.NDArra
 def _share(output: str, hits: npt.NDArray[np.bool_]) -> Score:
     if not len(hits):
         return QuasiIdentifierMatch.absent(output, "there are no such records")
-    count = int(np.count_nonzero(hits))
-    low, high = clopper_pearson(count, len(hits))
-    return QuasiIdentifierMatch.score(output, count / len(hits), low, high)
+    return share(hits).score(QuasiIdentifierMatch, output)
 
 
 def _kind(
     evaluation: Evaluation,
-    members: _Judged,
+    members: _MatchAttack,
     hidden: tuple[Column, ...],
     kind: type[Column],
     name: str,
@@ -207,30 +193,29 @@ def _kind(
         return metric.absent(among, reason), metric.absent(overall, reason)
     right = members.right[:, wanted].mean(axis=1)
     rng = evaluation.generator(f"bootstrap/{overall}")
-    everybody = _targets.bootstrap_mean(right, rng)
-    if np.count_nonzero(members.matched) < LEAST_ROWS:
+    everybody = bootstrap_mean(right, rng)
+    if np.count_nonzero(members.matched) < _matching.LEAST_ROWS:
         reason = (
             f"{np.count_nonzero(members.matched)} training records have a match; at least "
-            f"{LEAST_ROWS} are needed"
+            f"{_matching.LEAST_ROWS} are needed"
         )
         return metric.absent(among, reason), everybody.score(metric, overall)
-    found = right[members.matched]
     rng = evaluation.generator(f"bootstrap/{among}")
-    matched = _targets.bootstrap_mean(found, rng)
+    matched = bootstrap_mean(right[members.matched], rng)
     return matched.score(metric, among), everybody.score(metric, overall)
 
 
-def _mean(evaluation: Evaluation, output: str, judged: _Judged) -> Score:
-    if not len(judged.right):
+def _mean(evaluation: Evaluation, output: str, attack: _MatchAttack) -> Score:
+    if not len(attack.right):
         return QuasiIdentifierMatch.absent(output, "there are no such records")
-    right = judged.right.mean(axis=1)
+    right = attack.right.mean(axis=1)
     rng = evaluation.generator(f"bootstrap/{output}")
-    estimate = _targets.bootstrap_mean(right, rng)
+    estimate = bootstrap_mean(right, rng)
     return estimate.score(QuasiIdentifierMatch, output)
 
 
-def _gap(evaluation: Evaluation, members: _Judged, others: _Judged) -> Score:
-    return _targets.member_gap(
+def _gap(evaluation: Evaluation, members: _MatchAttack, others: _MatchAttack) -> Score:
+    return _matching.member_gap(
         QuasiIdentifierMatch,
         "qi-match/gap",
         members.right[members.once].mean(axis=1),
@@ -240,17 +225,17 @@ def _gap(evaluation: Evaluation, members: _Judged, others: _Judged) -> Score:
 
 
 def _table(
-    evaluation: Evaluation, hidden: tuple[Column, ...], populations: dict[str, _Judged]
+    evaluation: Evaluation, hidden: tuple[Column, ...], populations: dict[str, _MatchAttack]
 ) -> pd.DataFrame:
     """One row for each attribute and population."""
     sensitive = evaluation.dataset.schema.sensitive
     rows = []
-    for name, judged in populations.items():
-        everybody = np.ones(len(judged.once), dtype=bool)
-        for label, kept in ((name, everybody), (f"{name}, once", judged.once)):
-            matched = judged.matched & kept
+    for name, attack in populations.items():
+        everybody = np.ones(len(attack.once), dtype=bool)
+        for label, kept in ((name, everybody), (f"{name}, once", attack.once)):
+            matched = attack.matched & kept
             for place, column in enumerate(hidden):
-                right = judged.right[:, place]
+                right = attack.right[:, place]
                 rows.append(
                     {
                         "attribute": column.name,

@@ -1,12 +1,13 @@
-"""Singling out: does the release tell how to describe exactly one training row?
+"""Singling out: does the release reveal how to describe exactly one training row?
 
 A predicate such as "age >= 88 and ward == b" that fits one released record only is a guess that it
 fits one person only. Guesses come from the release; they are checked on training rows, and on
-control rows, which the release has never seen, for what such guesses reach anyway.
+control rows, which the release was not made from, for the success of such guesses without leakage.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -15,20 +16,26 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Task
-from bench.metrics._shared.distance import Records
-from bench.metrics._shared.records import real_records, released_records
-from bench.metrics.privacy.disclosure import _risk
+from bench.metrics._shared.bootstrap import Array
+from bench.metrics._shared.intervals import Interval, residual_risk, success_rate
+from bench.metrics._shared.record_distance import (
+    Records,
+    distinct_records,
+    real_records,
+)
 
-Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 EQUAL, AT_MOST, AT_LEAST = 0, 1, 2
 
 LEAST_ATTACKS = 20
-"""Fewer predicates say nothing about a rate."""
+"""Fewer predicates are too few for a rate."""
 
 LEAST_ROWS = 20
 """Fewer control rows cannot be extrapolated."""
+
+_CENSORED = 3
+"""Predicates with as many matches or more are counted together: few matches decide about one."""
 
 _BATCH = 1000
 
@@ -50,7 +57,7 @@ class Predicates:
         return Predicates(self.columns[index], self.operators[index], self.values[index])
 
     def fits(self, number: int, table: Array) -> npt.NDArray[np.bool_]:
-        """For each row of a (columns, rows) table: does the predicate fit it?"""
+        """Whether the predicate fits each row of a (columns, rows) table."""
         fits: npt.NDArray[np.bool_] | None = None
         for column, operator, value in zip(
             self.columns[number], self.operators[number], self.values[number], strict=True
@@ -68,12 +75,12 @@ class Predicates:
         return fits
 
     def counts(self, table: Array) -> Counts:
-        """How many rows each predicate fits."""
+        """Number of rows that each predicate fits."""
         fitting = [np.count_nonzero(self.fits(number, table)) for number in range(len(self))]
         return np.array(fitting, dtype=np.int64)
 
-    def hits(self, table: Array) -> Hits:
-        """What the predicates fit, and how often the same row is singled out."""
+    def hits(self, table: Array) -> PredicateHits:
+        """Rows that the predicates fit, and how often the same row is singled out."""
         counts = np.zeros(len(self), dtype=np.int64)
         alone: list[int] = []
         for number in range(len(self)):
@@ -83,7 +90,7 @@ class Predicates:
                 alone.append(int(fits.argmax()))
         times = np.bincount(alone) if alone else np.ones(1)
         together = float((times**2).sum() / times.sum()) if self.univariate else 1.0
-        return Hits(counts, table.shape[1], together)
+        return PredicateHits(counts, table.shape[1], together)
 
     @property
     def univariate(self) -> bool:
@@ -93,14 +100,14 @@ class Predicates:
 
 @final
 @dataclass(frozen=True)
-class Hits:
-    """What predicates fit in a table."""
+class PredicateHits:
+    """Rows of a table that predicates fit."""
 
     counts: Counts
     """Rows that each predicate fits."""
     rows: int
     together: float
-    """This many successes weigh as much as an independent one."""
+    """Number of successes that weigh as much as an independent one."""
 
 
 @final
@@ -123,11 +130,11 @@ class SinglingOut(Metric):
     training rows. The paper's code fits a curve to control subsamples of 1,000 rows and more,
     and extrapolates it; below that it has nothing to fit. Here the number of control rows that each
     predicate fits is extrapolated to as many rows as there are training rows
-    (`_risk.exactly_one`; values of one column have similar probabilities, and extremes their own).
+    (`exactly_one`; values of one column have similar probabilities, extremes have others).
     Evaluating on a training subsample of the control's size would need no extrapolation, but would
     hide five of six sources: full copies would be given a risk of about one sixth.
 
-    The control is seen on a share h of the rows: Wilson's interval is that of h A attacks, not A.
+    The control has a share h of the rows: Wilson's interval is that of h A attacks, not A.
     One-column predicates on the same row succeed together: A is divided by sum m^2 / sum m, for
     rows that were singled out m times. For three columns that would be far too cautious (matching
     one row more turns as many failures into successes as the other way round). Fresh rows of
@@ -181,14 +188,14 @@ class SinglingOut(Metric):
     """Predicates tried until enough fit one released record only."""
 
     def compute(self, evaluation: Evaluation) -> Scores:
-        train = real_records(evaluation, "train", evaluation.dataset.train)
-        control = real_records(evaluation, "control", evaluation.dataset.control)
+        train = real_records(evaluation, "train")
+        control = real_records(evaluation, "control")
         if min(len(train), len(control)) < LEAST_ROWS:
             raise NotComputable(
                 f"{len(train)} training and {len(control)} control rows; at least {LEAST_ROWS} of "
                 "each are needed"
             )
-        released = _risk.distinct(released_records(evaluation))
+        released = distinct_records(evaluation)
         numeric = released.numbers.shape[1]
         rng = evaluation.generator("singling-out/predicates")
         guesses = {
@@ -211,17 +218,18 @@ class SinglingOut(Metric):
             main = predicates.hits(columns_of(train))
             fresh = predicates.hits(columns_of(control))
             on_train, on_fresh = rates(predicates, main, fresh)
-            found = _risk.residual_risk(on_train, on_fresh)
             scores += [
-                self.score(risk, found.value, found.low, found.high),
-                self.score(rate, on_fresh.value, on_fresh.low, on_fresh.high),
+                residual_risk(on_train, on_fresh).score(self, risk),
+                on_fresh.score(self, rate),
             ]
             attacks.append(_table(kind, main.counts, fresh.counts))
         details = {"singling-out": pd.concat(attacks, ignore_index=True)} if attacks else {}
         return Scores(tuple(scores), details)
 
 
-def rates(predicates: Predicates, main: Hits, control: Hits) -> tuple[_risk.Rate, _risk.Rate]:
+def rates(
+    predicates: Predicates, main: PredicateHits, control: PredicateHits
+) -> tuple[Interval, Interval]:
     """Success rates on the training rows, and on as many fresh rows."""
     extreme = np.full(len(predicates), predicates.univariate)
     extreme &= predicates.operators[:, 0] != EQUAL
@@ -231,7 +239,7 @@ def rates(predicates: Predicates, main: Hits, control: Hits) -> tuple[_risk.Rate
             # A value of a column is about as rare as the other rare values of that column.
             alike = predicates.columns[part, 0] if predicates.univariate else None
             groups = None if part is extreme else alike
-            share = _risk.exactly_one(control.counts[part], control.rows, main.rows, groups)
+            share = exactly_one(control.counts[part], control.rows, main.rows, groups)
             fresh += share * int(np.count_nonzero(part))
     seen = min(1.0, control.rows / main.rows)
     return (
@@ -240,15 +248,15 @@ def rates(predicates: Predicates, main: Hits, control: Hits) -> tuple[_risk.Rate
     )
 
 
-def _rate(successes: float, attacks: int, weight: float) -> _risk.Rate:
+def _rate(successes: float, attacks: int, weight: float) -> Interval:
     """A rate whose interval is that of fewer attacks."""
-    value = _risk.success_rate(successes, attacks).value
-    fewer = _risk.success_rate(weight * successes, weight * attacks)
-    return _risk.Rate(value, min(value, fewer.low), max(value, fewer.high))
+    value = success_rate(successes, attacks).value
+    fewer = success_rate(weight * successes, weight * attacks)
+    return Interval(value, min(value, fewer.low), max(value, fewer.high))
 
 
 def _table(kind: str, main: Counts, control: Counts) -> pd.DataFrame:
-    """How many predicates fit how many training and control rows; 2 stands for more."""
+    """Number of predicates by the number of training and control rows they fit; 2 is 2 or more."""
     table = pd.DataFrame(
         {
             "kind": kind,
@@ -267,16 +275,16 @@ def columns_of(records: Records) -> Array:
 
 def univariate(released: Array, numeric: int, attacks: int, rng: np.random.Generator) -> Predicates:
     """Values that one released record has, and extremes that one has; a random choice of them."""
-    found: list[tuple[int, int, float]] = []
+    candidates: list[tuple[int, int, float]] = []
     for column, cells in enumerate(released):
         values, counts = np.unique(cells, return_counts=True)
-        found += [(column, EQUAL, float(value)) for value in values[counts == 1]]
+        candidates += [(column, EQUAL, float(value)) for value in values[counts == 1]]
         if column < numeric and counts[0] == 1:
-            found.append((column, AT_MOST, float(values[0])))
+            candidates.append((column, AT_MOST, float(values[0])))
         if column < numeric and counts[-1] == 1:
-            found.append((column, AT_LEAST, float(values[-1])))
-    chosen = rng.permutation(len(found))[:attacks]
-    conditions = np.array(found, dtype=np.float64).reshape(-1, 3)[chosen]
+            candidates.append((column, AT_LEAST, float(values[-1])))
+    chosen = rng.permutation(len(candidates))[:attacks]
+    conditions = np.array(candidates, dtype=np.float64).reshape(-1, 3)[chosen]
     return Predicates(
         conditions[:, :1].astype(np.intp),
         conditions[:, 1:2].astype(np.int8),
@@ -297,7 +305,7 @@ def multivariate(
     conditions = min(conditions, width)
     medians = np.median(released, axis=1)
     parts: list[Predicates] = []
-    found = 0
+    count = 0
     tried: set[bytes] = set()
     for _ in range(0, attempts, _BATCH):
         records = rng.integers(rows, size=_BATCH)
@@ -313,15 +321,82 @@ def multivariate(
                 tried.add(key)
                 new.append(number)
         if not new:
-            break  # as good as all there are
+            break  # nearly all predicates were tried
         batch = Predicates(columns, operators, values).take(np.array(new, dtype=np.intp))
-        alone = np.flatnonzero(batch.counts(released) == 1)[: attacks - found]
+        alone = np.flatnonzero(batch.counts(released) == 1)[: attacks - count]
         parts.append(batch.take(alone))
-        found += len(alone)
-        if found >= attacks:
+        count += len(alone)
+        if count >= attacks:
             break
     return Predicates(
         np.concatenate([part.columns for part in parts]),
         np.concatenate([part.operators for part in parts]),
         np.concatenate([part.values for part in parts]),
     )
+
+
+# Extrapolation of the control ---------------------------------------------------------------------
+
+
+def exactly_one(
+    matches: Counts, rows: int, wanted: int, groups: npt.NDArray[np.intp] | None = None
+) -> float:
+    """Share of predicates that would fit exactly one of `wanted` rows.
+
+    Given how many of `rows` rows of the same kind each predicate fits. For `wanted` up to `rows`
+    it is the mean over all subsets, by the hypergeometric distribution.
+
+    Above, it is extrapolated. Each predicate fits a row with some probability, Beta
+    distributed among predicates; the parameters are those of the largest likelihood, given how many
+    predicates fit 0, 1, 2, and more rows. Predicates may come in groups: then each group has its
+    mean, and one shape is common, if Akaike's criterion prefers that to one mean.
+    """
+    if wanted <= rows:
+        from scipy.stats import hypergeom
+
+        return float(hypergeom.pmf(1, rows, matches, wanted).mean())
+    together = _extrapolated(matches, rows, wanted, np.zeros(len(matches), dtype=np.intp))
+    if groups is None:
+        return together.rate
+    apart = _extrapolated(matches, rows, wanted, groups)
+    return apart.rate if apart.criterion < together.criterion else together.rate
+
+
+@final
+@dataclass(frozen=True)
+class _Extrapolation:
+    rate: float
+    criterion: float
+    """Akaike's, up to a constant and a factor: number of means minus the log-likelihood."""
+
+
+def _extrapolated(
+    matches: Counts, rows: int, wanted: int, groups: npt.NDArray[np.intp]
+) -> _Extrapolation:
+    """Beta-binomial fit on a grid: no start value and no search that could fail."""
+    from scipy.special import betaln
+
+    names, group = np.unique(groups, return_inverse=True)
+    cells = _CENSORED + 1
+    places = group * cells + np.minimum(matches, _CENSORED)
+    counts = np.bincount(places, minlength=len(names) * cells).reshape(-1, cells)
+    shape = np.geomspace(0.05, 50.0, 31)[:, None]
+    mean = np.geomspace(1e-3 / wanted, 0.5, 301)
+    other = shape * (1.0 - mean) / mean
+
+    def chance(hits: int, among: int) -> Array:
+        ways = -math.log(among + 1.0) - float(betaln(hits + 1, among - hits + 1))
+        logs = betaln(hits + shape, among - hits + other) - betaln(shape, other)
+        chances: Array = np.exp(ways + logs)
+        return chances
+
+    few = np.stack([chance(hits, rows) for hits in range(_CENSORED)])
+    chances = np.concatenate([few, 1.0 - few.sum(axis=0, keepdims=True)])
+    likelihood = np.einsum("gc,csm->gsm", counts, np.log(np.maximum(chances, 1e-300)))
+    by_shape = likelihood.max(axis=2).sum(axis=0)
+    best = int(by_shape.argmax())
+    rates = chance(1, wanted)[best, likelihood[:, best].argmax(axis=1)]
+    # Where no row was hit, the likeliest probability is 0, not the least of the grid.
+    rates = np.where(counts[:, 1:].any(axis=1), rates, 0.0)
+    rate = float(rates @ counts.sum(axis=1) / len(matches))
+    return _Extrapolation(rate, len(names) - float(by_shape[best]))

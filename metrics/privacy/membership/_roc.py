@@ -1,7 +1,7 @@
-"""What a membership attack achieves: statistics of its scores, in the weights form of a bootstrap.
+"""What a membership attack achieves: AUROC, advantage and TPR at low FPR, as bootstrap statistics.
 
-An attack gives each judged row a score, higher for "member". Where it was trained, rows were judged
-in several parts, each by an attack trained on the others: statistics are then averages over parts.
+An attack scores each judged row, higher for "member". Where it was trained, rows were judged in
+several parts, each by an attack trained on the others: statistics are then averages over parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench import Direction, Evaluation, Metric, Output, Score
-from bench.metrics._shared import bootstrap as _bootstrap
+from bench.metrics._shared import bootstrap
+from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.bootstrap import Array, Statistic
 
 Labels = npt.NDArray[np.int64]
@@ -32,7 +33,7 @@ NOTE = (
 
 
 def outputs(name: str, threshold: str, weak: str) -> tuple[Output, ...]:
-    """What every attack with scores reports; `threshold` says where its own one comes from."""
+    """Outputs of every attack with scores; `threshold` says where its threshold comes from."""
     descriptions = {
         "auroc": "AUROC of the attack; 0.5 is guessing, and below 0.5 is chance.",
         "advantage": (
@@ -56,30 +57,30 @@ def outputs(name: str, threshold: str, weak: str) -> tuple[Output, ...]:
 
 @final
 @dataclass(frozen=True)
-class Judged:
-    """Rows with the attack's answers."""
+class AttackScores:
+    """Scores that an attack gave to the judged rows."""
 
     membership: Labels
     """1 for members, 0 for others."""
     scores: Array
     claims: Flags
-    """Called a member, by a threshold that was chosen on other rows."""
+    """Whether a row is called a member, by a threshold that was chosen on other rows."""
     parts: Labels
     """Statistics are taken within each part and averaged over parts."""
 
     @property
     def strata(self) -> Labels:
-        """Resamples are drawn within these."""
+        """Strata of the resamples: parts, and members and others within each."""
         return 2 * self.parts + self.membership
 
     @property
     def widening(self) -> float:
-        """How much wider than that of independent parts the interval of an average over them is.
+        """Factor by which the interval of an average over parts exceeds that of independent parts.
 
         Attacks that are trained on each other's test rows agree more than independent ones. By
         Nadeau and Bengio (2003) the variance is 1 + J n_test / n_train times as large, for J parts
         1 + J / (J - 1): intervals 1.5 times as wide for five. Without it, the AUROC of fresh rows
-        varied over 30 splits of Adult 1.5 times as much as the resamples said.
+        varied over 30 splits of Adult 1.5 times as much as the resamples.
         """
         parts = len(np.unique(self.parts))
         return math.sqrt(1.0 + parts / (parts - 1)) if parts > 1 else 1.0
@@ -90,19 +91,19 @@ class Judged:
         return int(np.bincount(self.parts[self.membership == 0]).min())
 
 
-def scores(metric: Metric, evaluation: Evaluation, judged: Judged) -> tuple[Score, ...]:
+def scores(metric: Metric, evaluation: Evaluation, judged: AttackScores) -> tuple[Score, ...]:
     """AUROC, advantage and sensitivities of an attack."""
 
-    def estimate(statistic: Statistic, least: float = 0.0) -> _bootstrap.Estimate:
+    def estimate(statistic: Statistic, least: float = 0.0) -> bootstrap.Estimate:
         # The same resamples for every statistic.
         rng = evaluation.generator(f"bootstrap/{metric.name}")
-        resampled = _bootstrap.bootstrap(statistic, judged.strata, rng)
+        resampled = bootstrap.bootstrap(statistic, judged.strata, rng)
         return _widened(resampled, judged.widening, least)
 
     largest = estimate(advantage(judged))
     computed = [
-        estimate(auroc(judged)).score(metric, f"{metric.name}/auroc"),
-        metric.score(f"{metric.name}/advantage", largest.value, *largest.distance_interval),
+        estimate(attack_auroc(judged)).score(metric, f"{metric.name}/auroc"),
+        largest.distance_score(metric, f"{metric.name}/advantage"),
         estimate(held_out_advantage(judged), least=-1.0).score(
             metric, f"{metric.name}/advantage-held-out"
         ),
@@ -118,29 +119,29 @@ def scores(metric: Metric, evaluation: Evaluation, judged: Judged) -> tuple[Scor
     return tuple(computed)
 
 
-def _widened(estimate: _bootstrap.Estimate, factor: float, least: float) -> _bootstrap.Estimate:
+def _widened(estimate: bootstrap.Estimate, factor: float, least: float) -> bootstrap.Estimate:
     """Resamples further from their mean, within the range of the statistic."""
     middle = estimate.samples.mean()
     samples = np.clip(middle + factor * (estimate.samples - middle), least, 1.0)
-    return _bootstrap.Estimate(estimate.value, samples)
+    return bootstrap.Estimate(estimate.value, samples)
 
 
-def auroc(judged: Judged) -> Statistic:
+def attack_auroc(judged: AttackScores) -> Statistic:
     """Area under the ROC curve; a tied pair counts one half."""
-    return _over_parts(judged, _bootstrap.auroc)
+    return _over_parts(judged, auroc)
 
 
-def advantage(judged: Judged) -> Statistic:
+def advantage(judged: AttackScores) -> Statistic:
     """Largest TPR - FPR over thresholds on the judged rows themselves (zero-order paper, 4.5)."""
     return _over_parts(judged, _largest_gap)
 
 
-def held_out_advantage(judged: Judged) -> Statistic:
+def held_out_advantage(judged: AttackScores) -> Statistic:
     """TPR - FPR at thresholds chosen on other rows: 0 on average without leakage."""
 
     def gap(membership: Labels, claims: Array) -> Statistic:
-        of_members = _bootstrap.mean(claims[membership == 1])
-        of_others = _bootstrap.mean(claims[membership == 0])
+        of_members = bootstrap.mean(claims[membership == 1])
+        of_others = bootstrap.mean(claims[membership == 0])
         return lambda weights: (
             of_members(weights[membership == 1]) - of_others(weights[membership == 0])
         )
@@ -148,7 +149,7 @@ def held_out_advantage(judged: Judged) -> Statistic:
     return _over_parts(judged, gap, judged.claims.astype(np.float64))
 
 
-def sensitivity(judged: Judged, rate: float) -> Statistic:
+def sensitivity(judged: AttackScores, rate: float) -> Statistic:
     """TPR at a false-positive rate, exactly `rate` on average where nothing leaks.
 
     A member exceeds the j-th largest of n non-members with probability j / (n + 1) by chance. The
@@ -199,7 +200,7 @@ def best_threshold(membership: Labels, scores: Array) -> float:
     return float(np.sort(np.unique(scores))[::-1][best]) if gaps[best] > 0 else float("inf")
 
 
-def curve_table(judged: Judged, points: int = 101) -> pd.DataFrame:
+def curve_table(judged: AttackScores, points: int = 101) -> pd.DataFrame:
     """The ROC curve, averaged over parts at equal false-positive rates."""
     rates = np.linspace(0.0, 1.0, points)
     ones = np.ones((len(judged.scores), 1))
@@ -208,7 +209,7 @@ def curve_table(judged: Judged, points: int = 101) -> pd.DataFrame:
 
 
 def _over_parts(
-    judged: Judged,
+    judged: AttackScores,
     make: Callable[[Labels, Array], Statistic],
     answers: Array | None = None,
 ) -> Statistic:

@@ -1,4 +1,4 @@
-"""Exposure of canaries: records that nobody has, put among the training rows and looked for.
+"""Exposure of canaries: records that nobody has, injected into the training rows.
 
 Fidelity paper, section 4.2.2, equation 8, after Carlini et al. 2019: a canary is exposed when the
 release makes it likelier than the other canaries that could have been injected but were not.
@@ -28,13 +28,11 @@ from bench import (
     Score,
     Scores,
 )
-from bench.metrics._shared import bootstrap as _bootstrap
-from bench.metrics._shared import distance as _distance
-from bench.metrics._shared.distance import Records
-from bench.metrics._shared.intervals import clopper_pearson
-from bench.metrics._shared.records import real_records
+from bench.metrics._shared import bootstrap, record_distance
+from bench.metrics._shared.bootstrap import Array
+from bench.metrics._shared.intervals import share
+from bench.metrics._shared.record_distance import Records, real_records
 
-Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
@@ -76,7 +74,7 @@ class Exposure(RefitMetric):
             "Mean exposure in bits; 1.44 is expected without memorisation. 95% interval: "
             "percentile bootstrap over canaries.",
             weak="releasing 100 of the 24,421 training rows of Adult gave 1.56 [1.08, 2.13], as "
-            "nothing would; 100 of 342 of breast-cancer gave 4.97",
+            "without memorisation; 100 of 342 of breast-cancer gave 4.97",
         ),
         Output(
             "exposure/extracted",
@@ -114,13 +112,13 @@ class Exposure(RefitMetric):
     def compute(self, evaluation: Evaluation, refit: Refit) -> Scores:
         dataset = evaluation.dataset
         train = dataset.train.frame
-        known = real_records(evaluation, "train", dataset.train)
+        known = real_records(evaluation, "train")
         tables: list[pd.DataFrame] = []
         for repetition in range(self.repeats):
             rng = evaluation.generator(f"exposure/{repetition}")
             drawn = draw(dataset, known, self.canaries, self.others, rng)
             injected = drawn.frame.iloc[: self.canaries]
-            # Index values of their own: the harness gives these rows positions of their own.
+            # Unused index values: the harness then gives these rows new positions.
             first = len(train) + repetition * self.canaries
             injected = injected.set_axis(range(first, first + len(injected)), axis="index")
             rows = refit(pd.concat([train, injected]), repetition).rows
@@ -128,7 +126,7 @@ class Exposure(RefitMetric):
                 raise NotComputable("the refit gave a model, not rows")
             decoded = dataset.encoder.decode(rows.values, rows.labels)
             released = Records.of(dataset.encoder, decoded)
-            distances = _distance.nearest(drawn.records, released, evaluation.threads)
+            distances = record_distance.nearest(drawn.records, released, evaluation.threads)
             table = ranked(distances[: self.canaries], distances[self.canaries :])
             tables.append(table.assign(repetition=repetition))
         details = pd.concat(tables, ignore_index=True)
@@ -137,12 +135,10 @@ class Exposure(RefitMetric):
     def _scores(self, evaluation: Evaluation, table: pd.DataFrame) -> tuple[Score, ...]:
         exposures = table["exposure"].to_numpy(dtype=np.float64)
         rng = evaluation.generator("bootstrap/exposure")
-        mean = _bootstrap.bootstrap(_bootstrap.mean(exposures), np.zeros(len(exposures)), rng)
-        extracted = int(np.count_nonzero(table["first"]))
-        low, high = clopper_pearson(extracted, len(table))
+        mean = bootstrap.bootstrap(bootstrap.mean(exposures), np.zeros(len(exposures)), rng)
         return (
-            self.score("exposure/mean", mean.value, *mean.interval),
-            self.score("exposure/extracted", extracted / len(table), low, high),
+            mean.score(self, "exposure/mean"),
+            share(table["first"]).score(self, "exposure/extracted"),
             self.score("exposure/p-value", p_value(exposures)),
             self.score("exposure/maximum", math.log2(float(table["space"].min()))),
         )
@@ -150,18 +146,18 @@ class Exposure(RefitMetric):
 
 @final
 @dataclass(frozen=True)
-class Drawn:
+class Canaries:
     """Distinct records of the canary space, in random order."""
 
     frame: pd.DataFrame
-    """As rows of the training table."""
+    """The records as rows of the training table."""
     records: Records
-    """As they would look in a release."""
+    """The records as they would look in a release."""
 
 
 def draw(
     dataset: Dataset, known: Records, canaries: int, others: int, rng: np.random.Generator
-) -> Drawn:
+) -> Canaries:
     """The canaries to inject, and up to `others` that are not injected; none is a known record."""
     sizes = [len(values) for values in _values(dataset)]
     space = math.prod(sizes)
@@ -176,14 +172,14 @@ def draw(
     frame = _frame(dataset, codes, rng)
     rows, _ = dataset.encoder.encode(frame)
     records = Records.of(dataset.encoder, dataset.encoder.decode(rows.values, rows.labels))
-    of_known, of_drawn = _distance.identities(known, records)
+    of_known, of_drawn = record_distance.identities(known, records)
     kept = np.flatnonzero(~np.isin(of_drawn, of_known))[:wanted]
     if len(kept) < 4 * canaries:
         raise NotComputable(
             f"{len(kept)} records at the public bounds are no training rows; at least "
             f"{4 * canaries} are needed to rank {canaries} canaries"
         )
-    return Drawn(frame.iloc[kept], records.take(kept))
+    return Canaries(frame.iloc[kept], records.take(kept))
 
 
 def ranked(injected: Array, others: Array) -> pd.DataFrame:
@@ -216,7 +212,7 @@ def p_value(exposures: Array) -> float:
 
 
 def _values(dataset: Dataset) -> list[tuple[float, ...] | tuple[str, ...]]:
-    """What each column of a canary may hold."""
+    """Values that each column of a canary may hold."""
     columns = [block.column for block in dataset.encoder.blocks] + [dataset.schema.label]
     values: list[tuple[float, ...] | tuple[str, ...]] = []
     for column in columns:
@@ -228,7 +224,7 @@ def _values(dataset: Dataset) -> list[tuple[float, ...] | tuple[str, ...]]:
 
 
 def _frame(dataset: Dataset, codes: Codes, rng: np.random.Generator) -> pd.DataFrame:
-    """Canaries as rows of the training table; columns that the schema does not know stay empty."""
+    """Canaries as rows of the training table; columns that the schema lacks stay empty."""
     columns = [block.column for block in dataset.encoder.blocks] + [dataset.schema.label]
     data: dict[str, npt.NDArray[np.generic]] = {
         column.name: np.array(values)[codes[:, number]]

@@ -1,4 +1,4 @@
-"""File membership: does a release give away which half of the rows it was made from?"""
+"""File membership: does a release reveal which half of the rows it was made from?"""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ from bench import (
     Release,
     Scores,
 )
-from bench.metrics._shared import bootstrap as _bootstrap
-from bench.metrics._shared import distance as _distance
-from bench.metrics._shared.distance import Records
-from bench.metrics._shared.records import real_records
+from bench.metrics._shared import record_distance
+from bench.metrics._shared.intervals import LEVEL
+from bench.metrics._shared.record_distance import Records, real_records
 
 Array = npt.NDArray[np.float64]
 
 LEAST = 50
-"""Rows of the training table that can be assigned to a half."""
+"""Fewest rows of the training table that can be assigned to a half."""
 
 
 @final
 @dataclass(frozen=True)
 class Equivalence:
-    """Repeated shares against 1/2: two one-sided t tests over the repeats."""
+    """Result of an equivalence test of repeated shares against 1/2 (two one-sided t tests)."""
 
     value: float
     low: float
     high: float
     p: float
-    """Of the null |P - 1/2| >= margin; small means that P is shown to be near 1/2."""
+    """p-value of the null |P - 1/2| >= margin; small means that P is shown to be near 1/2."""
 
 
 @final
@@ -92,8 +91,8 @@ class FileMembership(RefitMetric):
 
     def compute(self, evaluation: Evaluation, refit: Refit) -> Scores:
         train = evaluation.dataset.train
-        records = real_records(evaluation, "train", train)
-        names = _distance.identities(records)[0]
+        records = real_records(evaluation, "train")
+        names = record_distance.identities(records)[0]
         judged = np.bincount(names)[names] == 1
         if np.count_nonzero(judged) < LEAST:
             raise NotComputable(
@@ -101,7 +100,7 @@ class FileMembership(RefitMetric):
                 "needed"
             )
         rng = evaluation.generator("file-membership/halves")
-        # A refit knows rows by their place in the training table.
+        # A refit identifies rows by their place in the training table.
         frame = train.frame.reset_index(drop=True)
         table = []
         for repeat in range(self.REPEATS):
@@ -136,7 +135,7 @@ class FileMembership(RefitMetric):
         encoder = evaluation.dataset.encoder
         decoded = encoder.decode(release.rows.values, release.rows.labels)
         released = Records.of(encoder, decoded)
-        distances: Array = _distance.nearest(records, released, evaluation.threads)
+        distances: Array = record_distance.nearest(records, released, evaluation.threads)
         return distances
 
 
@@ -158,8 +157,8 @@ def assigned_right(near: Array, far: Array, first: npt.NDArray[np.bool_]) -> Arr
     `near` holds distances to the release of the first half. The paper gives ties to the second
     half; with many equal distances that alone would move the share.
     """
-    own, other = np.where(first, near, far), np.where(first, far, near)
-    right: Array = (own < other) + 0.5 * (own == other)
+    same, other = np.where(first, near, far), np.where(first, far, near)
+    right: Array = (same < other) + 0.5 * (same == other)
     return right
 
 
@@ -176,7 +175,7 @@ def equivalence(shares: Array, rows: int, margin: float) -> Equivalence:
     spread = float(shares.std(ddof=1))
     error = max(spread, math.sqrt(value * (1.0 - value) / rows)) / math.sqrt(repeats)
     freedom = repeats - 1
-    half = float(t.ppf((1 + _bootstrap.LEVEL) / 2, freedom)) * error
+    half = float(t.ppf((1 + LEVEL) / 2, freedom)) * error
     if error == 0.0:
         p = 0.0 if abs(value - 0.5) < margin else 1.0
     else:

@@ -69,7 +69,7 @@ def test_missing_values_have_public_fills_and_bounds_hold(name: str) -> None:
 def test_survival_can_be_learned(name: str) -> None:
     from lifelines.utils import concordance_index
 
-    from bench.metrics._shared.models import Examples, fit_cox
+    from bench.metrics._shared.downstream_models import Examples, fit_cox
 
     dataset = built(name)
     assert dataset.task is Task.SURVIVAL

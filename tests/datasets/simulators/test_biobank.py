@@ -136,7 +136,7 @@ def test_ukb_diabetes_at_full_size() -> None:
     from lifelines import CoxPHFitter
     from lifelines.utils import concordance_index
 
-    from bench.metrics._shared.models import Examples, fit_cox
+    from bench.metrics._shared.downstream_models import Examples, fit_cox
 
     source = build_source("ukb-diabetes-sim", {"rows": 474_886})
     dataset = build_dataset(source, "paper")
@@ -207,7 +207,7 @@ def tree_auroc(dataset: Dataset) -> float:
     """XGBoost as the metric trains it, on the training rows."""
     from sklearn.metrics import roc_auc_score
 
-    from bench.metrics._shared.models import Examples, fit_tree_classifier
+    from bench.metrics._shared.downstream_models import Examples, fit_tree_classifier
 
     train = Examples.of(dataset.encoder, dataset.train.rows.values, dataset.train.rows.labels)
     model = fit_tree_classifier(train, 2, np.random.default_rng(0))
@@ -255,7 +255,7 @@ def test_proteomics_with_all_rows_is_near_the_papers_auroc() -> None:
     # of the 70 percent is asked about a fresh table with many positives.
     from sklearn.metrics import roc_auc_score
 
-    from bench.metrics._shared.models import Examples, fit_tree_classifier
+    from bench.metrics._shared.downstream_models import Examples, fit_tree_classifier
 
     size = {"rows": 52_999, "proteins": 293}
     dataset = build_dataset(build_source("proteomics-sim", size), "paper")

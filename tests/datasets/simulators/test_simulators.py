@@ -247,7 +247,7 @@ def tree_auroc(dataset: Dataset) -> float:
     """XGBoost as the metric trains it, on the training rows."""
     from sklearn.metrics import roc_auc_score
 
-    from bench.metrics._shared.models import Examples, fit_tree_classifier
+    from bench.metrics._shared.downstream_models import Examples, fit_tree_classifier
 
     train = Examples.of(dataset.encoder, dataset.train.rows.values, dataset.train.rows.labels)
     model = fit_tree_classifier(train, 2, np.random.default_rng(0))

@@ -176,12 +176,12 @@ def auroc(dataset: Dataset, rows: EncodedRows) -> float:
     """XGBoost of the zero-order paper's section 4.7, trained on `rows`, on the test rows."""
     from sklearn.metrics import roc_auc_score
 
-    from bench.metrics._shared import models as _models
+    from bench.metrics._shared import downstream_models
 
-    examples = _models.Examples.of(dataset.encoder, rows.values, rows.labels)
-    model = _models.fit_tree_classifier(examples, 2, np.random.default_rng(0))
+    examples = downstream_models.Examples.of(dataset.encoder, rows.values, rows.labels)
+    model = downstream_models.fit_tree_classifier(examples, 2, np.random.default_rng(0))
     test = dataset.test.rows
-    return float(roc_auc_score(test.labels, _models.one_score(model, test.values)))
+    return float(roc_auc_score(test.labels, downstream_models.one_score(model, test.values)))
 
 
 def test_adult_baseline() -> None:
@@ -206,14 +206,14 @@ def test_seer_has_the_columns_of_the_paper() -> None:
 def concordance(dataset: Dataset, penalty: float) -> float:
     from lifelines.utils import concordance_index
 
-    from bench.metrics._shared import models as _models
+    from bench.metrics._shared import downstream_models
 
     train, test = (
-        _models.Examples.of(dataset.encoder, part.rows.values, part.rows.labels)
+        downstream_models.Examples.of(dataset.encoder, part.rows.values, part.rows.labels)
         for part in (dataset.train, dataset.test)
     )
-    with mock.patch.object(_models, "COX_PENALTY", penalty):
-        risk = _models.one_score(_models.fit_cox(train), test.features)
+    with mock.patch.object(downstream_models, "COX_PENALTY", penalty):
+        risk = downstream_models.one_score(downstream_models.fit_cox(train), test.features)
     assert test.times is not None
     return float(concordance_index(test.times, -risk, test.labels))
 

@@ -87,9 +87,9 @@ def test_weights_do_not_count(table):
     assert plain.scores == weighted.scores
 
 
-def test_absent_without_rules_or_rows(table, cohort):
+def test_absent_without_rules_or_rows(table, patients):
     with pytest.raises(NotComputable, match="no consistency rules"):
-        ClinicalConsistency().compute(evaluate(cohort, cohort.train))
+        ClinicalConsistency().compute(evaluate(patients, patients.train))
     with pytest.raises(NotComputable, match="a model, not rows"):
         ClinicalConsistency().compute(
             evaluate(table, Release(model=Answers(lambda values: values[:, 0])))

@@ -23,8 +23,8 @@ def quick(monkeypatch):
 def test_neighbours_are_those_of_scikit_learn():
     rng = np.random.default_rng(1)
     rows, kinds = rng.normal(size=(60, 4)), rng.random(60) < 0.5
-    found = NearestNeighbors(n_neighbors=6).fit(rows).kneighbors(rows, return_distance=False)
-    expected = (kinds[found[:, 1:]] != kinds[:, None]).mean(axis=1)
+    neighbours = NearestNeighbors(n_neighbors=6).fit(rows).kneighbors(rows, return_distance=False)
+    expected = (kinds[neighbours[:, 1:]] != kinds[:, None]).mean(axis=1)
     assert mixing(rows, kinds) == pytest.approx(expected)
 
 
@@ -70,7 +70,7 @@ def test_the_picture_holds_coordinates_and_kind_only(table):
     counts = picture["rows"].value_counts()
     assert counts["real"] == counts["released"] <= 100
     assert np.isfinite(picture[["x", "y"]].to_numpy()).all()
-    # Well apart in space, well apart in the picture: a line between the means tells them apart.
+    # Well apart in space, well apart in the picture: a line between the means separates them.
     rows = table.train.rows
     far = Release(Rows(rows.values[:100] + 50, rows.labels[:100]))
     picture = Embedding().compute(evaluate(table, far)).details["embedding"]
@@ -116,6 +116,6 @@ def test_few_rows_and_models_have_no_value(table):
         Embedding().compute(evaluate(table, model))
 
 
-def test_images_and_survival_have_one_too(images, cohort):
-    for dataset in (images, cohort):
+def test_images_and_survival_have_one_too(images, patients):
+    for dataset in (images, patients):
         assert 0 <= only(Embedding().compute(evaluate(dataset, dataset.test)))[0] < 0.5

@@ -11,7 +11,7 @@ from lifelines import CoxPHFitter
 from lifelines.exceptions import StatisticalWarning
 
 from bench.errors import NotComputable
-from bench.metrics.survival._cox import fit_cox, independent_columns
+from bench.metrics.survival._cox import fit_weighted_cox, independent_columns
 
 EXACT = {"precision": 1e-12, "r_precision": 1e-15, "step_size": 1.0}
 
@@ -38,7 +38,7 @@ def _lifelines(features, times, events, weights, penalty, **options):
 def test_coefficients_are_those_of_lifelines(ties, penalty):
     features, times, events, _ = _rows(ties=ties)
     ones = np.ones(len(times))
-    fit = fit_cox(features, times, events, ones, penalty)
+    fit = fit_weighted_cox(features, times, events, ones, penalty)
     expected = _lifelines(features, times, events, ones, penalty)
     np.testing.assert_allclose(fit.coefficients, expected.params_, atol=1e-6)
     np.testing.assert_allclose(fit.naive, expected.standard_errors_, rtol=1e-6)
@@ -48,7 +48,7 @@ def test_coefficients_are_those_of_lifelines(ties, penalty):
 def test_weighted_coefficients_and_robust_errors_are_those_of_lifelines(ties):
     features, times, events, rng = _rows(ties=ties)
     weights = rng.uniform(0.5, 2.0, len(times))
-    fit = fit_cox(features, times, events, weights, 0.0)
+    fit = fit_weighted_cox(features, times, events, weights, 0.0)
     expected = _lifelines(features, times, events, weights / weights.mean(), 0.0, robust=True)
     np.testing.assert_allclose(fit.coefficients, expected.params_, atol=1e-6)
     # lifelines takes the residuals of tied rows without Efron's correction.
@@ -61,12 +61,14 @@ def test_the_covariance_is_that_of_leaving_single_rows_out(penalty):
     """The jackknife needs no derivative; it is larger by the order of 1 / n."""
     features, times, events, rng = _rows()
     weights = rng.uniform(0.5, 2.0, len(times))
-    fit = fit_cox(features, times, events, weights, penalty)
+    fit = fit_weighted_cox(features, times, events, weights, penalty)
     left_out = []
     for row in range(len(times)):
         kept = np.arange(len(times)) != row
         left_out.append(
-            fit_cox(features[kept], times[kept], events[kept], weights[kept], penalty).coefficients
+            fit_weighted_cox(
+                features[kept], times[kept], events[kept], weights[kept], penalty
+            ).coefficients
         )
     spread = np.array(left_out) - np.mean(left_out, axis=0)
     np.testing.assert_allclose(fit.standard_errors, np.sqrt((spread**2).sum(axis=0)), rtol=0.07)
@@ -76,14 +78,14 @@ def test_the_covariance_is_that_of_small_changes_of_the_weights():
     """Sum over rows of (w_i db / dw_i)^2, by differences."""
     features, times, events, rng = _rows(150, ties=False)
     weights = rng.uniform(0.5, 2.0, len(times))
-    fit = fit_cox(features, times, events, weights, 0.0)
+    fit = fit_weighted_cox(features, times, events, weights, 0.0)
     slopes = []
     for row in range(len(times)):
         ends = []
         for change in (1e-3, -1e-3):
             changed = weights.copy()
             changed[row] *= 1 + change
-            ends.append(fit_cox(features, times, events, changed, 0.0).coefficients)
+            ends.append(fit_weighted_cox(features, times, events, changed, 0.0).coefficients)
         slopes.append((ends[0] - ends[1]) / 2e-3)
     np.testing.assert_allclose(
         fit.standard_errors, np.sqrt((np.array(slopes) ** 2).sum(axis=0)), rtol=1e-5
@@ -95,7 +97,7 @@ def test_three_rows_have_a_closed_form():
     member = np.array([[1.0], [0.0], [0.0]])
     times, events = np.array([1.0, 2.0, 3.0]), np.array([True, True, True])
 
-    fit = fit_cox(member, times, events, np.ones(3), 0.1)
+    fit = fit_weighted_cox(member, times, events, np.ones(3), 0.1)
     scale = member.std(ddof=1)
     ratio = np.exp(fit.coefficients[0])
     assert 1 - ratio / (ratio + 2) == pytest.approx(
@@ -106,8 +108,8 @@ def test_three_rows_have_a_closed_form():
 def test_constant_columns_say_nothing():
     features, times, events, _ = _rows()
     wide = np.column_stack([features[:, 0], np.ones(len(times)), features[:, 1:]])
-    fit = fit_cox(wide, times, events, np.ones(len(times)), 0.1)
-    alone = fit_cox(features, times, events, np.ones(len(times)), 0.1)
+    fit = fit_weighted_cox(wide, times, events, np.ones(len(times)), 0.1)
+    alone = fit_weighted_cox(features, times, events, np.ones(len(times)), 0.1)
     np.testing.assert_allclose(fit.coefficients[[0, 2, 3]], alone.coefficients, rtol=1e-10)
     assert fit.coefficients[1] == fit.standard_errors[1] == 0.0
     assert fit.naive[1] == np.inf
@@ -118,7 +120,9 @@ def test_separated_rows_stay_finite_with_a_tiny_penalty():
     features, times, events, _ = _rows()
     never = (np.arange(len(times)) % 10 == 0).astype(float)
     events = events & (never == 0)
-    fit = fit_cox(np.column_stack([features, never]), times, events, np.ones(len(times)), 1e-8)
+    fit = fit_weighted_cox(
+        np.column_stack([features, never]), times, events, np.ones(len(times)), 1e-8
+    )
     assert fit.coefficients[3] < -5
     assert fit.naive[3] * never.std() > 5 > (fit.naive[:3] * features.std(axis=0)).max()
 
@@ -126,9 +130,9 @@ def test_separated_rows_stay_finite_with_a_tiny_penalty():
 def test_no_model_without_events_or_without_features():
     features, times, events, _ = _rows()
     with pytest.raises(NotComputable, match="no training row has the event"):
-        fit_cox(features, times, events & False, np.ones(len(times)), 0.1)
+        fit_weighted_cox(features, times, events & False, np.ones(len(times)), 0.1)
     with pytest.raises(NotComputable, match="constant"):
-        fit_cox(0 * features, times, events, np.ones(len(times)), 0.1)
+        fit_weighted_cox(0 * features, times, events, np.ones(len(times)), 0.1)
 
 
 def test_redundant_columns_are_found_in_order():

@@ -100,8 +100,8 @@ def test_weights_restore_the_declared_shares():
     labels = np.array([0, 0, 1, 1])
     weights = curves.population_weights(labels, None, (90, 10))
     np.testing.assert_allclose(weights, [1.8, 1.8, 0.2, 0.2])
-    own = curves.population_weights(labels, np.array([1.0, 3.0, 1.0, 1.0]), (90, 10))
-    np.testing.assert_allclose(own, [0.9, 2.7, 0.2, 0.2])
+    weighted = curves.population_weights(labels, np.array([1.0, 3.0, 1.0, 1.0]), (90, 10))
+    np.testing.assert_allclose(weighted, [0.9, 2.7, 0.2, 0.2])
     np.testing.assert_allclose(curves.population_weights(np.array([1, 1]), None, (90, 10)), 1.0)
     with pytest.raises(NotComputable, match="declared empty"):
         curves.population_weights(np.array([1, 1]), None, (90, 0))

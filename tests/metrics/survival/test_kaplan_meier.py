@@ -43,8 +43,8 @@ def _lifelines(dataset, rows, weights, grid):
     return fitted.predict(grid).to_numpy()
 
 
-def test_the_training_rows_agree_with_themselves(cohort):
-    scores = KaplanMeier().compute(evaluate(cohort, cohort.train))
+def test_the_training_rows_agree_with_themselves(patients):
+    scores = KaplanMeier().compute(evaluate(patients, patients.train))
     for name in ("km/gap", "km/area"):
         score = named(scores, name)
         assert score.value == score.low == 0.0
@@ -55,9 +55,9 @@ def test_the_training_rows_agree_with_themselves(cohort):
     assert p_value.direction is Direction.NEUTRAL
 
 
-def test_fresh_rows_agree_and_shorter_times_do_not(cohort):
-    fresh = KaplanMeier().compute(evaluate(cohort, cohort.test))
-    wrong = KaplanMeier().compute(evaluate(cohort, _shorter(cohort, 0.5)))
+def test_fresh_rows_agree_and_shorter_times_do_not(patients):
+    fresh = KaplanMeier().compute(evaluate(patients, patients.test))
+    wrong = KaplanMeier().compute(evaluate(patients, _shorter(patients, 0.5)))
     for name in ("km/gap", "km/area"):
         assert named(fresh, name).low == 0.0
         assert named(wrong, name).low > named(fresh, name).high
@@ -66,126 +66,120 @@ def test_fresh_rows_agree_and_shorter_times_do_not(cohort):
     assert named(wrong, "km/follow-up").value < 0.6
 
 
-def test_gap_and_area_are_those_of_the_curves_of_lifelines(cohort):
-    rows = cohort.test.rows
-    scores = KaplanMeier().compute(evaluate(cohort, cohort.test))
+def test_gap_and_area_are_those_of_the_curves_of_lifelines(patients):
+    rows = patients.test.rows
+    scores = KaplanMeier().compute(evaluate(patients, patients.test))
     times = {
-        name: cohort.encoder.decode(split.rows.values, split.rows.labels)["months"].to_numpy()
-        for name, split in (("real", cohort.train), ("released", cohort.test))
+        name: patients.encoder.decode(split.rows.values, split.rows.labels)["months"].to_numpy()
+        for name, split in (("real", patients.train), ("released", patients.test))
     }
     horizon = min(np.sort(times["real"])[-10], times["released"].max())
     grid = np.unique(np.concatenate([[0.0], *times.values()]))
     grid = grid[grid <= horizon]
-    ones = np.ones(len(cohort.train))
+    ones = np.ones(len(patients.train))
     weights = np.where(
         rows.labels == 1,
-        cohort.train.rows.labels.mean() / rows.labels.mean(),
-        (1 - cohort.train.rows.labels.mean()) / (1 - rows.labels.mean()),
+        patients.train.rows.labels.mean() / rows.labels.mean(),
+        (1 - patients.train.rows.labels.mean()) / (1 - rows.labels.mean()),
     )
-    released = _lifelines(cohort, rows, weights, grid)
-    differences = np.abs(released - _lifelines(cohort, cohort.train.rows, ones, grid))
+    released = _lifelines(patients, rows, weights, grid)
+    differences = np.abs(released - _lifelines(patients, patients.train.rows, ones, grid))
     assert named(scores, "km/gap").value == pytest.approx(differences.max(), abs=1e-9)
     area = np.diff(np.append(grid, horizon)) @ differences / horizon
     assert named(scores, "km/area").value == pytest.approx(area, abs=1e-9)
 
 
-def test_a_balanced_release_is_weighted_to_the_declared_shares(cohort):
-    """Its own curve falls much faster; with weights it is that of the cohort."""
-    rows = _balanced(cohort)
-    scores = KaplanMeier().compute(evaluate(cohort, Release(rows)))
+def test_a_balanced_release_is_weighted_to_the_declared_shares(patients):
+    """Without weights the curve falls much faster; with weights it is that of the real rows."""
+    rows = _balanced(patients)
+    scores = KaplanMeier().compute(evaluate(patients, Release(rows)))
     assert named(scores, "km/gap").low < 0.01 < 0.1 > named(scores, "km/gap").value
     assert named(scores, "km/log-rank-p").value > 0.05
     grid = np.linspace(0, 100, 50)
-    plain = _lifelines(cohort, rows, np.ones(len(rows)), grid)
-    real = _lifelines(cohort, cohort.train.rows, np.ones(len(cohort.train)), grid)
+    plain = _lifelines(patients, rows, np.ones(len(rows)), grid)
+    real = _lifelines(patients, patients.train.rows, np.ones(len(patients.train)), grid)
     assert np.abs(plain - real).max() > 2 * named(scores, "km/gap").value
 
 
-def test_arbitrary_censoring_times_are_seen(cohort):
-    """Weights mend the shares, not the times of the censored rows."""
-    rows = _balanced(cohort)
+def test_arbitrary_censoring_times_are_seen(patients):
+    """Weights correct the shares, not the times of the censored rows."""
+    rows = _balanced(patients)
     values = rows.values.copy()
     values[rows.labels == 0, -1] = -0.95
-    scores = KaplanMeier().compute(evaluate(cohort, Release(Rows(values, rows.labels))))
+    scores = KaplanMeier().compute(evaluate(patients, Release(Rows(values, rows.labels))))
     assert named(scores, "km/gap").low > 0.1
 
 
-def test_weights_of_the_release_count_as_copies(cohort):
-    rows = cohort.test.rows
+def test_weights_of_the_release_count_as_copies(patients):
+    rows = patients.test.rows
     counts = 1 + np.arange(len(rows)) % 3
     weighted = KaplanMeier().compute(
-        evaluate(cohort, release_of(cohort.test, weights=counts.astype(float)))
+        evaluate(patients, release_of(patients.test, weights=counts.astype(float)))
     )
     copied = Rows(np.repeat(rows.values, counts, axis=0), np.repeat(rows.labels, counts))
-    repeated = KaplanMeier().compute(evaluate(cohort, Release(copied)))
+    repeated = KaplanMeier().compute(evaluate(patients, Release(copied)))
     for name in ("km/gap", "km/area"):
         assert named(weighted, name).value == pytest.approx(named(repeated, name).value, abs=1e-9)
 
 
-def test_the_stored_curves_are_those_that_were_compared(cohort):
-    table = KaplanMeier().compute(evaluate(cohort, cohort.train)).details["km"]
+def test_the_stored_curves_are_those_that_were_compared(patients):
+    table = KaplanMeier().compute(evaluate(patients, patients.train)).details["km"]
     assert table.iloc[0].tolist() == [0.0, 1.0, 1.0]
     np.testing.assert_array_equal(table["real"], table["released"])
     assert (table["real"].diff().dropna() <= 0).all()
 
 
-@pytest.mark.parametrize("metric", [KaplanMeier, PredictedSurvival])
-def test_same_seed_same_scores(cohort, metric):
-    first, again = (metric().compute(evaluate(cohort, cohort.test, 3)).scores for _ in range(2))
-    assert first == again
-
-
-def test_curves_of_models_agree_for_good_rows_and_not_for_bad_ones(cohort):
-    good = PredictedSurvival().compute(evaluate(cohort, cohort.test))
-    bad = PredictedSurvival().compute(evaluate(cohort, _shorter(cohort, 0.4)))
+def test_curves_of_models_agree_for_good_rows_and_not_for_bad_ones(patients):
+    good = PredictedSurvival().compute(evaluate(patients, patients.test))
+    bad = PredictedSurvival().compute(evaluate(patients, _shorter(patients, 0.4)))
     for model in ("cox", "aft"):
         for name in ("gap", "area", "observed-area"):
             output = f"predicted-km/{model}-{name}"
             score = named(good, output)
             assert score.low <= score.value <= score.high
             assert score.high < named(bad, output).value
-    same = PredictedSurvival().compute(evaluate(cohort, cohort.train))
+    same = PredictedSurvival().compute(evaluate(patients, patients.train))
     assert named(same, "predicted-km/cox-gap").value == pytest.approx(0, abs=1e-12)
 
 
-def test_predicted_curves_of_a_balanced_release_are_those_of_the_cohort(cohort):
-    scores = PredictedSurvival().compute(evaluate(cohort, Release(_balanced(cohort))))
+def test_predicted_curves_of_a_balanced_release_are_those_of_the_real_rows(patients):
+    scores = PredictedSurvival().compute(evaluate(patients, Release(_balanced(patients))))
     assert named(scores, "predicted-km/cox-area").value < 0.02
     assert named(scores, "predicted-km/cox-observed-area").value < 0.05
 
 
-def test_the_mean_cox_curve_follows_the_rows_it_was_fitted_to(cohort):
+def test_the_mean_cox_curve_follows_the_rows_it_was_fitted_to(patients):
     """On its own rows Breslow's hazard makes the expected events equal to the observed ones."""
-    table = PredictedSurvival().compute(evaluate(cohort, cohort.train)).details["predicted-km"]
+    table = PredictedSurvival().compute(evaluate(patients, patients.train)).details["predicted-km"]
     assert np.abs(table["cox-real"] - table["observed"]).max() < 0.08
     assert table["cox-real"].iloc[0] == table["observed"].iloc[0] == 1.0
 
 
-def test_what_has_no_curve_is_absent_with_the_reason(cohort):
-    rows = cohort.train.rows
+def test_what_has_no_curve_is_absent_with_the_reason(patients):
+    rows = patients.train.rows
     nobody = Release(Rows(rows.values, 0 * rows.labels))
     with pytest.raises(NotComputable, match="no training row has the event"):
-        KaplanMeier().compute(evaluate(cohort, nobody))
-    for score in PredictedSurvival().compute(evaluate(cohort, nobody)).scores:
+        KaplanMeier().compute(evaluate(patients, nobody))
+    for score in PredictedSurvival().compute(evaluate(patients, nobody)).scores:
         assert score.value is None
         assert "no training row has the event" in score.reason
     model = Release(model=Answers(lambda values: values[:, 0]))
     with pytest.raises(NotComputable, match="a model, not rows"):
-        KaplanMeier().compute(evaluate(cohort, model))
-    for score in PredictedSurvival().compute(evaluate(cohort, model)).scores:
+        KaplanMeier().compute(evaluate(patients, model))
+    for score in PredictedSurvival().compute(evaluate(patients, model)).scores:
         assert "a risk only" in score.reason
     values = rows.values.copy()
     values[:, -1] = -1.0
     with pytest.raises(NotComputable, match="every released time is 0"):
-        KaplanMeier().compute(evaluate(cohort, Release(Rows(values, rows.labels))))
+        KaplanMeier().compute(evaluate(patients, Release(Rows(values, rows.labels))))
 
 
-def test_events_alone_still_have_a_curve(cohort):
+def test_events_alone_still_have_a_curve(patients):
     """The status that the release lacks cannot be weighted up."""
-    rows = cohort.train.rows
+    rows = patients.train.rows
     kept = rows.labels == 1
     release = Release(Rows(rows.values[kept], rows.labels[kept]))
-    assert named(KaplanMeier().compute(evaluate(cohort, release)), "km/gap").low > 0.1
+    assert named(KaplanMeier().compute(evaluate(patients, release)), "km/gap").low > 0.1
 
 
 def test_real_rows_of_seer_agree_with_each_other(monkeypatch):

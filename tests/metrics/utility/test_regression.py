@@ -14,7 +14,7 @@ from bench.data.dataset import Dataset, Declaration
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
-from bench.metrics._shared import models as _models
+from bench.metrics._shared import downstream_models
 from bench.metrics.utility import regression
 from bench.metrics.utility.regression import Regression
 from bench.plugins.release import Release, Rows
@@ -141,11 +141,11 @@ def test_weights_are_used_and_values_beyond_the_bounds_count_as_the_bound(table)
     assert same[0] == same[1]
 
 
-def test_targets_are_sensitive_numbers_first_and_ten_at_most(table, cohort):
+def test_targets_are_sensitive_numbers_first_and_ten_at_most(table, patients):
     names = [block.column.name for block in regression.target_blocks(table.encoder)]
     assert names == ["marker"]
-    # The time of a cohort is no target.
-    assert [block.column.name for block in regression.target_blocks(cohort.encoder)] == ["risk"]
+    # The survival time is no target.
+    assert [block.column.name for block in regression.target_blocks(patients.encoder)] == ["risk"]
     columns = tuple(Numeric(name=f"n{number}", low=0, high=1) for number in range(12))
     label = Categorical(name="y", categories=("0", "1"), role=Role.TARGET)
     wide = Encoder(Schema((*columns, label), Task.CLASSIFICATION))
@@ -153,22 +153,15 @@ def test_targets_are_sensitive_numbers_first_and_ten_at_most(table, cohort):
     assert [block.column.name for block in chosen] == [f"n{number}" for number in range(10)]
 
 
-def test_a_cohort_uses_time_and_event(cohort):
-    scores = Regression().compute(evaluate(cohort, cohort.train))
+def test_a_cohort_uses_time_and_event(patients):
+    scores = Regression().compute(evaluate(patients, patients.train))
     row = scores.details["regression"].iloc[0]
     assert row["rmse"] < 0.97 * row["deviation"]
 
 
 def test_settings_are_those_of_the_other_trees():
-    assert _models.TREES["max_depth"] == 5
-    assert _models.ROUNDS == 100
-
-
-def test_same_seed_same_scores(table):
-    first, again = (
-        Regression().compute(evaluate(table, table.control, 5)).scores for _ in range(2)
-    )
-    assert first == again
+    assert downstream_models.TREES["max_depth"] == 5
+    assert downstream_models.ROUNDS == 100
 
 
 def test_absent_cases(table, steps):

@@ -13,9 +13,9 @@ from scipy.stats import binomtest
 from bench.data.dataset import Dataset, Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
-from bench.metrics._shared import distance as _distance
-from bench.metrics._shared import records as _records
-from bench.metrics.privacy.disclosure import _closeness, copies
+from bench.metrics._shared import record_distance
+from bench.metrics._shared.intervals import difference_of_means
+from bench.metrics.privacy.disclosure import copies
 from bench.metrics.privacy.disclosure.copies import HighRiskRows, NeighbourRatio
 from bench.plugins.metric import Evaluation
 from bench.plugins.release import Release, Rows
@@ -141,12 +141,12 @@ def test_training_rows_are_seen_by_the_ratio(table):
 def test_ratio_is_that_of_all_pairs(table):
     evaluation = evaluate(table, table.test)
     scores = NeighbourRatio().compute(evaluation)
-    tables = _records.Tables.of(evaluation)
+    tables = record_distance.RecordTables.of(evaluation)
     for name, real in (("", tables.train), ("control-", tables.control)):
         ratios = []
         for row in range(len(tables.released)):
             query = tables.released.take(np.full(len(real), row))
-            first, second = np.sort(_distance.distances(query, real))[:2]
+            first, second = np.sort(record_distance.distances(query, real))[:2]
             ratios.append(first / second if second > 0 else 1.0)
         assert named(scores, f"nndr/{name}median").value == np.median(ratios)
         assert named(scores, f"nndr/{name}5th").value == np.quantile(ratios, 0.05)
@@ -171,11 +171,11 @@ def test_difference_of_means_is_that_of_scipy():
 
     rng = np.random.default_rng(0)
     first, second = rng.random(30), rng.random(80) ** 2
-    gap = _closeness.difference_of_means(first, second)
+    gap = difference_of_means(first, second)
     theirs = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
     assert gap.value == pytest.approx(first.mean() - second.mean())
     assert (gap.low, gap.high) == pytest.approx((theirs.low, theirs.high))
-    same = _closeness.difference_of_means(np.ones(5), np.ones(7))
+    same = difference_of_means(np.ones(5), np.ones(7))
     assert (same.value, same.low, same.high) == (0.0, 0.0, 0.0)
 
 
@@ -202,10 +202,10 @@ def test_too_few_rows_are_absent_with_the_reason(table):
 
 
 @pytest.mark.parametrize("metric", [HighRiskRows(), NeighbourRatio()])
-def test_models_have_no_rows_and_threads_change_no_byte(table, cohort, images, metric):
+def test_models_have_no_rows_and_threads_change_no_byte(table, patients, images, metric):
     with pytest.raises(NotComputable, match="a model, not rows"):
         metric.compute(evaluate(table, Release(model=Answers(lambda v: v[:, 0]))))
-    for dataset in (cohort, images):
+    for dataset in (patients, images):
         release = Release(Rows(dataset.test.rows.values, dataset.test.rows.labels))
         first, second = (
             metric.compute(Evaluation(dataset, release, 0, threads)).scores for threads in (1, 3)

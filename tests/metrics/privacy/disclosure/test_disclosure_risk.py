@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from bench.data.dataset import Dataset, Split
+from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
-from bench.metrics.privacy.disclosure import disclosure_risk
-from bench.metrics.privacy.disclosure.disclosure_risk import DisclosureRisk, variants
+from bench.metrics.privacy.disclosure.disclosure_risk import DisclosureRisk, error_assumptions
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
@@ -24,7 +24,7 @@ def ward() -> Dataset:
     return build_dataset(Ward(known=("age", "sex")))
 
 
-# Weight and outcome are shared by at least half of the rows: they never tell anything new.
+# Weight and outcome are shared by at least half of the rows: they are never informative.
 TRAIN = [
     (30, 60.0, "f", 1.0, "flu", 0),
     (30, 60.0, "f", 1.0, "gout", 1),
@@ -83,7 +83,7 @@ def test_the_printed_factor_and_that_of_the_papers_tables():
     """Reference over no errors in tables 8a (k = 3) and 8b (k = 4); conservative over no errors."""
     printed = ((3, 0.00718, 0.028470, 0.035588), (4, 0.005592, 0.023122, 0.028903))
     for known, reference, conservative, plain in printed:
-        first, second, third = variants(known)
+        first, second, third = error_assumptions(known)
         assert first.factor == pytest.approx((1 + (0.23 * 0.9574) ** known) / 2)
         assert first.tables == pytest.approx(reference / plain, rel=2e-3)
         assert third.factor == third.tables == 1.0
@@ -100,7 +100,7 @@ def test_a_missing_value_weighs_half():
     schema = Schema(columns, Task.CLASSIFICATION, quasi_identifiers=("age",))
     dataset = build_dataset(Ward())
     declaration = replace(dataset.declaration, schema=schema)
-    encoder = disclosure_risk._targets.Encoder(schema)
+    encoder = Encoder(schema)
 
     def split(rows: list[tuple[object, ...]]) -> Split:
         frame = pd.DataFrame(rows, columns=["age", "job", "pay", "outcome"])
@@ -122,7 +122,7 @@ def test_the_training_rows_released_are_beyond_the_limit(ward):
     gap = named(scores, "disclosure-risk/gap")
     assert gap.value > 0.1
     assert gap.low > 0.05
-    # Nobody can be told apart further than by the quasi-identifiers: at most 1 / f.
+    # The quasi-identifiers alone distinguish records: at most 1 / f.
     sizes = ward.train.frame.groupby(["age", "sex"])["age"].transform("size")
     assert named(scores, "disclosure-risk/no-errors").value <= float((1 / sizes).mean()) + 1e-12
 
@@ -156,9 +156,9 @@ def test_soft_rows_are_read_as_their_largest_category(ward):
     assert DisclosureRisk().compute(evaluate(ward, release)).scores == hard
 
 
-def test_without_quasi_identifiers_it_is_absent(cohort):
+def test_without_quasi_identifiers_it_is_absent(patients):
     with pytest.raises(NotComputable, match="no quasi-identifiers"):
-        DisclosureRisk().compute(evaluate(cohort, cohort.train))
+        DisclosureRisk().compute(evaluate(patients, patients.train))
 
 
 def test_every_output_and_the_same_again(ward):

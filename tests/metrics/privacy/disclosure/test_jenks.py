@@ -82,7 +82,7 @@ def test_many_distinct_values_are_grouped_first_and_nearly_nothing_is_lost(monke
     assert not exact.grouped
     assert len(grouped) == len(exact)
     assert grouped.goodness == pytest.approx(exact.goodness, abs=1e-4)
-    # What it says about itself is true of the ungrouped values.
+    # The stated goodness holds for the ungrouped values.
     total = float(((values - values.mean()) ** 2).sum())
     assert grouped.goodness == pytest.approx(1 - within(values, grouped.upper) / total, abs=1e-9)
 

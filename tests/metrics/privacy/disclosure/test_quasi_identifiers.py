@@ -12,8 +12,8 @@ import pytest
 from bench.data.dataset import Dataset, Declaration, Split
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
-from bench.metrics.privacy.disclosure import _targets
-from bench.metrics.privacy.disclosure._targets import Readable
+from bench.metrics.privacy.disclosure import _matching
+from bench.metrics.privacy.disclosure._matching import MatchedTable, ReadableTable
 from bench.metrics.privacy.disclosure.quasi_identifiers import (
     CLOSE,
     QuasiIdentifierMatch,
@@ -137,7 +137,7 @@ def test_weights_of_released_rows_decide_mode_and_median(ward, four):
     release = Release(Rows(rows.values, rows.labels, weights=weights))
     scores = QuasiIdentifierMatch().compute(evaluate(four, release))
     table = scores.details["qi-match"].set_index(["attribute", "rows"])
-    # Now age 30 says mumps and 9.
+    # Age 30 now implies mumps and 9.
     assert table.loc[("disease", "train"), "right"] == 1
     assert table.loc[("disease", "control"), "right"] == 1
     nobody = Release(Rows(rows.values, rows.labels, weights=np.zeros(5)))
@@ -149,39 +149,42 @@ def test_median_and_mode_are_those_of_numpy_and_pandas():
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 40, 500)
     values, codes = rng.normal(size=500), rng.integers(0, 5, 500).astype(float)
-    table = Readable({"number": values, "code": codes}, np.ones(500))
+    table = ReadableTable({"number": values, "code": codes}, np.ones(500))
     numeric = Numeric(name="number", low=-9, high=9)
     categorical = Categorical(name="code", categories=tuple("abcde"))
     frame = pd.DataFrame({"class": classes, "number": values, "code": codes})
     medians = frame.groupby("class")["number"].median()
     modes = frame.groupby("class")["code"].agg(lambda column: column.mode().min())
-    found = _targets.infer(numeric, table, classes)
-    assert found.guesses == pytest.approx(medians.to_numpy(), abs=1e-12)
-    assert found.classes.tolist() == medians.index.tolist()
-    assert _targets.infer(categorical, table, classes).guesses.tolist() == modes.tolist()
-    assert np.isnan(found.of(np.array([99]))).all()
+    inferred = _matching.infer(numeric, MatchedTable(table, classes))
+    assert inferred.guesses == pytest.approx(medians.to_numpy(), abs=1e-12)
+    assert inferred.classes.tolist() == medians.index.tolist()
+    assert (
+        _matching.infer(categorical, MatchedTable(table, classes)).guesses.tolist()
+        == modes.tolist()
+    )
+    assert np.isnan(inferred.of(np.array([99]))).all()
     # A weight is a number of copies.
     weights = rng.integers(1, 4, 500)
-    copies = Readable(
+    copies = ReadableTable(
         {name: np.repeat(column, weights) for name, column in table.columns.items()},
         np.ones(weights.sum()),
     )
-    weighted = Readable(table.columns, weights / 7.0)
+    weighted = ReadableTable(table.columns, weights / 7.0)
     for column in (numeric, categorical):
-        left = _targets.infer(column, weighted, classes).guesses
-        right = _targets.infer(column, copies, np.repeat(classes, weights)).guesses
+        left = _matching.infer(column, MatchedTable(weighted, classes)).guesses
+        right = _matching.infer(column, MatchedTable(copies, np.repeat(classes, weights))).guesses
         assert left == pytest.approx(right, abs=1e-12)
 
 
 def test_continuous_numbers_match_in_cells_of_the_public_range():
     weight = Numeric(name="weight", low=0, high=200)
-    table = Readable({"weight": np.array([0.0, 3.9, 4.0, 4.0 - 1e-6, 200.0])}, np.ones(5))
-    (classes,) = _targets.equivalence_classes((weight,), table)
+    table = ReadableTable({"weight": np.array([0.0, 3.9, 4.0, 4.0 - 1e-6, 200.0])}, np.ones(5))
+    (classes,) = _matching.equivalence_classes((weight,), table)
     assert classes[0] == classes[1]
     assert classes[1] != classes[2]
     assert classes[2] == classes[3]  # rounding on an edge
     age = Numeric(name="weight", low=0, high=200, integer=True)
-    (classes,) = _targets.equivalence_classes((age,), table)
+    (classes,) = _matching.equivalence_classes((age,), table)
     assert len(set(classes.tolist())) == 3
 
 
@@ -189,8 +192,8 @@ def test_many_quasi_identifiers_do_not_overflow():
     rng = np.random.default_rng(1)
     columns = tuple(Numeric(name=f"q{i}", low=0, high=1e6, integer=True) for i in range(30))
     values = {column.name: rng.integers(0, 10**6, 50).astype(float) for column in columns}
-    table = Readable(values, np.ones(50))
-    first, second = _targets.equivalence_classes(columns, table, table)
+    table = ReadableTable(values, np.ones(50))
+    first, second = _matching.equivalence_classes(columns, table, table)
     assert len(set(first.tolist())) == 50
     assert first.tolist() == second.tolist()
 
@@ -232,9 +235,9 @@ def test_soft_rows_are_read_as_their_largest_category(ward):
     assert QuasiIdentifierMatch().compute(evaluate(ward, release)).scores == hard
 
 
-def test_without_quasi_identifiers_it_is_absent(cohort):
+def test_without_quasi_identifiers_it_is_absent(patients):
     with pytest.raises(NotComputable, match="no quasi-identifiers"):
-        QuasiIdentifierMatch().compute(evaluate(cohort, cohort.train))
+        QuasiIdentifierMatch().compute(evaluate(patients, patients.train))
 
 
 def test_an_attribute_that_is_known_is_not_inferred():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from scipy.stats import hypergeom
 
 from bench.errors import NotComputable
-from bench.metrics._shared.records import real_records, released_records
-from bench.metrics.privacy.disclosure import _risk, singling_out
+from bench.metrics._shared.record_distance import distinct_records, real_records
+from bench.metrics.privacy.disclosure import singling_out
 from bench.metrics.privacy.disclosure.singling_out import (
     AT_LEAST,
     AT_MOST,
@@ -20,7 +19,7 @@ from bench.metrics.privacy.disclosure.singling_out import (
 from bench.plugins import registry
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
-from tests.metrics.helpers import Answers, evaluate, named
+from tests.metrics.helpers import Answers, evaluate, named, without_control
 from tests.support.real_data import real_folder
 from tests.support.tables import ToyTable
 
@@ -40,8 +39,8 @@ def conditions(predicates: Predicates) -> set[tuple[int, int, float]]:
 
 
 def test_one_column_predicates_are_values_and_extremes_of_one_record():
-    found = singling_out.univariate(FOUR, 2, 100, np.random.default_rng(0))
-    assert conditions(found) == {
+    predicates = singling_out.univariate(FOUR, 2, 100, np.random.default_rng(0))
+    assert conditions(predicates) == {
         (0, EQUAL, 2.0),
         (0, EQUAL, 5.0),
         (0, AT_LEAST, 5.0),
@@ -51,7 +50,7 @@ def test_one_column_predicates_are_values_and_extremes_of_one_record():
         (1, AT_LEAST, 9.0),
         (2, EQUAL, 1.0),
     }
-    assert (found.counts(FOUR) == 1).all()
+    assert (predicates.counts(FOUR) == 1).all()
     assert len(singling_out.univariate(FOUR, 2, 3, np.random.default_rng(0))) == 3
 
 
@@ -61,15 +60,18 @@ def test_no_value_that_one_record_has_gives_no_predicate():
 
 
 def test_predicates_on_several_columns_fit_one_record_and_differ():
-    found = singling_out.multivariate(FOUR, 2, 2, 100, 5000, np.random.default_rng(0))
-    assert (found.counts(FOUR) == 1).all()
+    predicates = singling_out.multivariate(FOUR, 2, 2, 100, 5000, np.random.default_rng(0))
+    assert (predicates.counts(FOUR) == 1).all()
     seen = {
         tuple(zip(columns, operators, values, strict=True))
         for columns, operators, values in zip(
-            found.columns.tolist(), found.operators.tolist(), found.values.tolist(), strict=True
+            predicates.columns.tolist(),
+            predicates.operators.tolist(),
+            predicates.values.tolist(),
+            strict=True,
         )
     }
-    assert len(seen) == len(found)
+    assert len(seen) == len(predicates)
     # The last record, away from the medians 1.5 and 8; the third by its category.
     assert ((0, AT_LEAST, 5.0), (1, AT_LEAST, 9.0)) in seen
     assert ((1, AT_MOST, 8.0), (2, EQUAL, 1.0)) in seen
@@ -105,15 +107,15 @@ def test_released_training_rows_are_singled_out(table):
 
 def test_fresh_rows_single_nobody_out():
     """Over 16 splits: means near 0, and no interval is sure of a risk."""
-    found = {"univariate": [], "multivariate": []}
+    by_kind = {"univariate": [], "multivariate": []}
     for split_seed in range(16):
         dataset = build_dataset(ToyTable(), split_seed=split_seed)
         scores = SinglingOut().compute(evaluate(dataset, dataset.test))
-        for kind, scored in found.items():
+        for kind, scored in by_kind.items():
             scored.append(named(scores, f"singling-out/{kind}"))
     for kind, near in (("univariate", 0.02), ("multivariate", 0.08)):
-        assert abs(np.mean([score.value for score in found[kind]])) < near
-        assert sum(score.low > 0 for score in found[kind]) <= 1
+        assert abs(np.mean([score.value for score in by_kind[kind]])) < near
+        assert sum(score.low > 0 for score in by_kind[kind]) <= 1
 
 
 def test_a_hundred_raw_rows_are_seen(table):
@@ -138,13 +140,6 @@ def test_details_count_every_predicate(table):
     assert (details["training-rows"] == 1).all()
 
 
-def test_same_seed_same_scores(table):
-    first, again = (
-        SinglingOut().compute(evaluate(table, table.validation, 4)).scores for _ in range(2)
-    )
-    assert first == again
-
-
 def test_few_predicates_are_absent_with_the_reason(table):
     same = Release(Rows(np.zeros((20, table.encoder.width)), np.zeros(20, dtype=np.int64)))
     scores = SinglingOut().compute(evaluate(table, same))
@@ -154,13 +149,8 @@ def test_few_predicates_are_absent_with_the_reason(table):
 
 
 def test_without_control_rows_there_is_no_risk(table):
-    nobody = replace(
-        table.control,
-        frame=table.control.frame[:0],
-        rows=table.control.rows.take(np.arange(0)),
-    )
     with pytest.raises(NotComputable, match="0 control rows"):
-        SinglingOut().compute(evaluate(replace(table, control=nobody), table.train))
+        SinglingOut().compute(evaluate(without_control(table), table.train))
 
 
 def test_a_model_has_no_rows_to_guess_from(table):
@@ -179,13 +169,59 @@ def test_predicates_on_adult_are_those_of_the_paper_s_code(
     dataset = build_dataset(registry.build_source("adult"))
     rows = getattr(dataset, release).rows.take(np.arange(3000))
     evaluation = evaluate(dataset, Release(Rows(rows.values, rows.labels)))
-    released = _risk.distinct(released_records(evaluation))
-    found = singling_out.univariate(
+    released = distinct_records(evaluation)
+    singled = singling_out.univariate(
         singling_out.columns_of(released),
         released.numbers.shape[1],
         10**6,
         np.random.default_rng(0),
     )
-    train = real_records(evaluation, "train", dataset.train)
-    counts = found.counts(singling_out.columns_of(train))
-    assert (len(found), np.count_nonzero(counts == 1)) == (predicates, successes)
+    train = real_records(evaluation, "train")
+    counts = singled.counts(singling_out.columns_of(train))
+    assert (len(singled), np.count_nonzero(counts == 1)) == (predicates, successes)
+
+
+# Extrapolation of the control ---------------------------------------------------------------------
+
+
+def test_fewer_rows_need_no_model():
+    """Exactly one of 4 rows fits, given matches among 10: the mean over all subsets."""
+    matches = np.array([0, 1, 2, 10])
+    expected = np.mean([hypergeom.pmf(1, 10, k, 4) for k in matches])
+    assert singling_out.exactly_one(matches, 10, 4) == pytest.approx(expected)
+    assert singling_out.exactly_one(matches, 10, 10) == pytest.approx(0.25)
+
+
+def test_more_rows_are_extrapolated():
+    """Six times the rows: the rate is met for narrow, exponential and wide distributions."""
+    rng = np.random.default_rng(1)
+    for shape in (0.3, 1.0, 20.0):
+        weights = np.minimum(rng.gamma(shape, 1 / (shape * 300), 100_000), 1.0)
+        matches = rng.binomial(50, weights)
+        truth = np.mean(rng.binomial(300, weights) == 1)
+        assert singling_out.exactly_one(matches, 50, 300) == pytest.approx(truth, abs=0.012)
+
+
+def test_groups_with_different_means_are_fitted_separately():
+    """One column whose values never recur, one whose values do: a single mean would be far off."""
+    rng = np.random.default_rng(2)
+    weights = np.concatenate([np.zeros(5000), np.full(1000, 0.02)])
+    groups = np.repeat([4, 9], [5000, 1000])
+    matches = rng.binomial(50, weights)
+    truth = np.mean(rng.binomial(300, weights) == 1)
+    assert truth < 0.005
+    assert singling_out.exactly_one(matches, 50, 300, groups) == pytest.approx(truth, abs=0.005)
+    assert singling_out.exactly_one(matches, 50, 300) > 0.03
+
+
+def test_groups_that_do_not_differ_stay_together():
+    rng = np.random.default_rng(3)
+    matches = rng.binomial(50, 1 / 3000, 1000)
+    groups = np.arange(1000) % 30
+    assert singling_out.exactly_one(matches, 50, 300, groups) == singling_out.exactly_one(
+        matches, 50, 300
+    )
+
+
+def test_what_is_never_seen_is_never_expected():
+    assert singling_out.exactly_one(np.zeros(100, dtype=np.int64), 50, 300) == 0.0

@@ -10,18 +10,15 @@ import pytest
 from scipy.stats import kstest
 
 from bench.data.dataset import Dataset
-from bench.engine import keys
-from bench.engine.cell import run_cell
 from bench.errors import NotComputable
-from bench.metrics._shared.records import real_records
+from bench.metrics._shared.record_distance import real_records
 from bench.metrics.privacy.membership import exposure
 from bench.metrics.privacy.membership.exposure import Exposure
 from bench.plugins.metric import Refit
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, Variant
-from tests.metrics.helpers import Answers, evaluate, named
-from tests.support.tables import ToyImages, ToySurvival, ToyTable
+from tests.metrics.helpers import Answers, evaluate, named, toy_cell
+from tests.support.tables import ToyImages, ToySurvival
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +63,7 @@ def test_ties_share_the_mean_exposure_of_their_ranks():
 
 
 def test_uniform_ranks_have_median_one_and_mean_log2_e():
-    """What the paper says of the median, and the expected value in the details."""
+    """The median that the paper states, and the expected value in the details."""
     others = np.arange(1023.0)
     every = exposure.ranked(np.arange(1024) - 0.5, others)
     assert np.median(every["exposure"]) == pytest.approx(1.0, abs=0.01)
@@ -152,7 +149,7 @@ def test_a_small_space_is_ranked_as_a_whole(table):
 
 
 def test_no_canary_is_a_training_row(table):
-    known = real_records(evaluate(table, table.test), "train", table.train)
+    known = real_records(evaluate(table, table.test), "train")
     drawn = exposure.draw(table, known, 10, 1023, np.random.default_rng(0))
     assert len(drawn.records) == 48
     some = drawn.records.take(np.arange(5))
@@ -161,9 +158,9 @@ def test_no_canary_is_a_training_row(table):
 
 
 def test_too_small_a_space_is_absent_with_the_reason():
-    cohort = build_dataset(ToySurvival())
+    patients = build_dataset(ToySurvival())
     with pytest.raises(NotComputable, match="16 records at the public bounds"):
-        Exposure().compute(evaluate(cohort, cohort.test), ignoring(cohort))
+        Exposure().compute(evaluate(patients, patients.test), ignoring(patients))
 
 
 def test_a_refit_that_gives_a_model_is_absent(table):
@@ -182,20 +179,5 @@ def test_same_seed_same_scores(table):
 
 
 def test_it_runs_in_a_cell():
-    dataset = build_dataset(ToyTable())
-    asked = Cell(
-        method=Variant("real", "real"),
-        dataset=Variant("toy-table", "toy-table"),
-        ipc=20,
-        full_size=False,
-        epsilon=None,
-        delta=1e-5,
-        seed=0,
-        split="default",
-        split_seed=0,
-    )
-    key = keys.cell_key(asked, dataset.fingerprint)
-    outcome = run_cell(asked, key, dataset, ("exposure",))
-    assert outcome.row.status == "ok", outcome.row.log_tail
-    found = {score.metric: score.value for score in outcome.scores}
-    assert found["exposure/mean"] == pytest.approx(found["exposure/maximum"])
+    values = {score.metric: score.value for score in toy_cell("exposure").scores}
+    assert values["exposure/mean"] == pytest.approx(values["exposure/maximum"])

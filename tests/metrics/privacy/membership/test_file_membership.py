@@ -7,16 +7,13 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_1samp
 
-from bench.engine import keys
-from bench.engine.cell import run_cell
 from bench.errors import NotComputable
 from bench.metrics.privacy.membership import file_membership
 from bench.metrics.privacy.membership.file_membership import FileMembership
 from bench.plugins.metric import Direction
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, Variant
-from tests.metrics.helpers import Answers, evaluate, named
+from tests.metrics.helpers import Answers, evaluate, named, toy_cell
 from tests.support.membership import RepeatedRecords, some_rows
 from tests.support.tables import ToyTable
 
@@ -124,22 +121,7 @@ def test_a_model_has_no_rows_to_assign(table):
 
 
 def test_a_cell_refits_its_method_on_the_halves():
-    dataset = build_dataset(ToyTable())
-    cell = Cell(
-        method=Variant("real", "real"),
-        dataset=Variant("toy-table", "toy-table"),
-        ipc=20,
-        full_size=False,
-        epsilon=None,
-        delta=1e-5,
-        seed=0,
-        split="default",
-        split_seed=0,
-    )
-    key = keys.cell_key(cell, dataset.fingerprint)
-    outcome = run_cell(cell, key, dataset, ("file-membership",))
-    assert outcome.row.status == "ok", outcome.row.reason
-    accuracy, p = outcome.scores
+    accuracy, p = toy_cell("file-membership").scores
     assert accuracy.value is not None
     assert accuracy.value > 0.99
     assert p.value is not None

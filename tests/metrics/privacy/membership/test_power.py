@@ -25,12 +25,12 @@ def dataset() -> Dataset:
 
 def attacked(dataset: Dataset, release: Release) -> dict[str, Score]:
     evaluation = Evaluation(dataset, release, 0)
-    found = {}
+    scores = {}
     for name in NAMES:
         metric = registry.metric(name)
         assert isinstance(metric, Metric)
-        found |= {score.metric: score for score in metric.compute(evaluation).scores}
-    return found
+        scores |= {score.metric: score for score in metric.compute(evaluation).scores}
+    return scores
 
 
 def test_the_training_rows_are_caught_by_every_attack(dataset: Dataset) -> None:

@@ -1,0 +1,328 @@
+"""Compiled loops over pairs of rows. Import this module lazily: it imports numba.
+
+Rough sums of the record distance are in single precision and decide only which pairs are compared
+again; every number that is returned comes from `_exact`, in double precision. The rough loops are
+therefore free to fuse multiplications with additions. None of them gets a missing, infinite or huge
+value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Floats = npt.NDArray[np.floating[Any]]
+Integers = npt.NDArray[np.integer[Any]]
+
+_rough = njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "contract"})
+_precise = njit(nogil=True, error_model="numpy")
+
+_COUNTED = 255
+"""Differences that one byte can count: as many bytes as the vector units hold are added at once."""
+
+_COLUMNS = 32
+"""Columns of a block of references that stay in the cache from query to query."""
+
+_CIRCLE = 2**32 - 1
+"""Places on the circle, less one."""
+
+_CHUNK = 64
+"""References looked at together: most chunks hold no new neighbour and are left at once."""
+
+
+@_rough
+def add_differences(
+    sums: Floats, queries: Integers, row: int, references: Integers, start: int
+) -> None:
+    """Add the number of columns in which the codes differ.
+
+    `sums` is (queries from `row` on, references from `start` on); both tables are whole, and
+    (columns, rows).
+    """
+    rows, columns = sums.shape[1], references.shape[0]
+    counts = np.empty(rows, dtype=np.uint8)
+    for first in range(0, columns, _COUNTED):
+        last = min(columns, first + _COUNTED)
+        for i in range(sums.shape[0]):
+            total = sums[i]
+            counts[:] = 0
+            for c in range(first, last):
+                query = queries[c, row + i]
+                values = references[c, start : start + rows]
+                for j in range(rows):
+                    counts[j] += values[j] != query
+            for j in range(rows):
+                total[j] += np.float32(counts[j])
+
+
+@_rough
+def add_ratios(sums: Floats, queries: Floats, row: int, references: Floats, start: int) -> None:
+    """Add the terms of columns without negative or missing values, without a division.
+
+    (1 + min) / (1 + max) is the smaller one of two ratios. Both tables are (columns, 2, rows): one
+    plus the value, and its inverse.
+    """
+    rows, columns = sums.shape[1], references.shape[0]
+    for first in range(0, columns, _COLUMNS):
+        last = min(columns, first + _COLUMNS)
+        for i in range(sums.shape[0]):
+            total = sums[i]
+            for j in range(rows):
+                total[j] += np.float32(last - first)
+            for c in range(first, last):
+                query, inverse = queries[c, 0, row + i], queries[c, 1, row + i]
+                values = references[c, 0, start : start + rows]
+                inverses = references[c, 1, start : start + rows]
+                for j in range(rows):
+                    total[j] -= min(query * inverses[j], inverse * values[j])
+
+
+@_rough
+def add_terms(sums: Floats, queries: Floats, row: int, references: Floats, start: int) -> None:
+    """Add the terms of any other numeric columns.
+
+    One minus either printed term is apart / (1 + max(apart, first, second)). Both tables are
+    (columns, 2, rows): the value, and 1 where it is known, 0 where it is missing.
+    """
+    rows, columns = sums.shape[1], references.shape[0]
+    one = np.float32(1.0)
+    for first in range(0, columns, _COLUMNS):
+        last = min(columns, first + _COLUMNS)
+        for i in range(sums.shape[0]):
+            total = sums[i]
+            for c in range(first, last):
+                query = queries[c, 0, row + i]
+                values = references[c, 0, start : start + rows]
+                known = references[c, 1, start : start + rows]
+                if queries[c, 1, row + i] == 0:
+                    for j in range(rows):
+                        total[j] += known[j]
+                    continue
+                for j in range(rows):
+                    apart = abs(query - values[j])
+                    term = apart / (one + max(apart, max(query, values[j])))
+                    total[j] += one + known[j] * (term - one)
+
+
+@_precise
+def _exact(numbers: Floats, codes: Integers, other: Floats, other_codes: Integers) -> float:
+    """The distance of two rows: the arithmetic of `record_distance.distances`, step by step."""
+    total = 0.0
+    for c in range(len(numbers)):
+        first, second = numbers[c], other[c]
+        if np.isnan(first) or np.isnan(second):
+            total += np.isnan(first) != np.isnan(second)
+        else:
+            apart = abs(first - second)
+            total += apart / (1.0 + max(apart, max(first, second)))
+    different = 0
+    for c in range(len(codes)):
+        different += codes[c] != other_codes[c]
+    return float((different + total) / (len(numbers) + len(codes)))
+
+
+@_precise
+def select(
+    sums: Floats,
+    start: int,
+    part: tuple[int, int],
+    margin: float,
+    query: tuple[Floats, Integers],
+    reference: tuple[Floats, Integers],
+    turns: tuple[Integers, Integers],
+    best: Floats,
+    index: Integers,
+) -> None:
+    """Keep the closest references of each query, exactly; `best` is sorted, infinity is empty.
+
+    Only references numbered from `part[0]` on and below `part[1]` are used. One is compared where
+    its rough sum is at most the exact one of the last place plus `margin`. Of equally close ones
+    the first is taken where `turns` is empty; otherwise the first on a circle, on which each
+    reference has its place and each query its own beginning.
+    """
+    width, places = query[0].shape[1] + query[1].shape[1], best.shape[1]
+    begin, end = max(part[0] - start, 0), min(part[1] - start, sums.shape[1])
+    beginnings, circle = turns
+    for i in range(sums.shape[0]):
+        row, closest, chosen = sums[i], best[i], index[i]
+        limit = np.float32(closest[places - 1] * width + margin)
+        for first in range(begin, end, _CHUNK):
+            last = min(end, first + _CHUNK)
+            near = False
+            for j in range(first, last):
+                near |= row[j] <= limit
+            if not near:
+                continue
+            for j in range(first, last):
+                if row[j] > limit:
+                    continue
+                r = start + j
+                if query[0].shape[1]:
+                    distance = _exact(query[0][i], query[1][i], reference[0][r], reference[1][r])
+                else:
+                    distance = np.float64(row[j]) / width
+                place = places
+                while place > 0 and distance <= closest[place - 1]:
+                    if distance == closest[place - 1] and (
+                        len(circle) == 0
+                        or (circle[r] - beginnings[i]) & _CIRCLE
+                        >= (circle[chosen[place - 1]] - beginnings[i]) & _CIRCLE
+                    ):
+                        break
+                    place -= 1
+                if place == places:
+                    continue
+                for later in range(places - 1, place, -1):
+                    closest[later], chosen[later] = closest[later - 1], chosen[later - 1]
+                closest[place], chosen[place] = distance, r
+                limit = np.float32(closest[places - 1] * width + margin)
+
+
+# Encoded distance --------------------------------------------------------------------------------
+
+
+@njit(nogil=True)
+def _insert(values: Any, best: Any) -> None:
+    """Keep the smallest values seen so far, in ascending order."""
+    last = best.shape[0] - 1
+    for start in range(0, values.shape[0], _CHUNK):
+        stop = min(start + _CHUNK, values.shape[0])
+        limit = best[last]
+        closer = 0
+        for j in range(start, stop):
+            closer += values[j] < limit
+        if closer == 0:
+            continue
+        for j in range(start, stop):
+            value = values[j]
+            if value < best[last]:
+                place = last
+                while place > 0 and best[place - 1] > value:
+                    best[place] = best[place - 1]
+                    place -= 1
+                best[place] = value
+
+
+@njit(nogil=True)
+def update(
+    first: int,
+    last: int,
+    numbers: Floats,
+    starts: Integers,
+    flags: Integers,
+    norms: Floats,
+    reference_numbers: Floats,
+    base: Floats,
+    tables: Floats,
+    reference_norms: Floats,
+    everything: bool,
+    best: Floats,
+) -> None:
+    """Bring one block of references into the nearest distances of the queries first..last.
+
+    `best` is (distances, queries, k): squared Euclidean, and with `everything` Manhattan and
+    cosine. `base` and `tables` hold, for each reference, what its two-valued columns add when a
+    query has the usual value in each, and what changes when it has the other one.
+    """
+    width = reference_norms.shape[0]
+    squares, sums, angles = np.empty(width), np.empty(width), np.empty(width)
+    for i in range(first, last):
+        for j in range(width):
+            squares[j] = base[0, j]
+            sums[j] = base[1, j]
+        for entry in range(starts[i], starts[i + 1]):
+            flag = flags[entry]
+            for j in range(width):
+                squares[j] += tables[0, flag, j]
+            if everything:
+                for j in range(width):
+                    sums[j] += tables[1, flag, j]
+        for column in range(numbers.shape[1]):
+            number = numbers[i, column]
+            if everything:
+                for j in range(width):
+                    difference = number - reference_numbers[column, j]
+                    squares[j] += difference * difference
+                    sums[j] += abs(difference)
+            else:
+                for j in range(width):
+                    difference = number - reference_numbers[column, j]
+                    squares[j] += difference * difference
+        _insert(squares, best[0, i])
+        if everything:
+            _insert(sums, best[1, i])
+            norm = norms[i]
+            for j in range(width):
+                # 1 - cos = (|q - r|^2 - (|q| - |r|)^2) / (2 |q| |r|): no loss of digits near 0.
+                product = 2.0 * norm * reference_norms[j]
+                gap = norm - reference_norms[j]
+                angles[j] = (squares[j] - gap * gap) / product if product > 0.0 else 1.0
+            _insert(angles, best[2, i])
+
+
+# Correlations of rows ----------------------------------------------------------------------------
+#
+# Sums run over the columns in one order for every pair, whatever the number of threads: a matrix
+# product does not promise that, and a correlation at a threshold would fall to either side.
+
+_BLOCK = 256
+"""References that stay in the cache from query to query."""
+
+
+@njit(nogil=True, error_model="numpy")
+def correlate(
+    queries: Floats,
+    references: Floats,
+    query_labels: Integers,
+    reference_labels: Integers,
+    below: float,
+    bins: int,
+) -> tuple[Integers, Floats, Integers]:
+    """Correlations of unit vectors: queries are (rows, columns), references (columns, rows).
+
+    For each query, how many references have a correlation below `below` in size, and the largest
+    correlation; over all pairs, how many fall into each of `bins` equal bins from -1 to 1, first of
+    pairs with different labels, then of pairs with the same.
+    """
+    columns, total = references.shape
+    counts = np.zeros(len(queries), dtype=np.int64)
+    largest = np.full(len(queries), -np.inf, dtype=np.float32)
+    histogram = np.zeros((2, bins), dtype=np.int64)
+    sums = np.empty(_BLOCK, dtype=np.float32)
+    scale = np.float32(bins / 2.0)
+    for start in range(0, total, _BLOCK):
+        size = min(_BLOCK, total - start)
+        block = references[:, start : start + size].copy()
+        for i in range(len(queries)):
+            sums[:size] = 0.0
+            column = 0
+            while column + 4 <= columns:
+                first, second = queries[i, column], queries[i, column + 1]
+                third, fourth = queries[i, column + 2], queries[i, column + 3]
+                one, two = block[column], block[column + 1]
+                three, four = block[column + 2], block[column + 3]
+                for j in range(size):
+                    sums[j] += (
+                        first * one[j] + second * two[j] + third * three[j] + fourth * four[j]
+                    )
+                column += 4
+            while column < columns:
+                first, one = queries[i, column], block[column]
+                for j in range(size):
+                    sums[j] += first * one[j]
+                column += 1
+            small = 0
+            most = largest[i]
+            label = query_labels[i]
+            for j in range(size):
+                value = sums[j]
+                small += abs(value) < below
+                most = max(most, value)
+                place = min(max(int((value + np.float32(1.0)) * scale), 0), bins - 1)
+                histogram[np.int64(reference_labels[start + j] == label), place] += 1
+            counts[i] += small
+            largest[i] = most
+    return counts, largest, histogram
