@@ -104,8 +104,7 @@ imports: $(STAMP) ## direction of imports, on the installed wheel
 	.ci/with_wheel.sh imports
 
 cards: $(STAMP) ## the cards of the documentation, from the plugins
-	$(BIN)/python -m bench.plugins.dataset_cards docs/datasets/cards.md
-	$(BIN)/python -m bench.plugins.metric_cards docs/metrics/list.md
+	$(BIN)/python -m bench.plugins.cards docs
 
 # One after the other on one CPU, so that the trials follow from the speed of one. Exit code 1 says
 # that something is refuted, which is a result.

@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.engine import keys
-from bench.engine.about import dataset_identity, join_cards
+from bench.engine.about import join_descriptions
 from bench.engine.plan import stored_cell
 from bench.errors import StoreError
-from bench.leaderboard.tables.about import Identity
+from bench.plugins.description import Identity, dataset_identity
 from bench.results.agreement import close, score_differences
 from bench.results.journal import Finished, Journal
 from bench.results.reading import (
@@ -249,7 +249,7 @@ def _fill(merge: Merge, directory: Path) -> None:
             about[choice.source.directory].add(
                 dataset_identity(row.dataset_name, row.dataset, row.dataset_parameters)
             )
-        join_cards(directory, about)
+        join_descriptions(directory, about)
         try:
             store.compact()
         except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
