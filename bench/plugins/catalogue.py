@@ -114,7 +114,7 @@ def _yes(answer: bool) -> str:
 
 
 def _aligned(rows: Sequence[dict[str, Any]]) -> str:
-    """Return aligned text, with the last column folded on a terminal and one line per row in a pipe."""
+    """Return aligned text: the last column is folded on a terminal, never in a pipe."""
     if not rows:
         return "none"
     heads = list(rows[0])
