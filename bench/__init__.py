@@ -26,6 +26,8 @@ PUBLIC = {
     "bench.privacy.events": "gaussian laplace sampled_gaussian",
     "bench.privacy.foreign": "global_seeds quiet",
     "bench.privacy.kernel": "Plan PrivateData",
+    "bench.privacy.noise": "SeededNoise",
+    "bench.privacy.opening": "open_private",
     "bench.plugins.environment": "Environment",
     "bench.plugins.resources": "Resources",
     "bench.plugins.method": "Method Spec",
@@ -33,7 +35,8 @@ PUBLIC = {
     "Scores",
     "bench.plugins.release": "Clients Claim Detector Federation Release ReleasedModel Rows Traffic "
     "TrainedInRounds",
-    "bench.plugins.source": "DatasetSource FileSource file_bytes",
+    "bench.plugins.source": "DatasetSource FileSource build_dataset file_bytes",
+    "bench.plugins.registry": "registry",
     "bench.plugins.user_tables": "MISSING tidy",
 }
 """Module of every public name; `bench/__init__.pyi` says the same to type checkers."""

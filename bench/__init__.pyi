@@ -37,6 +37,7 @@ from bench.errors import NotApplicable as NotApplicable
 from bench.errors import NotComputable as NotComputable
 from bench.errors import PrivacyContractError as PrivacyContractError
 from bench.errors import SchemaError as SchemaError
+from bench.plugins import registry as registry
 from bench.plugins.environment import Environment as Environment
 from bench.plugins.method import Method as Method
 from bench.plugins.method import Spec as Spec
@@ -61,6 +62,7 @@ from bench.plugins.release import TrainedInRounds as TrainedInRounds
 from bench.plugins.resources import Resources as Resources
 from bench.plugins.source import DatasetSource as DatasetSource
 from bench.plugins.source import FileSource as FileSource
+from bench.plugins.source import build_dataset as build_dataset
 from bench.plugins.source import file_bytes as file_bytes
 from bench.plugins.user_tables import MISSING as MISSING
 from bench.plugins.user_tables import tidy as tidy
@@ -76,6 +78,8 @@ from bench.privacy.foreign import global_seeds as global_seeds
 from bench.privacy.foreign import quiet as quiet
 from bench.privacy.kernel import Plan as Plan
 from bench.privacy.kernel import PrivateData as PrivateData
+from bench.privacy.noise import SeededNoise as SeededNoise
+from bench.privacy.opening import open_private as open_private
 from bench.stats.multiple_testing import holm as holm
 
 __version__: str
