@@ -13,13 +13,11 @@ PUBLIC = {
     "NotComputable PrivacyContractError SchemaError",
     "bench.stats.multiple_testing": "holm",
     "bench.data.schema": "Categorical Column Numeric Role Rule Schema Task read_toml",
-    "bench.data.encoder": "Block EncodedRows Encoder Floats Integers",
-    "bench.data.counts": "Counts",
-    "bench.data.dataset": "Dataset Declaration Split declaration_from_table",
-    "bench.data.files": "find_file open_data read_csv",
-    "bench.data.folder": "data_folder",
-    "bench.data.obtain": "Obtain",
-    "bench.data.truth": "Truth auroc",
+    "bench.data.encoder": "Block EncodedRows Encoder Floats Integers MISSING_CATEGORY "
+    "coerce_columns",
+    "bench.data.dataset": "Counts Dataset Declaration Split declaration_from_table",
+    "bench.data.files": "Obtain data_folder find_file open_data read_bytes read_csv",
+    "bench.data.truth": "Truth auroc_with_error",
     "bench.data.augmentation": "Augmentation augmentation",
     "bench.privacy.accounting": "Budget canonical pld_epsilon rdp_epsilon",
     "bench.privacy.calibration": "smallest_noise",
@@ -28,16 +26,13 @@ PUBLIC = {
     "bench.privacy.kernel": "Plan PrivateData",
     "bench.privacy.noise": "SeededNoise",
     "bench.privacy.opening": "open_private",
-    "bench.plugins.environment": "Environment",
-    "bench.plugins.resources": "Resources",
-    "bench.plugins.method": "Method Spec",
+    "bench.plugins.method": "Environment Method Resources Spec",
     "bench.plugins.metric": "Direction Evaluation Family Metric Output Refit RefitMetric Score "
     "Scores",
     "bench.plugins.release": "Clients Claim Detector Federation Release ReleasedModel Rows Traffic "
     "TrainedInRounds",
-    "bench.plugins.source": "DatasetSource FileSource build_dataset file_bytes",
+    "bench.plugins.source": "DatasetSource FileSource build_dataset",
     "bench.plugins.registry": "registry",
-    "bench.plugins.user_tables": "MISSING tidy",
 }
 """Module of every public name; `bench/__init__.pyi` says the same to type checkers."""
 

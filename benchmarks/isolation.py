@@ -29,7 +29,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.plugins.method import Method
 from bench.plugins.release import Release, Rows
 

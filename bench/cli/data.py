@@ -61,7 +61,7 @@ def get(name: str) -> None:
     """Download a dataset, where its publisher allows that, with resume and checksum."""
     from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
-    from bench.plugins.download import download_dataset
+    from bench.plugins.data_files import download_dataset
 
     with Progress(*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn()) as bar:
         tasks: dict[str, Any] = {}
@@ -92,11 +92,11 @@ def add(file: Path, name: str | None, **options: Any) -> None:
     """Make a dataset of your own CSV or Parquet file (also .gz, .zip)."""
     import re
 
-    from bench.plugins.user_table_proposal import Request, add_table
+    from bench.plugins.user_tables import NewTable, add_table
 
     stem = file.name.split(".")[0].lower()
     chosen = name or re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
-    path = add_table(Request(file=file, name=chosen, **options))
+    path = add_table(NewTable(file=file, name=chosen, **options))
     click.echo(f"wrote {path}")
     click.echo("Check its bounds and categories; until you set `inferred = false` there, every")
     click.echo("release from it is charged for having looked at the rows.")

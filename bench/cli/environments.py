@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from bench.environments.environments import Report
-    from bench.plugins.environment import Environment
+    from bench.plugins.method import Environment
 
 _names = click.argument("names", nargs=-1, metavar="[NAME]...")
 

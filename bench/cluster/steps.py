@@ -12,7 +12,7 @@ from bench.engine import cell_log
 from bench.engine.cell import finish_cell, run_cell
 from bench.engine.fit import Fitted, fit_isolated
 from bench.environments.environments import Prepared, prepare
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.results.records import Cell, Outcome, Status
 
 T = TypeVar("T", Outcome, Fitted)

@@ -19,8 +19,7 @@ from bench.engine.plan import Datasets, Job
 from bench.environments.environments import Prepared, Say, given_path
 from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
-from bench.plugins.environment import Environment
-from bench.plugins.resources import Resources
+from bench.plugins.method import Environment, Resources
 from bench.results.records import Outcome, Variant
 
 

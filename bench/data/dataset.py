@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.counts import Counts
 from bench.data.encoder import EncodedRows, Encoder, category_codes
-from bench.data.obtain import Obtain, obtain_from_table
+from bench.data.files import Obtain, obtain_from_table
 from bench.data.schema import Schema, Task, read_toml, schema_from_table
-from bench.errors import DataError, InputError, SchemaError
+from bench.errors import DataError, InputError, PrivacyContractError, SchemaError
 
 SPLITS = ("train", "validation", "control", "test")
 
@@ -90,6 +89,39 @@ def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
         )
     except KeyError as missing:
         raise SchemaError(f"{where}: lacks the key {missing}") from None
+
+
+@final
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of training rows that everybody is assumed to know.
+
+    Constants of the dataset's file, the same for both neighbours and both worlds of an audit:
+    the guarantee is conditional on them. `by_class` follows the schema's class order.
+    """
+
+    total: int
+    by_class: tuple[int, ...]
+    by_site: Mapping[str, int] = field(default_factory=dict)
+    by_site_class: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    paid: bool = False
+    """True when the counts were bought with noise instead of declared."""
+
+    def part(self, key: str, name: str, classes: tuple[str, ...], parts: int) -> Counts:
+        """Counts of one part: exact for classes and sites, an even share for random parts."""
+        none = tuple(0 for _ in self.by_class)
+        if key == "class":
+            code = classes.index(name)
+            only = self.by_class[code]
+            return Counts(only, (*none[:code], only, *none[code + 1 :]), paid=self.paid)
+        if key == "site":
+            if name not in self.by_site:
+                raise PrivacyContractError(
+                    f"the dataset declares no count for site {name!r}; declare it in its file"
+                )
+            return Counts(self.by_site[name], self.by_site_class.get(name, none), paid=self.paid)
+        share = [max(1, round(count / parts)) for count in self.by_class]
+        return Counts(max(1, round(self.total / parts)), tuple(share), paid=self.paid)
 
 
 @final

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from bench.data.dataset import Dataset
-from bench.plugins.resources import Resources
+from bench.plugins.method import Resources
 
 _MINUTES = 30.0
 _MEMORY_MB = 4096

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from bench.data.folder import DATA_VARIABLE
+from bench.data.files import DATA_VARIABLE
 from bench.engine.limits import Asked
 from bench.errors import DataError
 

@@ -14,7 +14,7 @@ from bench.engine.cell import failed_row
 from bench.engine.limits import expected_seconds
 from bench.errors import BenchError, EnvironmentUnavailable, InputError
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.plugins.source import build_dataset
 from bench.results.records import Cell, CellRow, Outcome, Status, Variant
 from bench.results.run_directory import RunStore

@@ -36,7 +36,7 @@ from typing import Any, final
 from bench.environments.overlay import Main, installed, main_environment, make_overlay, probe
 from bench.errors import EnvironmentUnavailable, InputError, UnknownNameError
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 
 ROOT_VARIABLE = "BENCH_ENVIRONMENTS"
 _FORM = 1

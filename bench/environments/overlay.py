@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import final
 
 from bench.errors import EnvironmentUnavailable
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 
 SHARED = ("torch", "ray", "dp-accounting")
 """Never installed into an overlay: torch for its size, the others because they speak across."""

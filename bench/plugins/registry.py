@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench.data.folder import data_folder
+from bench.data.files import data_folder
 from bench.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:

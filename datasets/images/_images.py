@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import DataError, Declaration, FileSource, file_bytes, open_data
+from bench import DataError, Declaration, FileSource, open_data, read_bytes
 from bench.datasets._shared.alike import declare_alike
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -97,8 +97,8 @@ class IdxImages(FileSource):
 
     def _table(self, paths: Mapping[str, Path], part: str) -> pd.DataFrame:
         images, labels = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
-        pixels = parse_idx(file_bytes(paths, images), str(paths[images]), 3)
-        classes = parse_idx(file_bytes(paths, labels), str(paths[labels]), 1)
+        pixels = parse_idx(read_bytes(paths[images], images), str(paths[images]), 3)
+        classes = parse_idx(read_bytes(paths[labels], labels), str(paths[labels]), 1)
         if pixels.shape[1:] != self.shape[1:]:
             raise DataError(
                 f"{paths[images]}: images of {pixels.shape[1]} x {pixels.shape[2]} pixels, "

@@ -28,7 +28,7 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench import DataError, Declaration, FileSource, InputError, file_bytes
+from bench import DataError, Declaration, FileSource, InputError, read_bytes
 from bench.datasets._shared.alike import declare_alike
 from bench.datasets.images._images import Bytes, Shape, image_table, pixel_names
 
@@ -148,7 +148,7 @@ def _genders(lines: Sequence[str], path: Path) -> dict[str, str]:
 
 def _lines(paths: Mapping[str, Path], name: str) -> list[str]:
     try:
-        text = file_bytes(paths, name).decode("ascii")
+        text = read_bytes(paths[name], name).decode("ascii")
     except UnicodeDecodeError:
         raise DataError(f"{paths[name]}: not plain text; obtain the original {name}") from None
     return [line for line in text.splitlines() if line.strip()]

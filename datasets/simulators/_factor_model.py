@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import auroc
+from bench import auroc_with_error
 from bench.datasets.simulators._simulation import Array, Labels
 
 
@@ -214,7 +214,7 @@ def _against_the_rest(
     rest = np.concatenate(
         [posteriors[other][:count, label] for other, count in zip(others, counts, strict=True)]
     )
-    return auroc(rest, own[:, label])
+    return auroc_with_error(rest, own[:, label])
 
 
 def random_panel(

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import auroc
+from bench import auroc_with_error
 from bench.datasets.simulators._simulation import (
     Array,
     Labels,
@@ -219,7 +219,7 @@ def bayes_auroc(rows: int, rng: np.random.Generator) -> tuple[float, float]:
     """Monte Carlo estimate of the best AUROC any classifier can reach, and its standard error."""
     frame = simulate(rows, rng)
     odds, died = log_odds(frame), frame[TARGET_COLUMN].to_numpy() == 1
-    return auroc(odds[~died], odds[died])
+    return auroc_with_error(odds[~died], odds[died])
 
 
 def solve_intercept(frame: pd.DataFrame) -> float:

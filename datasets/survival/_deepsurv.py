@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import DataError, FileSource, file_bytes
+from bench import DataError, FileSource, read_bytes
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -51,7 +51,7 @@ class DeepSurvFile(FileSource):
 
     def read(self, paths: Mapping[str, Path]) -> pd.DataFrame:
         where = str(paths[self.file])
-        groups = read_groups(file_bytes(paths, self.file), where, len(self.columns))
+        groups = read_groups(read_bytes(paths[self.file], self.file), where, len(self.columns))
         return self.table(
             {name: self._decoded(group, f"{where}: {name}") for name, group in groups.items()}
         )

@@ -22,7 +22,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench import DataError, FileSource, read_csv, tidy
+from bench import DataError, FileSource, coerce_columns, read_csv
 
 _FILE = "SEER_Breast_Cancer_IEEE.csv"
 _PUBLISHED_NAMES: Mapping[str, str] = {
@@ -61,4 +61,4 @@ class SeerBreast(FileSource):
                 "original file"
             )
         table["Status"] = status.map(_EVENTS)
-        return tidy(table[list(published.values())], declared.schema)
+        return coerce_columns(table[list(published.values())], declared.schema)

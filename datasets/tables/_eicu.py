@@ -40,11 +40,11 @@ from bench import (
     FileSource,
     Obtain,
     Schema,
+    coerce_columns,
     declaration_from_table,
     find_file,
     read_csv,
     read_toml,
-    tidy,
 )
 
 PATIENT, APS, RESULT, HOSPITAL = (
@@ -163,7 +163,7 @@ def _without_minus_one(table: pd.DataFrame) -> pd.DataFrame:
 
 def _categories(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     """Missing categories by name; a way of admission that the list lacks counts as `Other`."""
-    frame = tidy(frame, schema)
+    frame = coerce_columns(frame, schema)
     for column in schema:
         if isinstance(column, Categorical) and MISSING in column.categories:
             frame[column.name] = frame[column.name].fillna(MISSING)

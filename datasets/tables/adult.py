@@ -18,7 +18,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench import DataError, FileSource, open_data, read_csv, tidy
+from bench import DataError, FileSource, coerce_columns, open_data, read_csv
 
 _COLUMNS = (
     "age",
@@ -66,7 +66,7 @@ class Adult(FileSource):
         )
         table["income"] = table["income"].astype("string").str.removesuffix(".").astype(object)
         schema = self.declare().schema
-        return tidy(table[[column.name for column in schema]], schema)
+        return coerce_columns(table[[column.name for column in schema]], schema)
 
 
 def _check_width(path: Path, name: str) -> None:

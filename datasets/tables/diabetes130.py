@@ -25,7 +25,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench import MISSING, DataError, FileSource, read_csv, tidy
+from bench import MISSING_CATEGORY, DataError, FileSource, coerce_columns, read_csv
 
 FILE = "diabetic_data.csv"
 LABEL = "readmitted"
@@ -54,7 +54,7 @@ _SPECIALTIES: Mapping[str, str] = {
     "InternalMedicine": "internal medicine",
     "Cardiology": "cardiology",
     "Family/GeneralPractice": "family or general practice",
-    "PhysicianNotFound": MISSING,
+    "PhysicianNotFound": MISSING_CATEGORY,
 }
 
 _PAYERS: Mapping[str, str] = {"BC": "Blue Cross/Blue Shield", "MC": "Medicare", "SP": "self-pay"}
@@ -65,7 +65,7 @@ _ADMISSION_TYPES: Mapping[int, str] = {
     3: "elective",
     4: "newborn",
     7: "trauma center",
-    **dict.fromkeys((5, 6, 8), MISSING),
+    **dict.fromkeys((5, 6, 8), MISSING_CATEGORY),
 }
 _DISPOSITIONS: Mapping[int, str] = {
     1: "home",
@@ -75,14 +75,14 @@ _DISPOSITIONS: Mapping[int, str] = {
     **dict.fromkeys((2, 5, 9, 10, 23, 27, 28, 29), "another hospital"),
     7: "left against advice",
     **dict.fromkeys((12, 16, 17, 30), "other"),
-    **dict.fromkeys((18, 25, 26), MISSING),
+    **dict.fromkeys((18, 25, 26), MISSING_CATEGORY),
 }
 _SOURCES: Mapping[int, str] = {
     **dict.fromkeys((1, 2, 3), "referral"),
     **dict.fromkeys((4, 5, 6, 10, 18, 19, 22, 25, 26), "transfer"),
     7: "emergency room",
     **dict.fromkeys((8, 11, 12, 13, 14, 23, 24), "other"),
-    **dict.fromkeys((9, 15, 17, 20, 21), MISSING),
+    **dict.fromkeys((9, 15, 17, 20, 21), MISSING_CATEGORY),
 }
 _CODES: Mapping[str, Mapping[int, str]] = {
     "admission_type_id": _ADMISSION_TYPES,
@@ -114,7 +114,7 @@ class Diabetes130(FileSource):
             patients[name] = _meaning(patients[name], meanings)
         readmitted = patients[LABEL]
         patients[LABEL] = readmitted.mask(readmitted.isin(("NO", ">30")), OTHERWISE)
-        return tidy(patients[names].reset_index(drop=True), schema)
+        return coerce_columns(patients[names].reset_index(drop=True), schema)
 
 
 def read_encounters(path: Path, names: list[str]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from bench.engine import keys
 from bench.engine.cache_reasons import Index, explain, summary, why_not_cached
 from bench.engine.cell import failed_row, run_cell
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.plugins.source import build_dataset
 from bench.results.records import Cell, CellRow, Outcome, Status, Variant
 from bench.results.run_directory import RunStore

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 import pandas as pd
 import pytest
 
-from bench.data.obtain import DataFile, Obtain
+from bench.data.files import DataFile, Obtain
 from bench.errors import StoreError
 from bench.plugins import registry
 from bench.plugins.description import (

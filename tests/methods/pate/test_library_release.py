@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 
-from bench.data.counts import Counts
-from bench.data.dataset import Dataset
+from bench.data.dataset import Counts, Dataset
 from bench.errors import NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Spec
