@@ -1,4 +1,4 @@
-"""Datasets: a public declaration and a table, split once, before neighbours are defined."""
+"""Datasets: a public declaration and a table that is split before neighbours are defined."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PRESETS: Mapping[str, tuple[float, float, float]] = {
 """Shares of validation, control and test rows; training rows are the rest."""
 
 SITE_PRESET = "site:"
-"""`site:<name>`: one site trains, all are tested. Its rows are split as by `default`, those of all
-other sites are test rows."""
+"""`site:<name>` trains on one site and tests on all: the rows of that site are split as by
+`default`, those of all other sites are test rows."""
 
 
 def check_preset(preset: str) -> None:
@@ -44,7 +44,7 @@ def check_preset(preset: str) -> None:
 @final
 @dataclass(frozen=True)
 class Declaration:
-    """What is publicly said about a dataset: its schema file."""
+    """What is publicly declared about a dataset: the content of its TOML file."""
 
     title: str
     schema: Schema
@@ -65,12 +65,12 @@ class Declaration:
 
 
 def declaration_from_toml(path: Path) -> Declaration:
-    """Read `datasets/<name>.toml`."""
+    """Read the TOML file of a dataset."""
     return declaration_from_table(read_toml(path), str(path))
 
 
 def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
-    """A declaration from a parsed TOML file; sources with many like columns add them first."""
+    """Make a declaration from a parsed TOML file; many similar columns are added before."""
     try:
         counts = table["counts"]
         return Declaration(
@@ -96,8 +96,9 @@ def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
 class Counts:
     """Numbers of training rows that everybody is assumed to know.
 
-    Constants of the dataset's file, the same for both neighbours and both worlds of an audit:
-    the guarantee is conditional on them. `by_class` follows the schema's class order.
+    Constants of the dataset's file, the same for both neighbours and in both worlds of an audit:
+    the guarantee is conditional on them. Under `--private-counts` they are paid for instead.
+    `by_class` follows the schema's class order.
     """
 
     total: int
@@ -105,10 +106,10 @@ class Counts:
     by_site: Mapping[str, int] = field(default_factory=dict)
     by_site_class: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     paid: bool = False
-    """True when the counts were bought with noise instead of declared."""
+    """True when the counts were answered with noise instead of declared."""
 
     def part(self, key: str, name: str, classes: tuple[str, ...], parts: int) -> Counts:
-        """Counts of one part: exact for classes and sites, an even share for random parts."""
+        """Return the counts of one part: declared by class or site, an even share otherwise."""
         none = tuple(0 for _ in self.by_class)
         if key == "class":
             code = classes.index(name)
@@ -127,7 +128,7 @@ class Counts:
 @final
 @dataclass(frozen=True)
 class Split:
-    """Rows of one split, in units and encoded."""
+    """Rows of one split, in the units of the schema and encoded."""
 
     frame: pd.DataFrame
     rows: EncodedRows
@@ -155,10 +156,10 @@ class Dataset:
     counts: Counts
     """Public by declaration: training rows, also by class and by site."""
     validation_counts: Counts
-    """The same of the validation rows."""
+    """Public counts of the validation rows."""
     fingerprint: str
     clipped: Mapping[str, int]
-    """How many values lay outside the public bounds: a raw look, for the evaluator only."""
+    """How many values lay outside the public bounds: non-private, for the evaluator only."""
     differs: str
     """How the rows differ from the declared counts, if they do: for the evaluator only."""
 

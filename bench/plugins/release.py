@@ -44,7 +44,7 @@ class ReleasedModel(ABC):
 
     @abstractmethod
     def predict(self, values: Floats) -> npt.NDArray[np.float64]:
-        """(rows, classes) probabilities, or one risk score a row, from encoded feature values."""
+        """Return (rows, classes) probabilities, or one risk score per row, from encoded values."""
 
 
 @final
@@ -58,7 +58,7 @@ class Claim:
 
     @classmethod
     def of(cls, budget: Budget | None, source: str) -> Claim | None:
-        """The claim of a method that spends the budget it was given; None without one."""
+        """Return the claim of a method that spends its budget; None without one."""
         return None if budget is None else cls(budget.epsilon, budget.delta, source)
 
 
@@ -195,13 +195,13 @@ class Release:
     """Facts about the run that a reader wants, such as an acceptance rate."""
     ledger: Ledger | None = None
     federation: Federation | None = None
-    """Of a method with centres: who holds which rows, and what was sent."""
+    """Who holds which rows and what was sent, for a federated method."""
 
 
 def check_release(release: Release, encoder: Encoder) -> None:
-    """Refuse what is not a release of this schema, with the reason."""
+    """Refuse what is not a release of this schema, saying why."""
     if not isinstance(release, Release):
-        raise InvalidReleaseError(f"the method gave a {type(release).__name__}, not a Release")
+        raise InvalidReleaseError(f"the method returned a {type(release).__name__}, not a Release")
     if (release.rows is None) == (release.model is None):
         raise InvalidReleaseError("a release holds either rows or a model, exactly one of them")
     rows = release.rows
@@ -220,7 +220,7 @@ def check_release(release: Release, encoder: Encoder) -> None:
             f"{int((~np.isfinite(values)).any(axis=1).sum())} rows hold NaN or infinite values"
         )
     if labels.shape != (len(values),) or labels.dtype.kind not in "iu":
-        raise InvalidReleaseError("labels must be one integer class code a row")
+        raise InvalidReleaseError("labels must be one integer class code per row")
     if labels.min() < 0 or labels.max() >= classes:
         raise InvalidReleaseError(f"labels lie outside 0..{classes - 1}")
     if rows.weights is not None and (
@@ -228,6 +228,6 @@ def check_release(release: Release, encoder: Encoder) -> None:
         or not np.isfinite(rows.weights).all()
         or (np.asarray(rows.weights) < 0).any()
     ):
-        raise InvalidReleaseError("weights must be one finite non-negative number a row")
+        raise InvalidReleaseError("weights must be one finite non-negative number per row")
     if rows.soft_labels is not None and np.shape(rows.soft_labels) != (len(values), classes):
         raise InvalidReleaseError(f"soft labels must have shape ({len(values)}, {classes})")

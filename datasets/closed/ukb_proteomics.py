@@ -39,7 +39,7 @@ import numpy as np
 import pandas as pd
 
 from bench import DataError, Declaration, FileSource, data_folder, find_file, read_csv, read_toml
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 from bench.datasets.closed._closed import TextTable, finish, header
 
 _PROTEINS = "olink_instance_0.csv"

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench import DataError, Declaration, FileSource, open_data, read_bytes
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Shape: TypeAlias = tuple[int, int, int]

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from bench import DataError, Declaration, FileSource, InputError, read_bytes
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 from bench.datasets.images._images import Bytes, Shape, image_table, pixel_names
 
 _IMAGES = "img_align_celeba.zip"

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bench import DataError, DatasetSource, Declaration
-from bench.datasets._shared.alike import declare_alike
-from bench.datasets._shared.packages import installed, package_bytes
+from bench.datasets._shared import declare_alike, installed, package_bytes
 from bench.datasets.images._images import image_table, pixel_names
 
 _FILE = "data/data/mnist_5k.csv.gz"

@@ -49,7 +49,7 @@ class Ranges:
 
 @final
 @dataclass(frozen=True)
-class State:
+class DiseaseState:
     """How much of the shift of its class a row shows, and how often."""
 
     chance: float
@@ -81,7 +81,7 @@ class FactorModel:
     skewness: Array
     shifts: Array
     """One row a class."""
-    states: tuple[State, ...]
+    states: tuple[DiseaseState, ...]
     bounds: tuple[float, float]
 
     @cached_property
@@ -220,7 +220,7 @@ def _against_the_rest(
 def random_panel(
     names: Sequence[str],
     shifts: Array,
-    states: tuple[State, ...],
+    states: tuple[DiseaseState, ...],
     bounds: tuple[float, float],
     factor_count: int,
     ranges: Ranges,

@@ -159,8 +159,8 @@ def stays(count: int, rng: np.random.Generator) -> pd.DataFrame:
     values: dict[str, Array] = {}
     for position, one in enumerate(MEASUREMENTS):
         shift = MALE_SHIFTS.get(one.name, 0.0)
-        centre = np.where(male, (1.0 - MALE_SHARE) * shift, -MALE_SHARE * shift)
-        values[one.name] = one.report(centre + scores[:, position])
+        middle = np.where(male, (1.0 - MALE_SHARE) * shift, -MALE_SHARE * shift)
+        values[one.name] = one.report(middle + scores[:, position])
     pulse = values.pop("pulse_pressure")
     values["sysbp_mean"] = np.round(values["diasbp_mean"] + pulse, 1)
     # The mean lies a third of the way up; where exactly differs with the shape of the pulse.

@@ -27,9 +27,9 @@ import pandas as pd
 
 from bench.datasets.simulators._factor_model import (
     Ceiling,
+    DiseaseState,
     FactorModel,
     Ranges,
-    State,
     random_panel,
 )
 
@@ -60,7 +60,10 @@ EFFECTS: Mapping[str, float] = {
 WEAK_EFFECT: float = 0.3
 WEAK_EFFECTS: int = 20
 """So many proteins after the named ones are shifted by WEAK_EFFECT, up and down in turn."""
-STATES: tuple[State, ...] = (State(chance=0.85, share=1.0), State(chance=0.15, share=0.2))
+STATES: tuple[DiseaseState, ...] = (
+    DiseaseState(chance=0.85, share=1.0),
+    DiseaseState(chance=0.15, share=0.2),
+)
 
 FACTORS: int = 30
 BOUNDS: tuple[float, float] = (-13.0, 13.0)

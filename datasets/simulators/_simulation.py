@@ -39,19 +39,35 @@ class Measurement:
     decimals: int
     median: float
     upper_quartile: float
+    unit: str = ""
+    reason: str = ""
+    """Why nothing lies beyond the bounds."""
+    male_shift: float = 0.0
+    """Distance between the mean scores of men and women."""
 
     def report(self, score: Array) -> Array:
-        """The values that belong to scores."""
-        half = 0.5 * 10.0**-self.decimals
-        start, stop = self.low - half, self.high + half
-        location, quartile = (
-            math.log((value - start) / (stop - value))
-            for value in (self.median, self.upper_quartile)
-        )
-        slope = (quartile - location) / _UPPER_QUARTILE_OF_NORMAL
-        value = start + (stop - start) / (1.0 + np.exp(-(location + slope * score)))
+        """Return the values that belong to scores."""
+        start, width, location, slope = self._transform()
+        value = start + width / (1.0 + np.exp(-(location + slope * score)))
         # Adding zero turns the -0.0 that rounding can leave into 0.0.
         return np.asarray(np.clip(np.round(value, self.decimals), self.low, self.high) + 0.0)
+
+    def score(self, value: Array) -> Array:
+        """Return the scores that belong to values; at the ends of the support they are infinite."""
+        start, width, location, slope = self._transform()
+        share = np.clip((value - start) / width, 0.0, 1.0)
+        with np.errstate(divide="ignore"):
+            return np.asarray((np.log(share) - np.log1p(-share) - location) / slope)
+
+    def _transform(self) -> tuple[float, float, float, float]:
+        """Return lower end, width, location and slope of the transform, in closed form."""
+        half = 0.5 * 10.0**-self.decimals
+        start, width = self.low - half, self.high - self.low + 2 * half
+        location, quartile = (
+            math.log((value - start) / (start + width - value))
+            for value in (self.median, self.upper_quartile)
+        )
+        return start, width, location, (quartile - location) / _UPPER_QUARTILE_OF_NORMAL
 
 
 def correlation_matrix(

@@ -27,9 +27,9 @@ import pandas as pd
 
 from bench.datasets.simulators._factor_model import (
     Ceiling,
+    DiseaseState,
     FactorModel,
     Ranges,
-    State,
     random_panel,
 )
 
@@ -69,7 +69,10 @@ MARKERS: Mapping[str, tuple[float, float, float]] = {
 """Shift of the score in Basal, Her2 and LumA, in standard deviations within a subtype."""
 SMALL_SHIFT: float = 0.15
 """Standard deviation of the shifts of every fourth of the other genes."""
-STATES: tuple[State, ...] = (State(chance=0.67, share=1.0), State(chance=0.33, share=0.45))
+STATES: tuple[DiseaseState, ...] = (
+    DiseaseState(chance=0.67, share=1.0),
+    DiseaseState(chance=0.33, share=0.45),
+)
 
 FACTORS: int = 12
 BOUNDS: tuple[float, float] = (-10.0, 20.0)

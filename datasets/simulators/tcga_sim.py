@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bench import DatasetSource, Declaration, Truth
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 from bench.datasets.simulators import _tcga_model as model
 from bench.datasets.simulators._factor_model import log_odds
 from bench.datasets.simulators._simulation import whole_number

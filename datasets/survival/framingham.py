@@ -15,7 +15,7 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import DatasetSource
-from bench.datasets._shared.packages import installed, recode, survset_table
+from bench.datasets._shared import installed, recode, survset_table
 
 _SHA256 = "0ffff0e3622244f44002bcc971c8b47a75250450fd8e2cba4e292e22c74919b8"
 _CODES: Mapping[str, Mapping[str, str]] = {

@@ -19,7 +19,7 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import DataError, Declaration, FileSource, coerce_columns, read_csv, read_toml
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 
 _TRAINING = "breastTCGA_mrna_train.csv"
 _TEST = "breastTCGA_mrna_test.csv"

@@ -302,7 +302,7 @@ def test_curial_refuses_what_it_cannot_simulate(wrong: dict[str, float]) -> None
 
 
 def test_listing_plugins_imports_no_heavy_library() -> None:
-    modules = ", ".join(f"bench.datasets.{name.replace('-', '_')}" for name in NAMES)
+    modules = ", ".join(type(build_source(name)).__module__ for name in NAMES)
     code = (
         f"import sys, {modules}, bench.methods.gats.gats\n"
         "print(*({'lifelines', 'matplotlib', 'sklearn', 'torch', 'xgboost'} & set(sys.modules)))"

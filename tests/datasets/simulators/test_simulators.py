@@ -19,7 +19,7 @@ import pytest
 from bench.data.dataset import Dataset
 from bench.data.encoder import category_codes
 from bench.data.schema import Numeric
-from bench.data.truth import KnowsTruth, Truth, auroc
+from bench.data.truth import KnowsTruth, Truth, auroc_with_error
 from bench.datasets.simulators import _mimic_model
 from bench.errors import InputError
 from bench.plugins.registry import build_source
@@ -166,7 +166,7 @@ def test_true_log_odds_are_calibrated_and_reach_the_ceiling(name: str) -> None:
     intercept, slope, error = logistic_fit(found.log_odds, labels)
     assert abs(slope - 1) < 3.5 * error
     assert abs(intercept) < 0.35
-    reached, spread = auroc(found.log_odds[labels == 0], found.log_odds[labels == 1])
+    reached, spread = auroc_with_error(found.log_odds[labels == 0], found.log_odds[labels == 1])
     assert abs(reached - found.bayes_auroc) < 3.5 * spread
     assert 0 < found.error < 0.001
 
@@ -182,7 +182,8 @@ def test_true_log_odds_of_three_classes_are_calibrated() -> None:
     assert abs(right.mean() - chances.max(axis=1).mean()) < 3.5 * math.sqrt(0.1 * 0.9 / 403)
     assert found.bayes_accuracy == pytest.approx(right.mean(), abs=3.5 * math.sqrt(0.09 / 403))
     areas = [
-        auroc(found.log_odds[labels != c, c], found.log_odds[labels == c, c])[0] for c in range(3)
+        auroc_with_error(found.log_odds[labels != c, c], found.log_odds[labels == c, c])[0]
+        for c in range(3)
     ]
     assert found.bayes_auroc == pytest.approx(np.mean(areas), abs=0.02)
 
@@ -231,7 +232,7 @@ def test_mimic_coma_scale_is_the_sum_of_its_parts() -> None:
 def test_mimic_constants_belong_to_its_population() -> None:
     frame = _mimic_model.stays(60_000, np.random.default_rng(5))
     assert _mimic_model.solve_intercept(frame) == pytest.approx(_mimic_model.INTERCEPT, abs=0.05)
-    area, error = _mimic_model.bayes_auroc(60_000, np.random.default_rng(6))
+    area, error = _mimic_model.bayes_auroc_with_error(60_000, np.random.default_rng(6))
     assert abs(area - _mimic_model.BAYES_AUROC) < 3.5 * error
 
 
@@ -243,7 +244,7 @@ def test_mimic_deaths_follow_severity_scores() -> None:
     assert not any(higher[name] for name in lower)
 
 
-def tree_auroc(dataset: Dataset) -> float:
+def tree_auroc_with_error(dataset: Dataset) -> float:
     """XGBoost as the metric trains it, on the training rows."""
     from sklearn.metrics import roc_auc_score
 
@@ -258,7 +259,11 @@ def tree_auroc(dataset: Dataset) -> float:
 
 def test_mimic_can_be_learned_about_as_well_as_the_benchmark() -> None:
     # Harutyunyan et al., table 2: 0.848 (logistic regression) to 0.870.
-    assert 0.82 < tree_auroc(build_dataset(build_source("mimic-sim", {"rows": 12_000}))) < 0.90
+    assert (
+        0.82
+        < tree_auroc_with_error(build_dataset(build_source("mimic-sim", {"rows": 12_000})))
+        < 0.90
+    )
 
 
 # tcga-sim --------------------------------------------------------------------------------------
