@@ -203,7 +203,7 @@ def test_proteomics_effects_have_their_directions() -> None:
     assert means["CNTN5"] == means.max()
 
 
-def tree_auroc_with_error(dataset: Dataset) -> float:
+def tree_auroc(dataset: Dataset) -> float:
     """XGBoost as the metric trains it, on the training rows."""
     from sklearn.metrics import roc_auc_score
 
@@ -219,7 +219,7 @@ def tree_auroc_with_error(dataset: Dataset) -> float:
 def test_proteomics_can_be_learned_but_not_beyond_its_ceiling() -> None:
     source = build_source("proteomics-sim", {"rows": 2_000, "proteins": 60, "positives": 400})
     dataset = build_dataset(source)
-    learned = tree_auroc_with_error(dataset)
+    learned = tree_auroc(dataset)
     best = source.truth(dataset.test.frame).log_odds  # type: ignore[attr-defined]
     labels = dataset.test.rows.labels
     assert 0.85 < learned < auroc_with_error(best[labels == 0], best[labels == 1])[0]
@@ -249,7 +249,7 @@ def test_proteomics_at_full_size() -> None:
 
 
 @pytest.mark.slow
-def test_proteomics_with_all_rows_is_near_the_papers_auroc_with_error() -> None:
+def test_proteomics_with_all_rows_is_near_the_papers_auroc() -> None:
     # Table 2(d): 0.898. All 2,932 proteins take five minutes; a tenth of them takes half a minute
     # and is a little easier. With 19 positives among the test rows one run says little: the model
     # of the 70 percent is asked about a fresh table with many positives.
