@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -230,8 +230,8 @@ def split_dataset(
             part, where = official.reset_index(drop=True), generator.random(len(official))
         rows, outside = encoder.encode(part, where)
         splits[split] = Split(part, rows)
-        for name, count in outside.items():
-            clipped[name] += count
+        for column, count in outside.items():
+            clipped[column] += count
     if preset == "paper":
         splits["control"] = splits["test"]
     return Dataset(
@@ -245,7 +245,9 @@ def split_dataset(
         counts=_declared_counts(declaration, preset, official is not None, "train"),
         validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
         fingerprint=_fingerprint(
-            [name, dict(parameters or {}), preset, split_seed, repr(declaration)], frame, official
+            [name, dict(parameters or {}), preset, split_seed, repr(_without_texts(declaration))],
+            frame,
+            official,
         ),
         clipped=clipped,
         differs=_differs(declaration, strata % len(declaration.by_class)),
@@ -320,6 +322,20 @@ def _differs(declaration: Declaration, labels: npt.NDArray[np.int64]) -> str:
     if actual == declaration.by_class:
         return ""
     return f"rows by class {actual}, declared {declaration.by_class}: see `bench data check`"
+
+
+def _without_texts(declaration: Declaration) -> Declaration:
+    """Return what can change a result: a corrected citation is the same dataset."""
+    columns = tuple(
+        replace(column, description="", source="") for column in declaration.schema.columns
+    )
+    texts = ("title", "licence", "citation", "source", "stands_for", "extra")
+    return replace(
+        declaration,
+        schema=replace(declaration.schema, columns=columns),
+        obtain=None,
+        **dict.fromkeys(texts, ""),
+    )
 
 
 def _fingerprint(facts: list[Any], frame: pd.DataFrame, official: pd.DataFrame | None) -> str:
