@@ -3,7 +3,7 @@
 A file of a package is found without importing the package, and used only if its SHA-256 is the one
 that its loader was written for. The tables of SurvSet are pickles, which can run code when they are
 read: `survset_table` lets the package read one only after its version and the bytes of that file
-were found to be those that were looked at (their opcodes build numpy arrays and pandas tables and
+were found to be those that were examined (their opcodes build numpy arrays and pandas tables and
 nothing else).
 """
 

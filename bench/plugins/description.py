@@ -135,7 +135,7 @@ class DatasetDescription:
     access: Text = ""
     """How to obtain the rows, in some sentences."""
     agreement: Text = ""
-    """What must be agreed to before the files can be had; empty where there are no files."""
+    """What must be agreed to before the files can be obtained; empty where there are no files."""
     extra: Text = ""
     """The extra of this distribution that brings the data, where it is not in the core."""
     stands_for: Text = ""
@@ -144,7 +144,7 @@ class DatasetDescription:
     inferred: bool = False
     """True where bounds, categories and counts were read off the rows."""
     open: bool = False
-    """True where anybody may have the rows."""
+    """True where anybody may obtain the rows."""
     column_count: Count = 0
     feature_count: Count = 0
     numeric_count: Count = 0
@@ -308,7 +308,7 @@ def describe_dataset(
 
 
 def open_to_anybody(source: DatasetSource, declared: Declaration) -> bool:
-    """Return True where anybody may have the rows, and False in doubt.
+    """Return True where anybody may obtain the rows, and False in doubt.
 
     Simulated rows belong to nobody. What a plugin of this distribution reads from an installed
     package, or from files that ask for no agreement, is public. A third-party plugin without an

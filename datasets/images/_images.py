@@ -141,7 +141,7 @@ def parse_cifar(content: bytes, where: str) -> tuple[Bytes, Bytes]:
 
 def tar_members(path: Path, name: str, wanted: tuple[str, ...]) -> dict[str, bytes]:
     """Files of a gzipped tar archive by base name, in memory: nothing is written to disk."""
-    found: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     with open_data(path, name) as file, gzip.GzipFile(fileobj=file) as unpacked:
         try:
             with tarfile.open(fileobj=unpacked, mode="r:") as archive:
@@ -152,17 +152,17 @@ def tar_members(path: Path, name: str, wanted: tuple[str, ...]) -> dict[str, byt
                     if member.size > _CIFAR_IMAGES * _CIFAR_RECORD:
                         raise DataError(f"{path}: {short} is larger than a batch of CIFAR-10")
                     content = archive.extractfile(member)
-                    found[short] = content.read() if content is not None else b""
+                    members[short] = content.read() if content is not None else b""
         except tarfile.TarError as problem:
             raise DataError(
                 f"{path}: not a whole .tar.gz archive ({problem}); obtain the file again"
             ) from None
         while unpacked.read(1 << 20):
             pass  # the checksum of the whole stands at its end
-    missing = [short for short in wanted if short not in found]
+    missing = [short for short in wanted if short not in members]
     if missing:
         raise DataError(
             f"{path}: holds no {missing[0]}; expected the binary version of CIFAR-10, not the "
             "Python or Matlab one"
         )
-    return found
+    return members

@@ -50,7 +50,7 @@ class Ranges:
 @final
 @dataclass(frozen=True)
 class DiseaseState:
-    """How much of the shift of its class a row shows, and how often."""
+    """Share of the shift of its class that a row shows, and the probability of that share."""
 
     chance: float
     share: float
@@ -80,7 +80,7 @@ class FactorModel:
     spreads: Array
     skewness: Array
     shifts: Array
-    """One row a class."""
+    """One row per class."""
     states: tuple[DiseaseState, ...]
     bounds: tuple[float, float]
 
@@ -91,7 +91,7 @@ class FactorModel:
 
     @cached_property
     def weights(self) -> Array:
-        """S^-1 d, one row a class."""
+        """S^-1 d, with one row per class."""
         dense = np.zeros((len(self.names), self.factor_count))
         np.put_along_axis(dense, self.factors, self.loadings, axis=1)
         precision = 1.0 / self.unique**2
@@ -191,7 +191,7 @@ class FactorModel:
 
 
 def log_odds(log_likelihoods: Array, priors: Sequence[float]) -> Array:
-    """Log-odds of each class against all the others, one column a class."""
+    """Log-odds of each class against all the others, one column per class."""
     joint = log_likelihoods + np.log(np.asarray(priors) / np.sum(priors))
     columns = []
     for label in range(joint.shape[1]):
@@ -202,7 +202,7 @@ def log_odds(log_likelihoods: Array, priors: Sequence[float]) -> Array:
 
 def _against_the_rest(
     label: int,
-    own: Array,
+    posterior: Array,
     posteriors: Sequence[Array],
     priors: Sequence[float],
     draws: int,
@@ -214,7 +214,7 @@ def _against_the_rest(
     rest = np.concatenate(
         [posteriors[other][:count, label] for other, count in zip(others, counts, strict=True)]
     )
-    return auroc_with_error(rest, own[:, label])
+    return auroc_with_error(rest, posterior[:, label])
 
 
 def random_panel(

@@ -169,8 +169,8 @@ def stays(count: int, rng: np.random.Generator) -> pd.DataFrame:
     consciousness = scores[:, SCORES.index("consciousness")]
     total = np.zeros(count)
     for name, cuts in COMA_PARTS.items():
-        own = consciousness + COMA_PART_NOISE * rng.standard_normal(count)
-        values[name] = 1.0 + np.searchsorted(np.array(cuts), own).astype(np.float64)
+        response = consciousness + COMA_PART_NOISE * rng.standard_normal(count)
+        values[name] = 1.0 + np.searchsorted(np.array(cuts), response).astype(np.float64)
         total += values[name]
     values["mingcs"] = total
     slow = scores[:, SCORES.index("refill")] > REFILL_CUT

@@ -6,7 +6,7 @@ future patients show the precursor of myeloma at baseline, the others hardly any
 
 Sizes are those of the zero-order condensation paper: 52,999 people and 2,932 proteins. It gives 98
 as the number of people with incident myeloma in its training data; the simulated table has 98 in
-all unless told otherwise (140 would put 98 into the training rows of preset `paper`). Named are the
+all by default (140 would put 98 into the training rows of preset `paper`). Named are the
 five proteins of its attribute inference attack, spelled as there although TNFRSF12B is no symbol of
 a gene (TNFRSF13B may be meant), and the five that its SHAP analysis names.
 

@@ -82,7 +82,7 @@ def correlation_matrix(
 
 
 def correlated_scores(count: int, correlation: Array, rng: np.random.Generator) -> Array:
-    """Standard normal scores with a correlation matrix, one column a score.
+    """Standard normal scores with a correlation matrix, one column per score.
 
     Not a matrix product: BLAS may add in another order with another number of threads, and the
     same seed must give the same table.

@@ -8,7 +8,7 @@ diabetes follows
     hazard(t | x) = rate * shape * t^(shape - 1) * exp(sum_j b_j (x_j - m_j) / s_j),
 
 with m_j and s_j mean and standard deviation in the simulated population (MOMENTS) and x_j the
-*reported* values, each category of a column being a covariate of its own, as in the paper. The log
+*reported* values, each category of a column being a separate covariate, as in the paper. The log
 hazards of `log_hazards` are therefore exact for the table that a user sees.
 
 Effects. Table 5(a) prints hazard ratios h_j of a Cox model with an L2 penalty (section 4.7:
@@ -326,11 +326,11 @@ def log_hazards(frame: pd.DataFrame) -> Array:
 
 def population_moments(frame: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Mean and standard deviation of the covariates of MOMENTS in a sample."""
-    found = {}
+    moments = {}
     for name in MOMENTS:
         values = _number(frame, name)
-        found[name] = (float(values.mean()), float(values.std()))
-    return found
+        moments[name] = (float(values.mean()), float(values.std()))
+    return moments
 
 
 def solve_rate(frame: pd.DataFrame, seed: int) -> float:

@@ -2,9 +2,10 @@
 
 `_proteomics_model` holds the model and says where its numbers come from; here it becomes a dataset.
 Rows and proteins are parameters: the paper's table is rows=52999, proteins=2932. A smaller table
-keeps the 98 positives unless told otherwise, as a case-cohort study would: with the paper's 0.2%
-there would be nothing to learn from. The columns of proteins are alike, so that they are declared
-once in the TOML file, which states the counts of the default size. No row belongs to a person.
+keeps the 98 positives unless `positives` says otherwise, as a case-cohort study would: with the
+paper's 0.2% there would be nothing to learn from. The columns of proteins are alike, so that they
+are declared once in the TOML file, which states the counts of the default size. No row belongs to a
+person.
 """
 
 from __future__ import annotations

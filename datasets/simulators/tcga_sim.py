@@ -50,7 +50,7 @@ class TcgaSim(DatasetSource):
         return model.simulate(self.rows, self.genes, np.random.default_rng(self.seed))
 
     def truth(self, frame: pd.DataFrame) -> Truth:
-        """Exact log-odds of each subtype against the others, one column a subtype."""
+        """Exact log-odds of each subtype against the others, one column per subtype."""
         ceiling = model.ceiling(self.genes)
         likelihoods = model.panel(self.genes).log_likelihoods(frame)
         return Truth(

@@ -2,7 +2,7 @@
 
 Each group holds `x` (one row per patient, float32), `t` (time) and `e` (1 event, 0 censored),
 without names. What the columns are was established by matching rows with the original studies where
-those are open, and is told in each dataset's module. DeepSurv's random cut into train and test is
+those are open, and is stated in each dataset's module. DeepSurv's random cut into train and test is
 not used: the harness splits all rows itself.
 """
 

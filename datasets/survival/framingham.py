@@ -1,6 +1,6 @@
 """Framingham Heart Study: time to coronary heart disease, a teaching copy of 4,699 people.
 
-The table ships with SurvSet (GPL, hence an extra; `_packages` says how its pickle is checked).
+The table ships with SurvSet (GPL, hence an extra; `_shared` says how its pickle is checked).
 
 Left out: `pid`. Missing: cholesterol of 33 and body mass index of 9 people, filled with public
 values when the table is encoded.

@@ -1,6 +1,6 @@
 """Right heart catheterisation in intensive care: survival of 5,735 critically ill adults.
 
-A study of the SUPPORT investigators; the table ships with SurvSet (GPL, hence an extra; `_packages`
+A study of the SUPPORT investigators; the table ships with SurvSet (GPL, hence an extra; `_shared`
 says how its pickle is checked). Columns are those of the first day.
 
 Left out:

@@ -1,11 +1,11 @@
 """Rotterdam tumour bank: overall survival of 2,982 women with primary breast cancer.
 
-The table ships with SurvSet under the name rott2 (GPL, hence an extra; `_packages` says how its
+The table ships with SurvSet under the name rott2 (GPL, hence an extra; `_shared` says how its
 pickle is checked). The event is death from any cause, the time is in months. DeepSurv's GBSG file
 (`rotterdam-gbsg`) holds the 1,546 women with positive nodes of the same bank, with the time to
 recurrence or death.
 
-Left out: `pid`, and `recent`, which is `year` in two groups. The spelling `>20-50mmm` is mended.
+Left out: `pid`, and `recent`, which is `year` in two groups. The spelling `>20-50mmm` is corrected.
 """
 
 from __future__ import annotations

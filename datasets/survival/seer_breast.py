@@ -10,7 +10,7 @@ a classification of `Status` it would leak.
 
 Altered copies circulate: one has 7,108 rows, others have edited values. More rows than were
 published are refused when the file is read, because the declared counts, on which every privacy
-guarantee rests, would be wrong; the rest is told by the fingerprint (`bench data check`).
+guarantee rests, would be wrong; other changes show in the fingerprint (`bench data check`).
 """
 
 from __future__ import annotations

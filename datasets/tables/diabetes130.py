@@ -6,7 +6,7 @@ Prepared as its publishers did (B. Strack et al., BioMed Research International 
 - First encounters that ended in death or a hospice (dispositions 11, 13, 14, 19, 20, 21) are
   dropped: these patients cannot be readmitted. 69,973 patients remain (they count 69,984).
 - ICD-9 codes are grouped as in their table 2, and specialties in their six groups.
-- Of the codes of `payer_code` only the three that their table 1 explains are told apart.
+- Of the codes of `payer_code` only the three that their table 1 explains are distinguished.
 
 Type, disposition and source of the admission are grouped by their descriptions in the publisher's
 `IDs_mapping.csv`. `?` and the descriptions that say nothing (NULL, not mapped, not available)

@@ -25,7 +25,7 @@ def with_numbers(kind: str, *numbers: float) -> Augmentation:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_siamese_images_are_moved_alike_and_apart(kind: str) -> None:
+def test_siamese_images_are_moved_alike_and_others_differently(kind: str) -> None:
     augment = Augmentation(kind, torch.rand((1, 3), generator=seeded(3)))
     pixels = images()
     together = augment(pixels)

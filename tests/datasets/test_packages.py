@@ -251,7 +251,7 @@ def test_mnist_5k_reads_pixels_row_by_row(
         build_source("mnist-5k").load()
 
 
-def test_rotterdam_mends_a_spelling_and_drops_what_repeats(
+def test_rotterdam_corrects_a_spelling_and_drops_what_repeats(
     survset: Callable[[str, bytes], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (

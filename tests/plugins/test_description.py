@@ -221,7 +221,7 @@ def test_what_is_no_description_is_refused(document: object, tmp_path: Path) -> 
         read_descriptions(written(tmp_path, document))
 
 
-def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
+def test_unknown_fields_of_a_later_version_are_ignored() -> None:
     assert parse_descriptions(json.dumps(changed(colour="blue"))) == DESCRIPTIONS
 
 
