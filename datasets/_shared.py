@@ -24,11 +24,6 @@ from bench import DataError, Declaration, SchemaError, declaration_from_table, r
 SURVSET_VERSION = "0.2.11"
 
 
-def installed(package: str) -> bool:
-    """Return True where a package can be imported; nothing is imported."""
-    return importlib.util.find_spec(package) is not None
-
-
 def package_bytes(package: str, extra: str, name: str, sha256: str) -> bytes:
     """Return the content of a file of an installed package, whose fingerprint must be the known."""
     spec = importlib.util.find_spec(package)

@@ -15,13 +15,8 @@ from pathlib import Path
 from bench.data.schema import Categorical, Task
 from bench.errors import BenchError
 from bench.plugins import registry
-from bench.plugins.description import (
-    DatasetDescription,
-    OutputDescription,
-    describe_dataset,
-    describe_metric,
-)
-from bench.plugins.metric import Direction, Family, Metric, RefitMetric
+from bench.plugins.description import DatasetDescription, describe_dataset, describe_metric
+from bench.plugins.metric import Direction, Family, Metric, Output, RefitMetric
 from bench.plugins.source import DatasetSource
 
 DATASETS = Path("datasets", "cards.md")
@@ -174,7 +169,7 @@ def metric_card(plugin: Metric | RefitMetric) -> list[str]:
     return [*lines, *map(_output_line, metric.outputs), ""]
 
 
-def _output_line(output: OutputDescription) -> str:
+def _output_line(output: Output) -> str:
     sentences = [_escaped(output.definition)] if output.definition else []
     if output.accepted:
         sentences.append(f"Accepted: {output.accepted}.")

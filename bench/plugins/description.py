@@ -27,7 +27,7 @@ from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
 from bench.errors import StoreError
 from bench.plugins.method import Method
-from bench.plugins.metric import Direction, Metric, RefitMetric
+from bench.plugins.metric import Metric, Output, RefitMetric
 from bench.plugins.source import DatasetSource
 from bench.plugins.user_tables import OwnTable
 
@@ -172,21 +172,6 @@ class DatasetDescription:
 
 @final
 @dataclass(frozen=True)
-class OutputDescription:
-    """One number that a metric computes."""
-
-    name: str
-    direction: Direction
-    definition: str
-    """Empty where the metric's own definition says it."""
-    accepted: str
-    """The acceptance threshold, such as `< 0.1`; empty where there is none."""
-    weak: str
-    """For an attack that failed its power check: what was measured."""
-
-
-@final
-@dataclass(frozen=True)
 class MetricDescription:
     """What a metric says about itself, with every number that it computes."""
 
@@ -198,7 +183,7 @@ class MetricDescription:
     optional: bool
     refits: bool
     """True where it fits the method again."""
-    outputs: tuple[OutputDescription, ...]
+    outputs: tuple[Output, ...]
 
 
 # From plugins -------------------------------------------------------------------------------------
@@ -376,19 +361,10 @@ def _counts(names: Sequence[str], rows: Sequence[int]) -> tuple[ClassCount, ...]
 
 def describe_metric(metric: Metric | RefitMetric) -> MetricDescription:
     """Describe a metric; every text is one line without its final full stop."""
-    outputs = []
-    for output in metric.declared():
-        sign = ">=" if output.direction is Direction.HIGHER else "<"
-        accepted = "" if output.limit is None else f"{sign} {output.limit:g}"
-        outputs.append(
-            OutputDescription(
-                output.name,
-                output.direction,
-                _one_line(output.definition),
-                accepted,
-                _one_line(output.weak),
-            )
-        )
+    outputs = tuple(
+        replace(output, definition=_one_line(output.definition), weak=_one_line(output.weak))
+        for output in metric.declared()
+    )
     return MetricDescription(
         name=metric.name,
         family=metric.family.value,
@@ -397,7 +373,7 @@ def describe_metric(metric: Metric | RefitMetric) -> MetricDescription:
         cost=metric.cost,
         optional=metric.optional,
         refits=isinstance(metric, RefitMetric),
-        outputs=tuple(outputs),
+        outputs=outputs,
     )
 
 

@@ -83,6 +83,12 @@ class Output:
     shown: bool = False
     """True for a number on the leaderboard's page; too many of them make it unreadable."""
 
+    @property
+    def accepted(self) -> str:
+        """The acceptance threshold in words, such as `< 0.1`; empty where there is none."""
+        sign = ">=" if self.direction is Direction.HIGHER else "<"
+        return "" if self.limit is None else f"{sign} {self.limit:g}"
+
 
 @final
 @dataclass(frozen=True)
@@ -221,32 +227,15 @@ class _Plugin(ABC):
 
     @classmethod
     def score(
-        cls, output: str, value: float, low: float | None = None, high: float | None = None
-    ) -> Score:
-        """Return the score of a declared output."""
-        return cls._score(output, value, low, high)
-
-    @classmethod
-    def absent(cls, output: str, reason: str) -> Score:
-        """Return the score of a declared output that has no value."""
-        return cls._score(output, None, None, None, reason)
-
-    @classmethod
-    def all_absent(cls, reason: str) -> Scores:
-        """Return scores without a value for all outputs."""
-        return Scores(tuple(cls.absent(output.name, reason) for output in cls.declared()))
-
-    @classmethod
-    def _score(
         cls,
         name: str,
         value: float | None,
-        low: float | None,
-        high: float | None,
+        low: float | None = None,
+        high: float | None = None,
         reason: str = "",
     ) -> Score:
+        """Return the score of a declared output."""
         (output,) = (output for output in cls.declared() if output.name == name)
-        remark = f"weak: {output.weak}" if output.weak else ""
         return Score(
             name,
             value,
@@ -256,9 +245,19 @@ class _Plugin(ABC):
             cls.family,
             reason,
             output.limit,
-            remark,
-            output.shown,
+            remark=f"weak: {output.weak}" if output.weak else "",
+            shown=output.shown,
         )
+
+    @classmethod
+    def absent(cls, output: str, reason: str) -> Score:
+        """Return the score of a declared output that has no value."""
+        return cls.score(output, None, reason=reason)
+
+    @classmethod
+    def all_absent(cls, reason: str) -> Scores:
+        """Return scores without a value for all outputs."""
+        return Scores(tuple(cls.absent(output.name, reason) for output in cls.declared()))
 
 
 class Metric(_Plugin):

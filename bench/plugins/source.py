@@ -6,6 +6,7 @@ they are there.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ class DatasetSource(ABC):
     """
 
     name: ClassVar[str]
+    package: ClassVar[str] = ""
+    """Import name of an optional package that brings the data."""
 
     def declare(self) -> Declaration:
         """Return the public facts, without reading a row."""
@@ -47,8 +50,8 @@ class DatasetSource(ABC):
         """Return the whole table, in the units of the schema."""
 
     def available(self) -> bool:
-        """Return False when a package that brings the data is not installed."""
-        return True
+        """Return False when the package that brings the data is not installed."""
+        return not self.package or importlib.util.find_spec(self.package) is not None
 
     def load_official_test(self) -> pd.DataFrame | None:
         """Return the official test rows, where the field uses fixed ones; `load` has the rest."""

@@ -12,19 +12,22 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import pandas as pd
 
-from bench.data.dataset import Declaration, declaration_from_table
 from bench.data.encoder import MISSING_CATEGORY, category_codes, coerce_columns, spelled
 from bench.data.files import data_folder, open_data, read_csv
 from bench.data.schema import Categorical, Numeric, Schema, read_toml
 from bench.errors import DataError, SchemaError
 from bench.plugins.registry import dataset_names, own_tables
 from bench.plugins.source import DatasetSource
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 _CHUNK = 200_000
 _MOST_CATEGORIES = 50
@@ -41,9 +44,6 @@ class OwnTable(DatasetSource):
 
     def toml_path(self) -> Path:
         return self.toml
-
-    def declare(self) -> Declaration:
-        return declaration_from_table(read_toml(self.toml), str(self.toml))
 
     def load(self) -> pd.DataFrame:
         table = read_toml(self.toml)
@@ -65,7 +65,8 @@ def read_own(path: Path, columns: list[str], table: dict[str, Any]) -> pd.DataFr
     patient = table.get("patient", "")
     wanted = [*columns, *([patient] if patient and patient not in columns else [])]
     if path.suffix == ".parquet":
-        frame = _read_parquet(path, wanted)
+        with _parquet(path) as file:
+            frame = pd.DataFrame(file.read(columns=wanted).to_pandas())
     else:
         frame = read_csv(
             path,
@@ -79,12 +80,13 @@ def read_own(path: Path, columns: list[str], table: dict[str, Any]) -> pd.DataFr
     return frame[columns].reset_index(drop=True)
 
 
-def _read_parquet(path: Path, columns: list[str]) -> pd.DataFrame:
+@contextmanager
+def _parquet(path: Path) -> Iterator[ParquetFile]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pd.DataFrame(pq.read_table(path, columns=columns).to_pandas())
+        yield pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as problem:
         raise DataError(f"{path}: not a readable Parquet file ({problem})") from None
 
@@ -220,18 +222,12 @@ def _chunks(request: NewTable, needed: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Yield the file in pieces, so that millions of rows are never held twice."""
     path = request.file
     if path.suffix == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            file = pq.ParquetFile(path)
-        except (pa.ArrowInvalid, OSError) as problem:
-            raise DataError(f"{path}: not a readable Parquet file ({problem})") from None
-        absent = [name for name in needed if name not in file.schema_arrow.names]
-        if absent:
-            raise DataError(f"{path}: no column {absent[0]!r}")
-        for batch in file.iter_batches(_CHUNK):
-            yield batch.to_pandas()
+        with _parquet(path) as table:
+            absent = [name for name in needed if name not in table.schema_arrow.names]
+            if absent:
+                raise DataError(f"{path}: no column {absent[0]!r}")
+            for batch in table.iter_batches(_CHUNK):
+                yield batch.to_pandas()
         return
     member = _member_name(path)
     # The first rows go through the checks of every loader; the rest is read in pieces.

@@ -50,7 +50,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.datasets.simulators._curial_parameters import (
-    BOUNDS,
     CORRELATIONS,
     DEVICES,
     EFFECT_GROUPS,
@@ -67,26 +66,6 @@ from bench.datasets.simulators._curial_parameters import (
     UNCLASSIFIED_CELLS,
     SiteProfile,
 )
-
-__all__ = [
-    "BOUNDS",
-    "FEATURES",
-    "FULL_ROWS",
-    "SEXES",
-    "SITES",
-    "SITE_BAYES_AUROC",
-    "SITE_COLUMN",
-    "SITE_SIZES",
-    "TARGET_COLUMN",
-    "bayes_auroc",
-    "filtration_rate",
-    "log_likelihood_ratio",
-    "prevalence",
-    "simulate",
-    "simulate_class",
-    "site_counts",
-    "true_log_odds",
-]
 
 Array = npt.NDArray[np.float64]
 

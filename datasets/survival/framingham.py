@@ -15,7 +15,7 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import DatasetSource
-from bench.datasets._shared import installed, recode, survset_table
+from bench.datasets._shared import recode, survset_table
 
 _SHA256 = "0ffff0e3622244f44002bcc971c8b47a75250450fd8e2cba4e292e22c74919b8"
 _CODES: Mapping[str, Mapping[str, str]] = {
@@ -30,9 +30,7 @@ class Framingham(DatasetSource):
     """4,699 people free of coronary heart disease at the examination."""
 
     name: ClassVar[str] = "framingham"
-
-    def available(self) -> bool:
-        return installed("SurvSet")
+    package: ClassVar[str] = "SurvSet"
 
     def load(self) -> pd.DataFrame:
         table = survset_table("Framingham", _SHA256).drop(columns="pid")

@@ -17,7 +17,7 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import DatasetSource
-from bench.datasets._shared import installed, recode, survset_table
+from bench.datasets._shared import recode, survset_table
 
 _SHA256 = "66e20f825fe5b5c6fec83a86e2e4f6cde4b4e6257937d5275ab52c2daa149ea6"
 _CODES: Mapping[str, Mapping[str, str]] = {
@@ -35,9 +35,7 @@ class Rotterdam(DatasetSource):
     """2,982 women operated from 1978 to 1993."""
 
     name: ClassVar[str] = "rotterdam"
-
-    def available(self) -> bool:
-        return installed("SurvSet")
+    package: ClassVar[str] = "SurvSet"
 
     def load(self) -> pd.DataFrame:
         table = survset_table("rott2", _SHA256).drop(columns=["pid", "recent"])

@@ -16,13 +16,9 @@ from xgboost import XGBClassifier
 
 from bench.datasets.simulators import _curial_parameters as curial
 from bench.datasets.simulators._curial_model import (
-    BOUNDS,
-    FEATURES,
     FULL_ROWS,
     SITE_BAYES_AUROC,
-    SITE_COLUMN,
     SITES,
-    TARGET_COLUMN,
     bayes_auroc,
     filtration_rate,
     log_likelihood_ratio,
@@ -31,6 +27,12 @@ from bench.datasets.simulators._curial_model import (
     simulate_class,
     site_counts,
     true_log_odds,
+)
+from bench.datasets.simulators._curial_parameters import (
+    BOUNDS,
+    FEATURES,
+    SITE_COLUMN,
+    TARGET_COLUMN,
 )
 
 # Full-data AUROC, train site to test site: tables 2 and 4 of the zero-order condensation paper.
