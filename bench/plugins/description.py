@@ -261,7 +261,7 @@ def describe_dataset(
     numeric = [column for column in schema.features if isinstance(column, Numeric)]
     return DatasetDescription(
         name=source.name,
-        parameters=canonical(dict(parameters or {})),
+        parameters=_sorted_json(dict(parameters or {})),
         title=declared.title,
         task=schema.task.value,
         licence=declared.licence,
@@ -453,7 +453,7 @@ def parse_descriptions(text: str) -> Descriptions:
     return descriptions
 
 
-def canonical(parameters: Any) -> str:
+def _sorted_json(parameters: Any) -> str:
     """Return parameters as JSON with sorted keys, as the loaded tables spell them."""
     return json.dumps(parameters, sort_keys=True)
 
@@ -461,7 +461,7 @@ def canonical(parameters: Any) -> str:
 def dataset_identity(name: str, label: str, parameters: str) -> Identity:
     """Return the identity of the dataset of a result row."""
     try:
-        return name or label, canonical(json.loads(parameters))
+        return name or label, _sorted_json(json.loads(parameters))
     except ValueError:
         return name or label, parameters
 

@@ -30,7 +30,7 @@ _MISSING = ("", "NA", "NaN", "nan", "NULL", "null", ".", ".A", ".B", ".C", ".N")
 
 
 def header(path: Path, name: str, separator: str = ",") -> list[str]:
-    """Column names of a file: public, as a data dictionary is; no row is read."""
+    """Return the column names of a file: public, as a data dictionary is; no row is read."""
     with open_data(path, name) as file:
         try:
             line = io.TextIOWrapper(file, encoding="utf-8", newline="").readline()
@@ -74,11 +74,11 @@ class TextTable:
         return TextTable(self.path, self.frame.iloc[rows].reset_index(drop=True))
 
     def text(self, name: str) -> pd.Series:
-        """One column without surplus spaces; `1`, `01` and `1.0` are spelled alike."""
+        """Return one column without surplus spaces; `1`, `01` and `1.0` are spelled alike."""
         return _each(self.frame[name], _canonical)
 
     def numbers(self, name: str, missing: Iterable[str] = ()) -> pd.Series:
-        """One column as numbers; `missing` are codes that stand for no number."""
+        """Return one column as numbers; `missing` are codes that stand for no number."""
         text = self.text(name)
         text = text.mask(text.isin([_canonical(code) for code in missing]))
         numbers = pd.to_numeric(text, errors="coerce")
@@ -91,7 +91,7 @@ class TextTable:
         return numbers
 
     def categories(self, name: str, meanings: Mapping[str, str]) -> pd.Series:
-        """One coded column by the publisher's codebook; an empty entry stays empty."""
+        """Decode one column by the publisher's codebook; an empty entry stays empty."""
         text = self.text(name)
         wrong = text.notna() & ~text.isin(list(meanings))
         if wrong.any():
@@ -103,7 +103,7 @@ class TextTable:
         return text.map(meanings)
 
     def labels(self, name: str) -> pd.Series:
-        """One column of the whole numbers 0 and 1 without gaps: an event or a binary outcome."""
+        """Return one column of 0 and 1 without gaps: an event or a binary outcome."""
         text = self.text(name)
         wrong = ~text.isin(["0", "1"])
         if wrong.any():
@@ -116,7 +116,7 @@ class TextTable:
         return text.astype(np.int64)
 
     def times(self, name: str) -> pd.Series:
-        """One column of times that are there and not negative."""
+        """Return one column of times, none missing and none negative."""
         times = self.numbers(name)
         if times.isna().any():
             raise self.problem(f"column {name!r}: {int(times.isna().sum())} times are missing")

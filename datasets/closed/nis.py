@@ -127,7 +127,7 @@ class Nis(FileSource):
 
 
 def _any(table: TextTable, names: tuple[str, ...], codes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Rows with one of the codes in one of the columns."""
+    """Return True for rows with one of the codes in one of the columns."""
     matches = np.zeros(len(table), dtype=bool)
     for name in names:
         matches |= table.frame[name].str.strip().isin(codes).to_numpy()

@@ -214,7 +214,7 @@ class SeerIncidence(FileSource):
 
 
 def stem(name: str) -> str:
-    """The name of a SEER*Stat variable without the years that it covers."""
+    """Return the name of a SEER*Stat variable without the years that it covers."""
     return _YEARS.sub("", name.strip())
 
 
@@ -251,7 +251,7 @@ def _sites(table: TextTable) -> pd.Series:
 
 
 def _sizes(table: TextTable) -> pd.Series:
-    """Millimetres."""
+    """Return the size of the tumour in millimetres."""
     code = table.numbers("CS tumor size", _BLANK)
     described = code.map(_SIZES)
     return described.where(described.notna(), code.where(code.between(1, 989)))

@@ -87,7 +87,7 @@ class UkbProteomics(FileSource):
 
 
 def _proteins(path: Path, required: Iterable[str]) -> dict[str, str]:
-    """Columns of the file that are proteins, and the names of these."""
+    """Return the columns of the file that are proteins, with the names of these."""
     columns = header(path, _PROTEINS)
     names = {name: name.removeprefix(_PREFIX).strip().upper() for name in columns}
     proteins = {name: protein for name, protein in names.items() if protein not in ("", "EID")}
@@ -101,7 +101,7 @@ def _proteins(path: Path, required: Iterable[str]) -> dict[str, str]:
 
 
 def _read_proteins(path: Path, required: Iterable[str]) -> pd.DataFrame:
-    """NPX by participant, in single precision: the table is 0.6 GB as it is."""
+    """Read NPX by participant, in single precision, as the table takes 0.6 GB even so."""
     proteins = _proteins(path, required)
     key = next(
         (name for name in (f"{_PREFIX}eid", "eid") if name in header(path, _PROTEINS)), "eid"

@@ -46,7 +46,7 @@ def pixel_names(shape: Shape) -> tuple[str, ...]:
 def image_table(
     pixels: Bytes, labels: npt.NDArray[np.str_], shape: Shape, label: str
 ) -> pd.DataFrame:
-    """A row an image. Pixels stay bytes: 60,000 images of MNIST are 47 MB."""
+    """Return one row per image; pixels stay bytes, as 60,000 images of MNIST are 47 MB."""
     frame = pd.DataFrame(
         pixels.reshape(len(pixels), math.prod(shape)), columns=pd.Index(pixel_names(shape))
     )
@@ -109,7 +109,7 @@ class IdxImages(FileSource):
 
 
 def check_classes(classes: Bytes, images: int, where: str) -> None:
-    """Ten classes, one an image."""
+    """Check that there is one of ten classes per image."""
     if len(classes) != images:
         raise DataError(
             f"{where}: {len(classes)} labels for {images} images; the two files are of different "
@@ -140,7 +140,7 @@ def parse_cifar(content: bytes, where: str) -> tuple[Bytes, Bytes]:
 
 
 def tar_members(path: Path, name: str, wanted: tuple[str, ...]) -> dict[str, bytes]:
-    """Files of a gzipped tar archive by base name, in memory: nothing is written to disk."""
+    """Read files of a gzipped tar archive into memory, by base name."""
     members: dict[str, bytes] = {}
     with open_data(path, name) as file, gzip.GzipFile(fileobj=file) as unpacked:
         try:

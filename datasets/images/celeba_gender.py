@@ -122,7 +122,7 @@ def _listing(paths: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def _genders(lines: Sequence[str], path: Path) -> dict[str, str]:
-    """The attribute list: how many images, names of the attributes, then a line an image."""
+    """Read the attribute list: number of images, names of attributes, then one line per image."""
     names = lines[1].split() if len(lines) > 1 else []
     if "Male" not in names or not lines[0].strip().isdigit():
         raise DataError(
@@ -179,7 +179,7 @@ def _table(paths: Mapping[str, Path], listing: pd.DataFrame) -> pd.DataFrame:
 
 
 def _reduced(content: bytes) -> Bytes:
-    """The middle square, reduced, channels first."""
+    """Return the middle square, reduced, channels first."""
     from PIL import Image
 
     with Image.open(io.BytesIO(content), formats=("JPEG",)) as image:

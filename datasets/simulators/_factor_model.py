@@ -58,7 +58,7 @@ class DiseaseState:
 
 @final
 @dataclass(frozen=True)
-class Ceiling:
+class BayesScores:
     """What the best classifier reaches, and the largest standard error of both numbers."""
 
     auroc: float
@@ -140,7 +140,7 @@ class FactorModel:
             projections += score[:, None] * self.weights[:, number]
         return self._mixtures(projections)
 
-    def ceiling(self, priors: Sequence[float], draws: int, seed: int) -> Ceiling:
+    def bayes_scores(self, priors: Sequence[float], draws: int, seed: int) -> BayesScores:
         """AUROC (mean over classes against the rest) and accuracy of the best classifier.
 
         `draws` rows of each class are simulated by what the best classifier sees of them, and
@@ -167,7 +167,7 @@ class FactorModel:
             area, error = _against_the_rest(label, odds, posteriors, priors, draws)
             areas.append(area)
             errors.append(error)
-        return Ceiling(float(np.mean(areas)), accuracy, float(max(errors)))
+        return BayesScores(float(np.mean(areas)), accuracy, float(max(errors)))
 
     def _mixtures(self, projections: Array) -> Array:
         distances = np.diag(self.distances)

@@ -191,7 +191,7 @@ def log_odds(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
 
 
 def terms(frame: pd.DataFrame) -> dict[str, Array]:
-    """The functions of the reported values that the log-odds are linear in."""
+    """Return the functions of the reported values that the log-odds are linear in."""
 
     def column(name: str) -> Array:
         return frame[name].to_numpy(dtype=np.float64)
@@ -223,7 +223,7 @@ def bayes_auroc(rows: int, rng: np.random.Generator) -> tuple[float, float]:
 
 
 def solve_intercept(frame: pd.DataFrame) -> float:
-    """The intercept at which DEATH_SHARE of these patients are expected to die."""
+    """Return the intercept at which DEATH_SHARE of these patients are expected to die."""
     from scipy.optimize import brentq
 
     rest = log_odds(frame) - INTERCEPT

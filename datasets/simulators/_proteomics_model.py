@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from bench.datasets.simulators._factor_model import (
-    Ceiling,
+    BayesScores,
     DiseaseState,
     FactorModel,
     Ranges,
@@ -73,14 +73,14 @@ _MONTE_CARLO_DRAWS: int = 400_000
 
 
 def protein_names(proteins: int) -> tuple[str, ...]:
-    """The ten named proteins, then `protein_0001` and so on."""
+    """Return the ten named proteins, then `protein_0001` and so on."""
     others = (f"protein_{number:04d}" for number in range(1, proteins - len(NAMED) + 1))
     return (*NAMED, *others)
 
 
 @cache
 def panel(proteins: int) -> FactorModel:
-    """The first `proteins` proteins, always with the same parameters."""
+    """Return the model of the first `proteins` proteins, always with the same parameters."""
     weak = [WEAK_EFFECT * (-1.0) ** number for number in range(WEAK_EFFECTS)]
     effects = np.array([*(EFFECTS[name] for name in NAMED), *weak])[:proteins]
     shifts = np.zeros((2, proteins))
@@ -100,6 +100,6 @@ def simulate(rows: int, proteins: int, positives: int, rng: np.random.Generator)
 
 
 @cache
-def ceiling(proteins: int) -> Ceiling:
-    """What the best classifier reaches with so many proteins; its AUROC needs no prior."""
-    return panel(proteins).ceiling((0.5, 0.5), _MONTE_CARLO_DRAWS, _PARAMETER_STREAM)
+def bayes_scores(proteins: int) -> BayesScores:
+    """Return the scores of the best classifier with so many proteins; AUROC needs no prior."""
+    return panel(proteins).bayes_scores((0.5, 0.5), _MONTE_CARLO_DRAWS, _PARAMETER_STREAM)

@@ -73,7 +73,7 @@ class Measurement:
 def correlation_matrix(
     names: Sequence[str], pairs: Mapping[tuple[str, str], float]
 ) -> npt.NDArray[np.float64]:
-    """A correlation matrix from its entries that are not zero."""
+    """Return a correlation matrix from its entries that are not zero."""
     matrix = np.eye(len(names))
     for (first, second), value in pairs.items():
         row, column = names.index(first), names.index(second)
@@ -82,7 +82,7 @@ def correlation_matrix(
 
 
 def correlated_scores(count: int, correlation: Array, rng: np.random.Generator) -> Array:
-    """Standard normal scores with a correlation matrix, one column per score.
+    """Draw standard normal scores with a correlation matrix, one column per score.
 
     Not a matrix product: BLAS may add in another order with another number of threads, and the
     same seed must give the same table.
@@ -125,7 +125,7 @@ def with_counts(
 
 
 def whole_number(source: str, name: str, value: int, low: int, high: int | None = None) -> int:
-    """The value of a size parameter, refused with its limits when it is no such number."""
+    """Return the value of a size parameter; refuse what is not a whole number in the limits."""
     limits = f"{low:,} or more" if high is None else f"{low:,} to {high:,}"
     try:
         number = operator.index(value)

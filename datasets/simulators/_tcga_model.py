@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from bench.datasets.simulators._factor_model import (
-    Ceiling,
+    BayesScores,
     DiseaseState,
     FactorModel,
     Ranges,
@@ -89,14 +89,14 @@ def class_counts(rows: int) -> tuple[int, ...]:
 
 
 def gene_names(genes: int) -> tuple[str, ...]:
-    """The markers, then `gene_0001` and so on."""
+    """Return the markers, then `gene_0001` and so on."""
     others = (f"gene_{number:04d}" for number in range(1, genes - len(MARKERS) + 1))
     return (*MARKERS, *others)
 
 
 @cache
 def panel(genes: int) -> FactorModel:
-    """The first `genes` genes, always with the same parameters."""
+    """Return the model of the first `genes` genes, always with the same parameters."""
     rng = np.random.default_rng(_SHIFT_STREAM)
     shifts = np.zeros((len(SUBTYPES), genes))
     shifts[:, : len(MARKERS)] = np.array(list(MARKERS.values())).T
@@ -116,6 +116,6 @@ def simulate(rows: int, genes: int, rng: np.random.Generator) -> pd.DataFrame:
 
 
 @cache
-def ceiling(genes: int) -> Ceiling:
-    """What the best classifier reaches with so many genes."""
-    return panel(genes).ceiling(SHARES, _MONTE_CARLO_DRAWS, _PARAMETER_STREAM)
+def bayes_scores(genes: int) -> BayesScores:
+    """Return the scores of the best classifier with so many genes."""
+    return panel(genes).bayes_scores(SHARES, _MONTE_CARLO_DRAWS, _PARAMETER_STREAM)

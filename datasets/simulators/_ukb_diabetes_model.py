@@ -334,7 +334,7 @@ def population_moments(frame: pd.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def solve_rate(frame: pd.DataFrame, seed: int) -> float:
-    """The Weibull rate at which EVENT_SHARE of these people develop diabetes."""
+    """Return the Weibull rate at which EVENT_SHARE of these people develop diabetes."""
     from scipy.optimize import brentq
 
     def surplus(log_rate: float) -> float:

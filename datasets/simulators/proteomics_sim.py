@@ -59,12 +59,12 @@ class ProteomicsSim(DatasetSource):
 
     def truth(self, frame: pd.DataFrame) -> Truth:
         """Exact log-odds of each row at this table's share of positives."""
-        ceiling = model.ceiling(self.proteins)
+        best = model.bayes_scores(self.proteins)
         likelihoods = model.panel(self.proteins).log_likelihoods(frame)
         return Truth(
             log_odds=log_odds(likelihoods, self._counts())[:, 1],
-            bayes_auroc=ceiling.auroc,
-            error=ceiling.error,
+            bayes_auroc=best.auroc,
+            error=best.error,
         )
 
     def _counts(self) -> tuple[int, int]:

@@ -51,13 +51,13 @@ class TcgaSim(DatasetSource):
 
     def truth(self, frame: pd.DataFrame) -> Truth:
         """Exact log-odds of each subtype against the others, one column per subtype."""
-        ceiling = model.ceiling(self.genes)
+        best = model.bayes_scores(self.genes)
         likelihoods = model.panel(self.genes).log_likelihoods(frame)
         return Truth(
             log_odds=log_odds(likelihoods, model.class_counts(self.rows)),
-            bayes_auroc=ceiling.auroc,
-            bayes_accuracy=ceiling.accuracy,
-            error=ceiling.error,
+            bayes_auroc=best.auroc,
+            bayes_accuracy=best.accuracy,
+            error=best.error,
         )
 
 

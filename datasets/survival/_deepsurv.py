@@ -47,7 +47,7 @@ class DeepSurvFile(FileSource):
 
     @abstractmethod
     def table(self, groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        """The dataset from its decoded groups."""
+        """Make the dataset from its decoded groups."""
 
     def read(self, paths: Mapping[str, Path]) -> pd.DataFrame:
         where = str(paths[self.file])
@@ -73,12 +73,12 @@ class DeepSurvFile(FileSource):
 
 
 def pooled(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Both groups, one after the other."""
+    """Join both groups, one after the other."""
     return pd.concat([groups[name] for name in GROUPS], ignore_index=True)
 
 
 def read_groups(content: bytes, where: str, width: int) -> dict[str, PatientArrays]:
-    """Both groups of a file with `width` columns, checked."""
+    """Read and check both groups of a file with `width` columns."""
     try:
         import h5py
     except ImportError:

@@ -118,7 +118,7 @@ class Diabetes130(FileSource):
 
 
 def read_encounters(path: Path, names: list[str]) -> pd.DataFrame:
-    """All encounters of the published file, `?` as missing and the word `None` as it is."""
+    """Read all encounters of the published file, `?` as missing and the word `None` as it is."""
     keys = ["encounter_id", "patient_nbr"]
     wanted = [*keys, *names]
     table = read_csv(
@@ -138,7 +138,7 @@ def read_encounters(path: Path, names: list[str]) -> pd.DataFrame:
 
 
 def chapter(code: str) -> str:
-    """The group of an ICD-9 code such as `250.83`, `428` or `V27`."""
+    """Return the group of an ICD-9 code such as `250.83`, `428` or `V27`."""
     if code[:1] in ("E", "V"):
         return "other"
     try:
@@ -149,7 +149,7 @@ def chapter(code: str) -> str:
 
 
 def specialty(name: str) -> str:
-    """The group of a specialty, by its name."""
+    """Return the group of a specialty, by its name."""
     return _SPECIALTIES.get(name, "surgery" if name.startswith("Surg") else "other")
 
 

@@ -102,7 +102,7 @@ def test_flip_mirrors_half_of_the_time() -> None:
 
 def test_rotation_and_scale_are_those_of_scipy() -> None:
     pixels = images(1, 1, 9, 9)
-    centre = np.array([4.0, 4.0])
+    middle = np.array([4.0, 4.0])
     for kind, number in (("rotate", 0.9), ("scale", 0.25)):
         if kind == "rotate":
             angle = math.radians(15 * (2 * number - 1))
@@ -114,7 +114,7 @@ def test_rotation_and_scale_are_those_of_scipy() -> None:
         expected = ndimage.affine_transform(
             pixels[0, 0].numpy(),
             matrix,
-            offset=centre - matrix @ centre,
+            offset=middle - matrix @ middle,
             order=1,
             mode="grid-constant",
         )

@@ -321,5 +321,5 @@ def test_curial_sim_knows_the_truth_about_its_rows() -> None:
     frame = source.load()
     odds = source.truth(frame).log_odds
     assert odds is not None
-    # Pooled over sites the ceiling is 0.934 at this size; nothing fitted gets near it.
+    # Pooled over sites the best AUROC is 0.934 at this size; nothing fitted gets near it.
     assert 0.91 < roc_auc_score(frame["covid"].astype(int), odds) < 0.955

@@ -216,7 +216,7 @@ def tree_auroc(dataset: Dataset) -> float:
     )
 
 
-def test_proteomics_can_be_learned_but_not_beyond_its_ceiling() -> None:
+def test_proteomics_can_be_learned_but_not_beyond_the_bayes_auroc() -> None:
     source = build_source("proteomics-sim", {"rows": 2_000, "proteins": 60, "positives": 400})
     dataset = build_dataset(source)
     learned = tree_auroc(dataset)

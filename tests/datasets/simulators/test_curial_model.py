@@ -280,9 +280,9 @@ def reference_log_ratio(row: pd.Series) -> float:
         for j, (lower, _, upper) in enumerate(cells):
             before = correlation.to_numpy()[:j, :j]
             slopes = np.linalg.inv(before) @ correlation.to_numpy()[:j, j]
-            centre = mean[j] + slopes @ (np.array([cell[1] for cell in cells[:j]]) - mean[:j])
+            middle = mean[j] + slopes @ (np.array([cell[1] for cell in cells[:j]]) - mean[:j])
             spread = np.sqrt(1 - slopes @ before @ slopes)
-            chance *= np.diff(norm.cdf([lower, upper], centre, spread))[0]
+            chance *= np.diff(norm.cdf([lower, upper], middle, spread))[0]
         total[one.covid] += chance
     return float(np.log(total[True] / total[False]))
 
@@ -363,7 +363,7 @@ def test_bayes_auroc_is_the_stated_constant(site: str) -> None:
     frame = both_classes(site)
     other = roc_auc_score(frame[TARGET_COLUMN], ratios(site))
     assert other == pytest.approx(estimate, abs=0.008)
-    # A model that was learned stays below the ceiling, by more where positives are few.
+    # A model that was learned stays below the best one, by more where positives are few.
     assert 0 < SITE_BAYES_AUROC[site] - PAPER_AUROC[site, site] < 0.03
 
 

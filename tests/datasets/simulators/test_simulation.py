@@ -1,4 +1,4 @@
-"""What the simulators share: measurements, exact counts, the factor model and its ceiling."""
+"""What the simulators share: measurements, exact counts, the factor model and its best."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_factor_likelihoods_agree_with_a_dense_gaussian() -> None:
     assert np.allclose(found - found[:, :1], expected - expected[:, :1], atol=1e-6)
 
 
-def test_ceiling_agrees_with_the_closed_form_of_two_gaussians() -> None:
+def test_bayes_scores_agree_with_the_closed_form_of_two_gaussians() -> None:
     from scipy.stats import norm
 
     names = ("a", "b")
@@ -95,7 +95,7 @@ def test_ceiling_agrees_with_the_closed_form_of_two_gaussians() -> None:
         bounds=(-100.0, 100.0),
     )
     # Distance sqrt(1.2^2 + 0.9^2) = 1.5: AUROC Phi(1.5 / sqrt 2), accuracy Phi(0.75).
-    found = plain.ceiling((1.0, 1.0), 100_000, seed=0)
+    found = plain.bayes_scores((1.0, 1.0), 100_000, seed=0)
     assert found.auroc == pytest.approx(norm.cdf(1.5 / math.sqrt(2)), abs=4 * found.error)
     assert found.accuracy == pytest.approx(norm.cdf(0.75), abs=4 * found.error)
 

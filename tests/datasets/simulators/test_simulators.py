@@ -159,7 +159,7 @@ def logistic_fit(odds: np.ndarray, labels: np.ndarray) -> tuple[float, float, fl
 
 
 @pytest.mark.parametrize("name", ["mimic-sim", "proteomics-sim"])
-def test_true_log_odds_are_calibrated_and_reach_the_ceiling(name: str) -> None:
+def test_true_log_odds_are_calibrated_and_reach_the_bayes_auroc(name: str) -> None:
     found, frame = truth(name), small(name)
     assert found.log_odds is not None and found.bayes_auroc is not None
     labels = frame[build_source(name).declare().schema.label.name].to_numpy()
@@ -282,7 +282,7 @@ def test_tcga_has_the_papers_size_and_the_shares_of_the_open_table() -> None:
     assert len(wide.schema.features) == 1_000
 
 
-def test_tcga_can_be_learned_but_not_beyond_its_ceiling() -> None:
+def test_tcga_can_be_learned_but_not_beyond_the_bayes_auroc() -> None:
     from sklearn.linear_model import LogisticRegression
 
     source = build_source("tcga-sim", {"rows": 1_100, "genes": 100})
