@@ -329,12 +329,16 @@ def _without_texts(declaration: Declaration) -> Declaration:
     columns = tuple(
         replace(column, description="", source="") for column in declaration.schema.columns
     )
-    texts = ("title", "licence", "citation", "source", "stands_for", "extra")
     return replace(
         declaration,
         schema=replace(declaration.schema, columns=columns),
+        title="",
+        licence="",
+        citation="",
+        source="",
+        stands_for="",
+        extra="",
         obtain=None,
-        **dict.fromkeys(texts, ""),
     )
 
 
