@@ -103,9 +103,8 @@ types: $(STAMP) ## types, on the installed wheel
 imports: $(STAMP) ## direction of imports, on the installed wheel
 	.ci/with_wheel.sh imports
 
-cards: $(STAMP) ## generate the cards of the documentation from the plugins
-	$(BIN)/python -m bench.plugins.dataset_cards docs/datasets/cards.md
-	$(BIN)/python -m bench.plugins.metric_cards docs/metrics/list.md
+cards: $(STAMP) ## the cards of the documentation, from the plugins
+	$(BIN)/python -m bench.plugins.cards docs
 
 # Sequentially on one CPU, since the number of trials follows from the speed of one. Exit code 1
 # means that something is refuted, which is a result.

@@ -12,16 +12,16 @@ class BenchError(Exception):
 
 
 class InputError(BenchError):
-    """What the user asked for makes no sense: reported in one line, exit code 2."""
+    """A request that cannot be served as given: reported in one line, exit code 2."""
 
 
 _LISTED = ("method", "dataset", "metric")
-"""What `bench list` knows."""
+"""Kinds of plugins that `bench list` shows."""
 
 
 @final
 class UnknownNameError(InputError):
-    """A plugin name that is not registered; carries near matches."""
+    """A name that is not registered; the message suggests similar ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -61,12 +61,12 @@ class NotApplicable(BenchError):
 
 @final
 class NotComputable(BenchError):
-    """Raised by a metric that has no value for this release: absent, with this reason."""
+    """Raised by a metric without a value for this release: the score is absent for this reason."""
 
 
 @final
 class EnvironmentUnavailable(BenchError):
-    """The environment of a method cannot be had on this machine; `problem` starts with a verb."""
+    """The environment of a method is not available here; `problem` starts with a verb."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"environment {name} cannot be {problem}")
@@ -83,8 +83,8 @@ class ClusterLostError(InputError):
 
     def __init__(self, problem: str) -> None:
         super().__init__(
-            f"the Ray cluster cannot be reached ({problem}); when it is there, run the same "
-            "command to go on: what has finished is kept"
+            f"the Ray cluster cannot be reached ({problem}); once it is back, run the same command "
+            "to resume: what has finished is kept"
         )
 
 

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from bench import PrivateData, sampled_gaussian
-from bench.data.counts import Counts
+from bench.data.dataset import Counts
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.privacy.kernel import Vault

@@ -46,7 +46,7 @@ def get(name: str) -> None:
     """Download a dataset whose publisher allows it, with resume and checksum."""
     from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
-    from bench.plugins.download import download_dataset
+    from bench.plugins.data_files import download_dataset
 
     with Progress(*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn()) as bar:
         tasks: dict[str, Any] = {}
@@ -77,11 +77,11 @@ def add(file: Path, name: str | None, **options: Any) -> None:
     """Turn your own CSV or Parquet file (also .gz, .zip) into a dataset."""
     import re
 
-    from bench.plugins.user_table_proposal import Request, add_table
+    from bench.plugins.user_tables import NewTable, add_table
 
     stem = file.name.split(".")[0].lower()
     chosen = name or re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
-    path = add_table(Request(file=file, name=chosen, **options))
+    path = add_table(NewTable(file=file, name=chosen, **options))
     click.echo(f"wrote {path}")
     click.echo(
         "Check its bounds and categories; until you set `inferred = false` there, they count"

@@ -12,7 +12,7 @@ from bench.cli import options as shared
 
 if TYPE_CHECKING:
     from bench.environments.overlays import EnvironmentReport
-    from bench.plugins.environment import Environment
+    from bench.plugins.method import Environment
 
 _names = click.argument("names", nargs=-1, metavar="[NAME]...")
 

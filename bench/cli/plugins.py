@@ -24,19 +24,27 @@ def list_plugins(kind: str, as_json: bool) -> None:
 @click.argument("kind", type=click.Choice(["method", "dataset", "metric"]))
 @click.argument("name")
 @click.option(
+    "--folder", "as_folder", is_flag=True, help="Write a method as a folder with a helper module."
+)
+@click.option(
+    "--group",
+    help="Folder below methods/, datasets/ or metrics/ to write into [default: none for a method, "
+    "tables for a dataset, fidelity for a metric].",
+)
+@click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path("."),
     help="The checkout to write into; the current folder by default.",
 )
-def new(kind: str, name: str, root: Path) -> None:
+def new(kind: str, name: str, as_folder: bool, group: str | None, root: Path) -> None:
     """Write a working plugin, its test and its documentation entry.
 
     The plugin runs as it is: change it step by step, and check after each step.
     """
     from bench.plugins.scaffold import write_plugin
 
-    written = write_plugin(kind, name, root)
+    written = write_plugin(kind, name, root, group=group, as_folder=as_folder)
     for path in written.created:
         click.echo(f"wrote {path}")
     for path in written.extended:

@@ -20,7 +20,7 @@ from bench.engine.fit import in_words
 from bench.engine.options import RunOptions
 from bench.environments.overlays import Say, given_path, prepare
 from bench.errors import BenchError, ClusterLostError, NotApplicable
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -23,7 +23,7 @@ from typing import Any, Protocol, final
 from bench.cluster.execute import Stop, execute
 from bench.cluster.ray_cluster import joined
 from bench.data.dataset import Dataset
-from bench.engine.about import write_cards
+from bench.engine.about import write_descriptions
 from bench.engine.cell import failed_row
 from bench.engine.grid import Grid, load_grid
 from bench.engine.limits import Asked
@@ -129,7 +129,7 @@ def run_grid(
     metrics = registry.select_metrics(grid.metrics)
     with RunStore(options.out) as store:
         store.write_manifest(manifest(grid, metrics))
-        write_cards(store.directory, grid)
+        write_descriptions(store.directory, grid)
         datasets = {
             entry: load_dataset(entry, grid.split, grid.split_seed) for entry in grid.datasets
         }

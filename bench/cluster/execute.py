@@ -21,7 +21,7 @@ from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job, stored_outcome
 from bench.environments.overlays import Say
 from bench.errors import BenchError, ClusterLostError
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.results.records import Cell, Outcome, Status
 from bench.results.run_directory import RunStore
 

@@ -19,8 +19,7 @@ from bench.engine.plan import Datasets, Job
 from bench.environments.overlays import PreparedEnvironment, Say, given_path, prepare
 from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
-from bench.plugins.environment import Environment
-from bench.plugins.resources import Resources
+from bench.plugins.method import Environment, Resources
 from bench.results.records import Cell, Outcome, Status, Variant
 
 T = TypeVar("T", Outcome, FitResult)

@@ -3,7 +3,7 @@
 One of six transformations is drawn, then its numbers: colour, crop, cutout, flip, scale, rotate.
 An `Augmentation` is the drawn transformation. Called on any images it does the same to each of
 them (siamese: real and synthetic images of a class are moved alike), or, drawn for `images` > 1,
-something of its own to each (training of a classifier). It is differentiable in the pixels, an
+another transformation to each (training of a classifier). It is differentiable in the pixels, an
 image's result depends on that image alone, and no images give no images.
 
 Strengths are the authors': brightness +-0.5, saturation 0 to 2, contrast 0.5 to 1.5, shifts of an
@@ -39,7 +39,7 @@ class Augmentation:
     """(1, 3), the same for all images, or (images, 3): uniform in [0, 1)."""
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The transformed images."""
+        """Return the transformed images."""
         import torch
 
         if not len(pixels):
@@ -66,7 +66,7 @@ class Augmentation:
 
 
 def draw(generator: torch.Generator, images: int = 1) -> Augmentation:
-    """A random transformation: the same numbers for all images, or for each of `images` its own."""
+    """Draw a transformation: the same numbers for all images, or others for each of `images`."""
     import torch
 
     kind = KINDS[int(torch.randint(len(KINDS), (), generator=generator))]
@@ -84,7 +84,7 @@ def _coloured(
 
 
 def _shifted(pixels: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Whole pixels up or down and left or right; what comes in is 0."""
+    """Shift by whole pixels up or down and left or right; new pixels are 0."""
     import torch
     from torch.nn import functional
 
@@ -103,7 +103,7 @@ def _shifted(pixels: torch.Tensor, first: torch.Tensor, second: torch.Tensor) ->
 
 
 def _outside_hole(pixels: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """1 outside a rectangle of half the sides whose centre lies anywhere, 0 inside it."""
+    """Return 0 inside a rectangle of half the sides that lies anywhere, and 1 outside it."""
     import torch
 
     inside = torch.ones((), dtype=torch.bool)
@@ -119,7 +119,7 @@ def _outside_hole(pixels: torch.Tensor, first: torch.Tensor, second: torch.Tenso
 def _affine(
     pixels: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor
 ) -> torch.Tensor:
-    """Output pixel (x, y), measured from the centre, is input pixel (a x + b y, c x + d y)."""
+    """Map output pixel (x, y), seen from the middle, to input pixel (a x + b y, c x + d y)."""
     import torch
     from torch.nn import functional
 

@@ -1,11 +1,11 @@
-"""Datasets: a public declaration and a table, split once, before neighbours are defined."""
+"""Datasets: a public declaration and a table that is split before neighbours are defined."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.counts import Counts
 from bench.data.encoder import EncodedRows, Encoder, category_codes
-from bench.data.obtain import Obtain, obtain_from_table
+from bench.data.files import Obtain, obtain_from_table
 from bench.data.schema import Schema, Task, read_toml, schema_from_table
-from bench.errors import DataError, InputError, SchemaError
+from bench.errors import DataError, InputError, PrivacyContractError, SchemaError
 
 SPLITS = ("train", "validation", "control", "test")
 
@@ -29,8 +28,8 @@ PRESETS: Mapping[str, tuple[float, float, float]] = {
 """Shares of validation, control and test rows; training rows are the rest."""
 
 SITE_PRESET = "site:"
-"""`site:<name>`: one site trains, all are tested. Its rows are split as by `default`, those of all
-other sites are test rows."""
+"""`site:<name>` trains on one site and tests on all: the rows of that site are split as by
+`default`, those of all other sites are test rows."""
 
 
 def check_preset(preset: str) -> None:
@@ -45,7 +44,7 @@ def check_preset(preset: str) -> None:
 @final
 @dataclass(frozen=True)
 class Declaration:
-    """What is publicly said about a dataset: its schema file."""
+    """What is publicly declared about a dataset: the content of its TOML file."""
 
     title: str
     schema: Schema
@@ -66,12 +65,12 @@ class Declaration:
 
 
 def declaration_from_toml(path: Path) -> Declaration:
-    """Read `datasets/<name>.toml`."""
+    """Read the TOML file of a dataset."""
     return declaration_from_table(read_toml(path), str(path))
 
 
 def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
-    """A declaration from a parsed TOML file; sources with many like columns add them first."""
+    """Make a declaration from a parsed TOML file; many similar columns are added before."""
     try:
         counts = table["counts"]
         return Declaration(
@@ -94,8 +93,42 @@ def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
 
 @final
 @dataclass(frozen=True)
+class Counts:
+    """Numbers of training rows that everybody is assumed to know.
+
+    Constants of the dataset's file, the same for both neighbours and in both worlds of an audit:
+    the guarantee is conditional on them. Under `--private-counts` they are paid for instead.
+    `by_class` follows the schema's class order.
+    """
+
+    total: int
+    by_class: tuple[int, ...]
+    by_site: Mapping[str, int] = field(default_factory=dict)
+    by_site_class: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    paid: bool = False
+    """True when the counts were answered with noise instead of declared."""
+
+    def part(self, key: str, name: str, classes: tuple[str, ...], parts: int) -> Counts:
+        """Return the counts of one part: declared by class or site, an even share otherwise."""
+        none = tuple(0 for _ in self.by_class)
+        if key == "class":
+            code = classes.index(name)
+            only = self.by_class[code]
+            return Counts(only, (*none[:code], only, *none[code + 1 :]), paid=self.paid)
+        if key == "site":
+            if name not in self.by_site:
+                raise PrivacyContractError(
+                    f"the dataset declares no count for site {name!r}; declare it in its file"
+                )
+            return Counts(self.by_site[name], self.by_site_class.get(name, none), paid=self.paid)
+        share = [max(1, round(count / parts)) for count in self.by_class]
+        return Counts(max(1, round(self.total / parts)), tuple(share), paid=self.paid)
+
+
+@final
+@dataclass(frozen=True)
 class Split:
-    """Rows of one split, in units and encoded."""
+    """Rows of one split, in the units of the schema and encoded."""
 
     frame: pd.DataFrame
     rows: EncodedRows
@@ -123,10 +156,10 @@ class Dataset:
     counts: Counts
     """Public by declaration: training rows, also by class and by site."""
     validation_counts: Counts
-    """The same of the validation rows."""
+    """Public counts of the validation rows."""
     fingerprint: str
     clipped: Mapping[str, int]
-    """How many values lay outside the public bounds: a raw look, for the evaluator only."""
+    """How many values lay outside the public bounds: non-private, for the evaluator only."""
     differs: str
     """How the rows differ from the declared counts, if they do: for the evaluator only."""
 
@@ -212,7 +245,9 @@ def split_dataset(
         counts=_declared_counts(declaration, preset, official is not None, "train"),
         validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
         fingerprint=_fingerprint(
-            [name, dict(parameters or {}), preset, split_seed, repr(declaration)], frame, official
+            [name, dict(parameters or {}), preset, split_seed, repr(_without_texts(declaration))],
+            frame,
+            official,
         ),
         clipped=clipped,
         differs=_differs(declaration, strata % len(declaration.by_class)),
@@ -287,6 +322,24 @@ def _differs(declaration: Declaration, labels: npt.NDArray[np.int64]) -> str:
     if actual == declaration.by_class:
         return ""
     return f"rows by class {actual}, declared {declaration.by_class}: see `bench data check`"
+
+
+def _without_texts(declaration: Declaration) -> Declaration:
+    """Return what can change a result: a corrected citation is the same dataset."""
+    columns = tuple(
+        replace(column, description="", source="") for column in declaration.schema.columns
+    )
+    return replace(
+        declaration,
+        schema=replace(declaration.schema, columns=columns),
+        title="",
+        licence="",
+        citation="",
+        source="",
+        stands_for="",
+        extra="",
+        obtain=None,
+    )
 
 
 def _fingerprint(facts: list[Any], frame: pd.DataFrame, official: pd.DataFrame | None) -> str:

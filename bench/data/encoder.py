@@ -1,4 +1,4 @@
-"""The shared encoder: schema in, numbers in [-1, 1] out, and back. It never looks at rows to learn.
+"""The shared encoder between tables and numbers in [-1, 1], which learns nothing from rows.
 
 Layout of the encoded values: every feature column in schema order, then the time column of a
 survival task. A numeric column becomes one number scaled from its public bounds to [-1, 1]; a
@@ -18,10 +18,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.data.schema import Categorical, Column, Numeric, Schema
-from bench.errors import SchemaError
+from bench.errors import DataError, SchemaError
 
 Floats = npt.NDArray[np.floating]
 Integers = npt.NDArray[np.integer]
+
+MISSING_CATEGORY = "(missing)"
+"""Category that stands for a missing entry."""
 
 
 @final
@@ -34,7 +37,7 @@ class EncodedRows:
     sites: Integers
     """Site codes; all zero where the schema declares no site."""
     positions: Floats
-    """One fixed uniform number a row, drawn by the Dataset: random parts are cut along it."""
+    """One fixed uniform number per row, drawn by the Dataset: random parts are cut along it."""
 
     def __post_init__(self) -> None:
         # A row function that writes in place would change the data of every later call.
@@ -45,7 +48,7 @@ class EncodedRows:
         return len(self.labels)
 
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> EncodedRows:
-        """The rows at `index`."""
+        """Return the rows at `index`."""
         return EncodedRows(
             self.values[index], self.labels[index], self.sites[index], self.positions[index]
         )
@@ -122,7 +125,7 @@ class Encoder:
     ) -> tuple[EncodedRows, Mapping[str, int]]:
         """Encode a table; the second value counts clipped values by column.
 
-        The counts are a raw look at the rows: they are for the evaluator, never for a method.
+        The counts are non-private access to the rows: for the evaluator, never for a method.
         """
         values = np.zeros((len(frame), self.width), dtype=np.float32)
         clipped: dict[str, int] = {}
@@ -174,7 +177,7 @@ class Encoder:
         return series
 
     def decode(self, values: Floats, labels: Integers) -> pd.DataFrame:
-        """Back to the units of the schema.
+        """Decode to the units of the schema.
 
         Numbers are clipped to their bounds and integers rounded; a one-hot block becomes its
         largest entry (the first one on ties) and a binary column its sign (0 counts as positive).
@@ -199,11 +202,34 @@ class Encoder:
         return pd.DataFrame(data)
 
 
+def coerce_columns(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Return the table with its columns as declared: numbers parsed, categories as stripped text.
+
+    A missing entry becomes `MISSING_CATEGORY` where the column declares that category.
+    """
+    frame = frame.copy()
+    for column in schema:
+        if isinstance(column, Categorical):
+            text = spelled(frame[column.name])
+            declared = MISSING_CATEGORY in column.categories
+            frame[column.name] = text.fillna(MISSING_CATEGORY) if declared else text
+        else:
+            numbers = pd.to_numeric(frame[column.name], errors="coerce")
+            wrong = int((numbers.isna() & frame[column.name].notna()).sum())
+            if wrong:
+                raise DataError(
+                    f"column {column.name!r}: {wrong} entries are not numbers; declare it "
+                    "categorical or fix the file"
+                )
+            frame[column.name] = numbers
+    return frame
+
+
 def category_codes(
     series: pd.Series,
     column: Categorical,
 ) -> npt.NDArray[np.int64]:
-    """Integer codes by the declared order; a value outside the declared categories is an error."""
+    """Return integer codes by the declared order; an undeclared value is an error."""
     text = spelled(series)
     codes = pd.Categorical(text, categories=list(column.categories)).codes.astype(np.int64)
     if (codes < 0).any():
@@ -216,14 +242,14 @@ def category_codes(
 
 
 def spelled(series: pd.Series[Any]) -> pd.Series[Any]:
-    """A column as text, missing values left missing; every distinct value is spelled once."""
+    """Return a column as text, with missing values left missing; a value is spelled once."""
     codes, values = pd.factorize(series)
     texts = np.array([spell(value) for value in values] + [None], dtype=object)
     return pd.Series(texts[codes], index=series.index)
 
 
 def spell(value: object) -> str:
-    """A category as text. 1.0 is spelled "1": missing values turn integers into floats."""
+    """Return a category as text; 1.0 becomes "1", as missing values turn integers into floats."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()

@@ -1,4 +1,7 @@
-"""Reading data files that people obtained somewhere: plain, gzip or zip, and what goes wrong."""
+"""Data files: how a user obtains them, where they are put, and how they are read.
+
+Light, without pandas until a table is read: the registry asks for the data folder.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,76 @@ import difflib
 import gzip
 import hashlib
 import io
+import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
-
-import pandas as pd
+from typing import IO, TYPE_CHECKING, Any, final
 
 from bench.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DATA_VARIABLE = "BENCH_DATA"
 
 _DAMAGED = (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error)
 
 
+@final
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a dataset, as its publisher names it (packed as .gz or in a .zip is fine)."""
+
+    name: str
+    sha256: str = ""
+    """SHA-256 of the unpacked content; empty where the file has not been seen (closed data)."""
+    url: str = ""
+    """Only where the publisher allows direct download without an agreement."""
+    optional: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Obtain:
+    """How an authorised person obtains the files of a dataset: public facts of its TOML file."""
+
+    publisher: str
+    agreement: str
+    """What must be signed or agreed to; `none` for open data."""
+    page: str
+    how: str
+    folder: str
+    """Folder below the data folder where the files are looked for first."""
+    files: tuple[DataFile, ...]
+
+
+def obtain_from_table(table: Mapping[str, Any]) -> Obtain:
+    """Read the `[obtain]` table of a dataset's TOML file."""
+    return Obtain(
+        publisher=table["publisher"],
+        agreement=table.get("agreement", "none"),
+        page=table["page"],
+        how=table["how"],
+        folder=table["folder"],
+        files=tuple(DataFile(**entry) for entry in table["files"]),
+    )
+
+
+def data_folder() -> Path:
+    """Return the folder of a user's data files: $BENCH_DATA (set by `--data-dir`) or the cache."""
+    named = os.environ.get(DATA_VARIABLE)
+    if named:
+        return Path(named)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "dp-release-bench" / "data"
+
+
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:
-    """The file, or the same with .gz behind it, or a zip that holds it, in one of the folders."""
+    """Return the path of the file, of the same with .gz appended, or of a zip that holds it."""
     for folder in folders:
         for candidate in (folder / name, folder / f"{name}.gz"):
             if candidate.is_file():
@@ -46,7 +103,7 @@ def _member(archive: Path, name: str) -> str | None:
 
 @contextmanager
 def open_data(path: Path, name: str) -> Iterator[IO[bytes]]:
-    """The bytes of a data file, whatever it is packed in; damage is named."""
+    """Open a data file as bytes, whether plain, gzip or in a zip; damage is reported as such."""
     try:
         if path.suffix == ".gz" and name != path.name:
             with gzip.open(path, "rb") as file:
@@ -68,8 +125,14 @@ def open_data(path: Path, name: str) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
 
 
+def read_bytes(path: Path, name: str) -> bytes:
+    """Return the whole unpacked content of a data file."""
+    with open_data(path, name) as file:
+        return file.read()
+
+
 def fingerprint(path: Path, name: str) -> str:
-    """SHA-256 of the unpacked content, so that packing does not matter."""
+    """Return the SHA-256 of the unpacked content, so that packing does not matter."""
     digest = hashlib.sha256()
     with open_data(path, name) as file:
         while block := file.read(1 << 20):
@@ -86,10 +149,12 @@ def read_csv(
     names: Sequence[str] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """Read delimited text as UTF-8, refusing in one line whatever is wrong with it.
+    """Read delimited text as UTF-8; what is wrong with it is said in one line.
 
     `columns` must all be there (the file may hold more); `names` are for files without a header.
     """
+    import pandas as pd
+
     name = name or path.name.removesuffix(".gz")
     with open_data(path, name) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
@@ -121,20 +186,20 @@ def read_csv(
 def _check_header(path: Path, line: str, separator: str, columns: Iterable[str] | None) -> None:
     if not line.strip():
         raise DataError(f"{path}: the file is empty")
-    found = next(csv.reader([line.lstrip("\ufeff")], delimiter=separator, skipinitialspace=True))
-    doubled = sorted({column for column in found if found.count(column) > 1})
+    present = next(csv.reader([line.lstrip("\ufeff")], delimiter=separator, skipinitialspace=True))
+    doubled = sorted({column for column in present if present.count(column) > 1})
     if doubled:
         raise DataError(f"{path}: the column {doubled[0]!r} is there twice; rename one")
     wanted = list(columns or ())
-    missing = [column for column in wanted if column not in found]
+    missing = [column for column in wanted if column not in present]
     if not missing:
         return
     other = next((mark for mark in ",;\t|" if mark != separator and line.count(mark) > 1), None)
-    if len(found) == 1 and other is not None:
+    if len(present) == 1 and other is not None:
         raise DataError(
             f"{path}: one column only; the separator seems to be {other!r}, expected {separator!r}"
         )
-    near = difflib.get_close_matches(missing[0], found, n=1)
+    near = difflib.get_close_matches(missing[0], present, n=1)
     hint = f" (found {near[0]!r}: renamed?)" if near else ""
     raise DataError(
         f"{path}: {len(missing)} expected columns are missing, first {missing[0]!r}{hint}"

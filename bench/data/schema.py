@@ -112,7 +112,7 @@ class Comparison:
         return cls(*match.groups())
 
     def present(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """True where all that is compared is there."""
+        """Return True where both sides of the comparison are present."""
         # Column by column: rules are asked of pools again and again, and a reduction over two
         # columns of a frame takes several times as long.
         present = np.ones(len(frame), dtype=bool)
@@ -122,7 +122,7 @@ class Comparison:
         return present
 
     def holds(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """One boolean a row."""
+        """Return one boolean per row."""
         left: pd.Series[Any] = frame[self.left]
         right: Any = frame[self.right] if self.right in frame.columns else self.right
         if isinstance(right, str) and pd.api.types.is_numeric_dtype(left):
@@ -148,7 +148,7 @@ class Rule:
     when: tuple[Comparison, ...] = ()
 
     def broken(self, frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """True for the rows that break the rule; a missing value breaks nothing."""
+        """Return True for the rows that break the rule; a missing value breaks nothing."""
         relevant = self.then.present(frame)
         for condition in self.when:
             relevant &= condition.holds(frame)
@@ -167,7 +167,7 @@ class Schema:
     rules: tuple[Rule, ...] = ()
     image_shape: tuple[int, int, int] | None = None
     inferred: bool = False
-    """True when bounds or categories were read off the rows: a raw look, charged as such."""
+    """True when bounds or categories were read off the rows, which is charged as non-private."""
     _by_name: Mapping[str, Column] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -219,7 +219,7 @@ class Schema:
         return iter(self.columns)
 
     def with_role(self, role: Role) -> tuple[Column, ...]:
-        """The columns of one role, in declared order."""
+        """Return the columns of one role, in declared order."""
         return tuple(column for column in self.columns if column.role is role)
 
     @property
@@ -255,7 +255,7 @@ class Schema:
 
 
 def schema_from_table(table: Mapping[str, Any]) -> Schema:
-    """Build a schema from a parsed TOML table; see `datasets/*.toml` for the form."""
+    """Build a schema from a parsed TOML table; see the TOML files of `datasets/` for examples."""
     try:
         columns = tuple(_column(name, entry) for name, entry in table["columns"].items())
         shape = table.get("image_shape")
@@ -308,7 +308,7 @@ def _column(name: str, entry: Mapping[str, Any]) -> Column:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; a malformed one is a user error with file and place."""
+    """Read a TOML file; a malformed one is an input error with file and line."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:

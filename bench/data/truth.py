@@ -1,8 +1,8 @@
-"""What is known exactly about a simulated table: effects, odds and the best scores there are.
+"""What is known exactly about a simulated table: effects, odds and the best possible scores.
 
 A simulator knows the law that its rows were drawn from, which no real dataset does. Metrics and
 tests compare with it: an estimated hazard ratio with the true one, a classifier's AUROC with the
-ceiling that no classifier can pass in expectation.
+best that any classifier can have in expectation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Truth:
 
     hazard_ratios: Mapping[str, float] | None = None
     """Per standard deviation of each covariate in the simulated population. A category of a
-    column is a covariate of its own, named `column=category`; only differences between the
+    column is a covariate, named `column=category`; only differences between the
     categories of one column are identified."""
     log_hazards: Array | None = None
     """True log hazard of each row relative to the baseline."""
@@ -33,12 +33,12 @@ class Truth:
     """Harrell's C-index of the true log hazards in the simulated population."""
     log_odds: Array | None = None
     """True log-odds of the second class given the features of each row; with more than two
-    classes one column a class, its log-odds against all the others."""
+    classes one column per class, its log-odds against all the others."""
     bayes_auroc: float | None = None
     """AUROC of the true log-odds in the simulated population, which no classifier exceeds in
     expectation; with more than two classes the mean over classes, each against the others."""
     bayes_accuracy: float | None = None
-    """Share of rows whose most probable class is their class, where a task is scored by that."""
+    """Share of rows whose most probable class is their class, where accuracy is the score."""
     error: float = 0.0
     """Largest Monte Carlo standard error of the population numbers above; 0 if they are exact."""
 
@@ -48,12 +48,12 @@ class KnowsTruth(Protocol):
     """A dataset source that can say what is true of its rows."""
 
     def truth(self, frame: pd.DataFrame) -> Truth:
-        """The truth about the rows of `frame`, a table of this source or a part of it."""
+        """Return the truth about the rows of `frame`, a table of this source or a part of it."""
         ...
 
 
-def auroc(negative: Array, positive: Array) -> tuple[float, float]:
-    """AUROC of two samples of scores and its standard error, ties counted as one half.
+def auroc_with_error(negative: Array, positive: Array) -> tuple[float, float]:
+    """Return the AUROC of two samples of scores and its standard error; ties count one half.
 
     The variance is that of DeLong, DeLong and Clarke-Pearson (Biometrics 44:837, 1988):
     var(V10) / m + var(V01) / n, where V10 is the share of negatives below each positive and V01

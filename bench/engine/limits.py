@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, final
 
 from bench.data.dataset import Dataset
-from bench.plugins.resources import Resources
+from bench.plugins.method import Resources
 
 _MINUTES = 30.0
 _MEMORY_MB = 4096

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.engine import keys
-from bench.engine.about import dataset_identity, join_cards
+from bench.engine.about import join_descriptions
 from bench.errors import StoreError
-from bench.leaderboard.tables.about import Identity
+from bench.plugins.description import Identity, dataset_identity
 from bench.results.journal import Finished, Journal, plain
 from bench.results.reading import (
     AUDITS,
@@ -335,7 +335,7 @@ def _fill(merge: Merge, directory: Path) -> None:
         if merge.audits:
             table = to_table([audit for audit, _ in merge.audits], AuditRow)
             pq.write_table(table, directory / AUDITS)
-        join_cards(directory, about)
+        join_descriptions(directory, about)
         try:
             store.compact()
         except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:

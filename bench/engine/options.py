@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, final
 
 import bench
-from bench.data.folder import DATA_VARIABLE
+from bench.data.files import DATA_VARIABLE
 from bench.engine import keys
 from bench.engine.grid import Grid
 from bench.engine.limits import Asked

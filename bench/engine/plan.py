@@ -22,7 +22,7 @@ from bench.engine import keys
 from bench.engine.limits import expected_seconds
 from bench.errors import BenchError, EnvironmentUnavailable, InputError
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.plugins.source import build_dataset
 from bench.results.journal import Finished
 from bench.results.records import Cell, CellRow, Outcome, Status, Variant

@@ -44,7 +44,7 @@ from typing import Any, final
 
 from bench.errors import EnvironmentUnavailable, InputError, UnknownNameError
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 
 ROOT_VARIABLE = "BENCH_ENVIRONMENTS"
 _FORMAT_VERSION = 1

@@ -1,8 +1,7 @@
-"""What `bench list` shows."""
+"""Formats the descriptions of all plugins for `bench list`."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import shutil
 import sys
@@ -10,121 +9,112 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from bench.data.dataset import Declaration
 from bench.plugins import registry
-from bench.plugins.metric import Direction, Output
+from bench.plugins.description import (
+    DatasetDescription,
+    describe_dataset,
+    describe_method,
+    describe_metric,
+)
 
 
 def listing(kind: str, as_json: bool) -> str:
-    """Plugins of one kind, as a table or as JSON."""
+    """Return the plugins of one kind, as a table or as JSON."""
     rows = {"methods": _methods, "datasets": _datasets, "metrics": _metrics}[kind]()
     if as_json:
         return json.dumps(rows, indent=1)
-    return _table(_in_words(rows) if kind == "metrics" else rows)
+    return _aligned(_in_words(rows) if kind == "metrics" else rows)
 
 
 def _in_words(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Metrics for people: one folded text; what a metric's numbers share is said at the first."""
-    shown, told = [], set()
+    """Return metrics for people: one folded text, with shared facts at a metric's first number."""
+    shown, introduced = [], set()
     for row in rows:
-        said = [row["definition"]] if row["definition"] != row["about"] else []
-        if row["metric"] not in told:
+        sentences = [row["definition"]] if row["definition"] != row["about"] else []
+        if row["metric"] not in introduced:
             asked = " Computed when asked for." if row["default"] == "no" else ""
-            said += [row["about"], f"Tasks: {row['tasks']}.", f"Cost: {row['cost']}.{asked}"]
+            sentences += [row["about"], f"Tasks: {row['tasks']}.", f"Cost: {row['cost']}.{asked}"]
         elif row["metric"] != row["name"]:
-            said.append(f"(Metric {row['metric']}.)")
-        told.add(row["metric"])
+            sentences.append(f"(Metric {row['metric']}.)")
+        introduced.add(row["metric"])
         kept = ("name", "family", "better", "accepted")
-        shown.append({**{name: row[name] for name in kept}, "definition": " ".join(said)})
+        shown.append({**{name: row[name] for name in kept}, "definition": " ".join(sentences)})
     return shown
 
 
 def _methods() -> list[dict[str, Any]]:
-    rows = []
-    for name in registry.method_names():
-        kind = registry.method_class(name)
-        rows.append(
-            {
-                "name": name,
-                "title": kind.title,
-                "budget": "yes" if kind.uses_budget else "no",
-                "ipc": "yes" if kind.uses_ipc else "no",
-                "parameters": ", ".join(
-                    f"{key}={value}"
-                    for key, value in registry.build_method(name).parameters().items()
-                ),
-                "paper": kind.paper,
-            }
-        )
-    return rows
+    described = (describe_method(registry.method_class(name)) for name in registry.method_names())
+    return [
+        {
+            "name": method.name,
+            "title": method.title,
+            "budget": _yes(method.uses_budget),
+            "ipc": _yes(method.uses_ipc),
+            "parameters": ", ".join(
+                f"{item.name}={json.loads(item.default or 'null')}" for item in method.parameters
+            ),
+            "paper": method.paper,
+        }
+        for method in described
+    ]
 
 
 def _datasets() -> list[dict[str, Any]]:
-    rows = []
-    for name in registry.dataset_names():
-        declared = registry.build_source(name).declare()
-        shares = " / ".join(str(count) for count in declared.by_class)
-        rows.append(
-            {
-                "name": name,
-                "title": declared.title,
-                "task": declared.schema.task.value,
-                "rows": sum(declared.by_class),
-                "columns": len(declared.schema.features),
-                "by class": shares,
-                "from": _origin(declared),
-                "stands for": declared.stands_for,
-                "licence": declared.licence,
-            }
-        )
-    return rows
+    described = (describe_dataset(registry.build_source(name)) for name in registry.dataset_names())
+    return [
+        {
+            "name": dataset.name,
+            "title": dataset.title,
+            "task": dataset.task,
+            "rows": dataset.rows,
+            "columns": dataset.feature_count,
+            "by class": " / ".join(str(item.rows) for item in dataset.by_class),
+            "from": _origin(dataset),
+            "stands for": dataset.stands_for,
+            "licence": dataset.licence,
+        }
+        for dataset in described
+    ]
 
 
-def _origin(declared: Declaration) -> str:
-    if declared.simulated:
+def _origin(dataset: DatasetDescription) -> str:
+    if dataset.simulated:
         return "simulator"
-    if declared.obtain is not None:
+    if dataset.agreement:
         return "files"
-    return f"package ({declared.extra})" if declared.extra else "package"
+    return f"package ({dataset.extra})" if dataset.extra else "package"
 
 
 def _metrics() -> list[dict[str, Any]]:
-    """One row a number; what is left out unless asked for says so."""
+    """Return one row per number; metrics that are left out unless asked for say so."""
     rows = []
     for name in registry.metric_names():
-        metric = registry.metric(name)
-        for output in metric.declared():
-            said = [_sentence(output.definition or metric.definition)]
-            if output.weak:
-                said.append(_sentence(f"Weak: {output.weak}"))
+        metric = describe_metric(registry.metric(name))
+        for output in metric.outputs:
+            weak = f" Weak: {output.weak}." if output.weak else ""
             rows.append(
                 {
                     "name": output.name,
                     "metric": name,
-                    "family": metric.family.value,
+                    "family": metric.family,
                     "better": output.direction.value,
-                    "accepted": "" if output.limit is None else _limit(output),
-                    "tasks": ", ".join(task.value for task in metric.tasks),
+                    "accepted": output.accepted,
+                    "tasks": ", ".join(metric.tasks),
                     "cost": metric.cost,
-                    "default": "no" if metric.optional else "yes",
-                    "definition": " ".join(said),
-                    "about": _sentence(metric.definition),
+                    "default": _yes(not metric.optional),
+                    "definition": f"{output.definition or metric.definition}.{weak}",
+                    "about": f"{metric.definition}.",
                 }
             )
     return rows
 
 
-def _sentence(text: str) -> str:
-    plain = " ".join(inspect.cleandoc(text).split())
-    return plain if plain.endswith(".") else f"{plain}."
+def _yes(answer: bool) -> str:
+    return "yes" if answer else "no"
 
 
-def _limit(output: Output) -> str:
-    return f"{'>=' if output.direction is Direction.HIGHER else '<'} {output.limit:g}"
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    """Aligned text; on a terminal the last column is folded, in a pipe a row stays one line."""
+def _aligned(rows: Sequence[dict[str, Any]]) -> str:
+    """Return aligned text: the last column is folded on a terminal, never in a pipe."""
     if not rows:
         return "none"
     heads = list(rows[0])

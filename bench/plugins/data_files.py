@@ -1,13 +1,17 @@
-"""What `bench data list` and `bench data check` say."""
+"""What `bench data` does with the files of datasets: list, check and download them."""
 
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
-from bench.data.folder import data_folder
-from bench.errors import BenchError
+from bench.data.files import DataFile, data_folder, fingerprint
+from bench.errors import BenchError, DataError
 from bench.plugins import registry
 from bench.plugins.source import DatasetSource, FileSource, build_dataset
 
@@ -15,14 +19,14 @@ from bench.plugins.source import DatasetSource, FileSource, build_dataset
 @final
 @dataclass(frozen=True)
 class CheckReport:
-    """What was found about one dataset."""
+    """Result of checking one dataset."""
 
     good: bool
     lines: tuple[str, ...]
 
 
 def listing(as_json: bool) -> str:
-    """Every dataset with its state and, where files are missing, how to obtain them."""
+    """Return every dataset with its state and, where files are missing, how to obtain them."""
     rows = [_row(name) for name in registry.dataset_names()]
     if as_json:
         return json.dumps(rows, indent=1)
@@ -37,7 +41,7 @@ def listing(as_json: bool) -> str:
 
 
 def _remedy(row: dict[str, Any]) -> list[str]:
-    """How to get what is missing."""
+    """Return how to obtain what is missing."""
     if "files" not in row:
         return [f"needs {row['page']} (licence: {row['licence']})"]
     lines = [
@@ -92,7 +96,7 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def check_dataset(name: str) -> CheckReport:
-    """Files, fingerprints, columns, row counts, bounds: everything that can differ."""
+    """Check files, fingerprints, columns, row counts and bounds: everything that can differ."""
     source = registry.build_source(name)
     lines: list[str] = []
     good = True
@@ -125,3 +129,102 @@ def _facts(source: DatasetSource) -> list[str]:
         worst = ", ".join(f"{name} {count}" for name, count in sorted(outside.items()))
         lines.append(f"values outside the public bounds, clipped: {worst}")
     return lines
+
+
+# Downloads ----------------------------------------------------------------------------------------
+#
+# The package pooch does not fit here: it restarts an interrupted download from the beginning, and
+# its checksum is that of the packed file, whereas publishers repack the same content.
+
+ShowProgress = Callable[[str, int, int | None], None]
+"""Called with the name of the file, the bytes done and the bytes in all."""
+
+_BLOCK = 1 << 16
+_TIMEOUT_SECONDS = 30
+_ATTEMPTS = 3
+
+
+def download_dataset(name: str, show: ShowProgress) -> Path:
+    """Bring the missing files of a dataset into the data folder."""
+    source = registry.build_source(name)
+    if not isinstance(source, FileSource):
+        raise DataError(f"{name} comes with an installed package or is simulated: nothing to get")
+    obtain = source.obtain()
+    closed = [file.name for file in obtain.files if not file.url and not file.optional]
+    if closed:
+        raise DataError(
+            f"{name}: {closed[0]} cannot be downloaded directly; obtain it from "
+            f"{obtain.publisher} ({obtain.page}; agreement: {obtain.agreement})"
+        )
+    folder = data_folder() / obtain.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = set(source.missing())
+    for file in obtain.files:
+        if file.name in missing:
+            download(file, folder, show)
+    return folder
+
+
+def download(file: DataFile, folder: Path, show: ShowProgress) -> Path:
+    """Download one file and verify its content; an interrupted download is resumed."""
+    if not file.url.startswith(("https://", "http://127.0.0.1")):
+        raise DataError(f"{file.url}: only https addresses are downloaded")
+    # A packed file keeps its packing: loaders look inside.
+    published = file.url.rsplit("/", 1)[-1].split("?")[0]
+    target = folder / (published if published.endswith((".gz", ".zip")) else file.name)
+    if target.suffix == ".gz":
+        target = folder / f"{file.name.removesuffix('.gz')}.gz"
+    partial = folder / f".part-{target.name}"
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _fetch(file, partial, show)
+            break
+        except urllib.error.HTTPError as problem:
+            raise DataError(f"{file.url}: the server answered {problem.code}") from None
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as problem:
+            if attempt < _ATTEMPTS and partial.exists():
+                continue  # the connection broke: resume
+            raise DataError(
+                f"{file.url}: cannot be reached ({getattr(problem, 'reason', problem)}); offline? "
+                f"Put {file.name} into {folder} by hand, or run the command again to resume"
+            ) from None
+    if file.sha256 and _content_hash(partial, file.name) != file.sha256:
+        partial.unlink()
+        raise DataError(
+            f"{file.url}: what came is not the published file (checksum differs); nothing was kept"
+        )
+    partial.replace(target)
+    return target
+
+
+def _fetch(file: DataFile, partial: Path, show: ShowProgress) -> None:
+    """Append what is missing to the partial file."""
+    done = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(file.url)
+    if done:
+        request.add_header("Range", f"bytes={done}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as problem:
+        if done and problem.code == 416:
+            return  # everything was there already
+        raise
+    with answer:
+        if answer.status != 206:
+            done = 0  # the server does not resume: start again
+        length = answer.headers.get("Content-Length")
+        total = done + int(length) if length else None
+        with partial.open("ab" if done else "wb") as out:
+            while block := answer.read(_BLOCK):
+                out.write(block)
+                done += len(block)
+                show(file.name, done, total)
+    if total is not None and done < total:
+        raise ConnectionError(f"the connection ended after {done} of {total} bytes")
+
+
+def _content_hash(path: Path, name: str) -> str:
+    try:
+        return fingerprint(path, name)
+    except DataError:
+        return "damaged"

@@ -1,21 +1,70 @@
-"""The contract of a method plugin."""
+"""The contract of a method plugin, and what a method may need: packages, CPUs, memory, time.
+
+Light: commands that only ask what a method needs load no accounting.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
-import numpy as np
+from bench.errors import InputError
 
-from bench.data.counts import Counts
-from bench.data.schema import Task
-from bench.plugins.environment import Environment
-from bench.plugins.release import Release
-from bench.plugins.resources import Resources
-from bench.privacy.accounting import Budget
-from bench.privacy.kernel import PrivateData
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bench.data.dataset import Counts
+    from bench.data.schema import Task
+    from bench.plugins.release import Release
+    from bench.privacy.accounting import Budget
+    from bench.privacy.kernel import PrivateData
+
+
+@final
+@dataclass(frozen=True)
+class Environment:
+    """Packages laid over the main environment, where they cannot be part of it.
+
+    A method names one in `Method.environment`; its cells are then fitted by that environment's
+    interpreter and scored by ours. What a method of an environment imports at its module's top
+    level must be in the main environment too: the registry lists it from there.
+    """
+
+    name: str
+    requirements: tuple[str, ...]
+    """Pinned requirements for pip; what the main environment has need not be listed."""
+    modules: tuple[str, ...]
+    """Modules imported once after a build; an environment in which one fails is not used."""
+
+    @property
+    def digest(self) -> str:
+        """Hash of what makes the environment: two with the same digest are the same."""
+        content = json.dumps([self.requirements, self.modules])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+@final
+@dataclass(frozen=True)
+class Resources:
+    """What a method needs of a machine. CPUs also cap the threads; time and memory are limits."""
+
+    cpus: int = 1
+    gpus: float = 0.0
+    """Requested where the cluster has any; elsewhere the method runs on CPUs."""
+    memory_mb: int | None = None
+    """None derives it from the size of the dataset."""
+    minutes: float | None = None
+    """Time of a whole cell, its scores included; None derives it from the size of the dataset.
+    Cells that may take long are started first."""
+
+    def __post_init__(self) -> None:
+        sizes = (self.cpus, self.memory_mb or 1, self.minutes or 1)
+        if min(sizes) <= 0 or self.gpus < 0:
+            raise InputError(f"{self}: CPUs, memory, minutes must be positive, GPUs not negative")
 
 
 @final
@@ -29,12 +78,12 @@ class Spec:
     budget: Budget | None
 
     def rows_per_class(self, counts: Counts) -> tuple[int, ...]:
-        """How many rows to make of each class: IPC, or as many as declared for full size."""
+        """Return how many rows to make of each class: IPC, or the declared count for full size."""
         return tuple(self.ipc if self.ipc is not None else count for count in counts.by_class)
 
 
 class Method(ABC):
-    """A way to make a release. Subclasses are frozen dataclasses whose fields are hyperparameters.
+    """Makes a release. Subclasses are frozen dataclasses whose fields are hyperparameters.
 
     A method that does not fit a task raises `NotApplicable("why")`: the cell is skipped.
     """
@@ -47,24 +96,24 @@ class Method(ABC):
     uses_ipc: ClassVar[bool] = True
     """False for a method whose release has one size only: it runs once, not once per IPC."""
     quick: ClassVar[Mapping[str, Any]] = {}
-    """Hyperparameters with which it takes a second on a toy table, where the usual ones take
-    longer. The contract tests use them: what they check holds for any setting."""
+    """Hyperparameters with which it takes a second on a toy table, where the defaults take longer.
+    The contract tests use them: what they check holds for any setting."""
 
     environment: ClassVar[Environment | None] = None
-    """Packages that it needs beside or instead of ours: its cells are fitted there."""
+    """Packages that it needs beside or instead of ours; its cells are fitted there."""
     seeded: ClassVar[bool] = True
     """False where a wrapped library ignores seeds: its cells are marked as not reproducible."""
 
     resources: ClassVar[Resources] = Resources()
-    """CPUs, GPU, memory and time that it needs; what is not declared goes by the dataset's size."""
+    """CPUs, GPU, memory and time; what is not declared is derived from the dataset's size."""
     unit: ClassVar[str] = ""
     """Whom the guarantee protects, where it is not the dataset's unit: "client" for a method that
-    hides a whole centre. Such methods are listed apart."""
+    hides a whole client. Such methods are listed apart."""
 
     @abstractmethod
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         """Make a release. `rng` is public randomness; private noise comes from the kernel."""
 
     def parameters(self) -> dict[str, Any]:
-        """Hyperparameters, for keys and result tables."""
+        """Return the hyperparameters, for keys and result tables."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]

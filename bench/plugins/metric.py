@@ -1,10 +1,11 @@
-"""The contract of a metric plugin, and the evaluation that metrics share."""
+"""The contract of a metric plugin, and what metrics share: the evaluation and its references."""
 
 from __future__ import annotations
 
 import enum
 import hashlib
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar, cast, final
@@ -15,7 +16,6 @@ import pandas as pd
 from bench.data.dataset import Dataset
 from bench.data.schema import Task
 from bench.errors import NotComputable
-from bench.plugins.references import References, references_of
 from bench.plugins.release import Detector, Release, ReleasedModel, Rows
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Direction(enum.StrEnum):
 
 
 class Family(enum.StrEnum):
-    """What a score speaks about."""
+    """What a score is about."""
 
     UTILITY = "utility"
     FIDELITY = "fidelity"
@@ -63,25 +63,31 @@ class Score:
     remark: str = ""
     """What a reader must know beside the number: `weak: ...` for an attack without power."""
     shown: bool = True
-    """On the leaderboard's page; the others are in its tables."""
+    """True for a number on the leaderboard's page; the others are in its tables."""
 
 
 @final
 @dataclass(frozen=True)
 class Output:
-    """One number that a metric gives, declared before anything is computed."""
+    """One number that a metric computes, declared beforehand."""
 
     name: str
     """As it stands in the result tables; unique among all metrics."""
     direction: Direction
     definition: str = ""
-    """What this number is, where the metric's own definition speaks about several."""
+    """What this number is, where the metric's own definition is about several."""
     limit: float | None = None
     """The paper's acceptance threshold."""
     weak: str = ""
     """For an attack that failed its power check: what was measured."""
     shown: bool = False
-    """On the leaderboard's page. Few are: a page of a hundred columns shows nothing."""
+    """True for a number on the leaderboard's page; too many of them make it unreadable."""
+
+    @property
+    def accepted(self) -> str:
+        """The acceptance threshold in words, such as `< 0.1`; empty where there is none."""
+        sign = ">=" if self.direction is Direction.HIGHER else "<"
+        return "" if self.limit is None else f"{sign} {self.limit:g}"
 
 
 @final
@@ -92,6 +98,49 @@ class Scores:
     scores: tuple[Score, ...]
     details: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     """Written to `details/<key>/<name>.parquet`."""
+
+
+_DATASETS_KEPT = 2
+"""A worker scores a grid dataset by dataset, or nearly so."""
+
+
+@final
+class References:
+    """What was computed from the real rows of a dataset alone, kept for all its releases.
+
+    A grid scores many releases of one dataset, and a worker process scores one after the other:
+    models trained on the real rows and distances among them are computed once per process.
+    """
+
+    def __init__(self, digest: bytes) -> None:
+        self._digest = digest
+        self._built: dict[str, Any] = {}
+
+    def get(self, purpose: str, build: Callable[[np.random.Generator], T]) -> T:
+        """Return what was built for this purpose, building it if necessary."""
+        if purpose not in self._built:
+            entropy = hashlib.sha256(self._digest + purpose.encode()).digest()
+            rng = np.random.default_rng(np.random.SeedSequence(int.from_bytes(entropy, "big")))
+            self._built[purpose] = build(rng)
+        return cast(T, self._built[purpose])
+
+
+_KEPT: OrderedDict[bytes, References] = OrderedDict()
+
+
+def references_of(dataset: Dataset) -> References:
+    """Return those of this dataset, recognised by its rows and not by its name."""
+    digest = hashlib.blake2b(dataset.fingerprint.encode(), digest_size=16)
+    for split in (dataset.train, dataset.validation, dataset.control, dataset.test):
+        for array in (split.rows.values, split.rows.labels, split.rows.sites):
+            digest.update(str((array.shape, array.dtype)).encode())
+            digest.update(np.ascontiguousarray(array).data)
+    key = digest.digest()
+    references = _KEPT.setdefault(key, References(key))
+    _KEPT.move_to_end(key)
+    while len(_KEPT) > _DATASETS_KEPT:
+        _KEPT.popitem(last=False)
+    return references
 
 
 @final
@@ -145,7 +194,7 @@ class Evaluation:
         return self._references.get(purpose, build)
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """A generator of its own for each purpose: metrics do not disturb each other."""
+        """Return one generator per purpose, so that metrics do not disturb each other."""
         digest = hashlib.sha256(purpose.encode()).digest()
         return np.random.default_rng(
             np.random.SeedSequence([self._seed, int.from_bytes(digest[:8], "big")])
@@ -153,57 +202,40 @@ class Evaluation:
 
 
 class _Plugin(ABC):
-    """What every metric says about itself."""
+    """What every metric declares about itself."""
 
     name: ClassVar[str]
     family: ClassVar[Family]
     direction: ClassVar[Direction] = Direction.NEUTRAL
-    """Of a metric that gives one number; others declare `outputs`."""
+    """Direction of a metric with one number; others declare `outputs`."""
     definition: ClassVar[str]
     """One or two sentences, with paper and equation."""
     outputs: ClassVar[tuple[Output, ...]] = ()
-    """The numbers it gives; empty for one number under the metric's own name."""
+    """The numbers that it computes; empty for one number with the name of the metric."""
     tasks: ClassVar[tuple[Task, ...]] = tuple(Task)
     cost: ClassVar[str] = "seconds"
-    """In words, for 10,000 released rows of a table with some 15 columns."""
+    """Time in words, for 10,000 released rows of a table with some 15 columns."""
     shown: ClassVar[bool] = True
-    """Of a metric that gives one number: on the leaderboard's page."""
+    """True puts a metric with one number on the leaderboard's page."""
     optional: ClassVar[bool] = False
-    """Left out unless it is asked for: takes minutes, or fits the method again."""
+    """True for a metric that is computed only when asked for: it takes minutes, or refits."""
 
     @classmethod
     def declared(cls) -> tuple[Output, ...]:
-        """Every number that this metric gives."""
+        """Return every number that this metric computes."""
         return cls.outputs or (Output(cls.name, cls.direction, shown=cls.shown),)
 
     @classmethod
     def score(
-        cls, output: str, value: float, low: float | None = None, high: float | None = None
-    ) -> Score:
-        """The value of a declared output."""
-        return cls._score(output, value, low, high)
-
-    @classmethod
-    def absent(cls, output: str, reason: str) -> Score:
-        """A declared output without a value."""
-        return cls._score(output, None, None, None, reason)
-
-    @classmethod
-    def all_absent(cls, reason: str) -> Scores:
-        """None of the outputs has a value."""
-        return Scores(tuple(cls.absent(output.name, reason) for output in cls.declared()))
-
-    @classmethod
-    def _score(
         cls,
         name: str,
         value: float | None,
-        low: float | None,
-        high: float | None,
+        low: float | None = None,
+        high: float | None = None,
         reason: str = "",
     ) -> Score:
+        """Return the score of a declared output."""
         (output,) = (output for output in cls.declared() if output.name == name)
-        remark = f"weak: {output.weak}" if output.weak else ""
         return Score(
             name,
             value,
@@ -213,9 +245,19 @@ class _Plugin(ABC):
             cls.family,
             reason,
             output.limit,
-            remark,
-            output.shown,
+            remark=f"weak: {output.weak}" if output.weak else "",
+            shown=output.shown,
         )
+
+    @classmethod
+    def absent(cls, output: str, reason: str) -> Score:
+        """Return the score of a declared output that has no value."""
+        return cls.score(output, None, reason=reason)
+
+    @classmethod
+    def all_absent(cls, reason: str) -> Scores:
+        """Return scores without a value for all outputs."""
+        return Scores(tuple(cls.absent(output.name, reason) for output in cls.declared()))
 
 
 class Metric(_Plugin):
@@ -227,7 +269,7 @@ class Metric(_Plugin):
 
 
 class Refit(Protocol):
-    """Runs the method again on a changed training table; `repetition` gives fresh randomness."""
+    """Fits the method again on a changed training table, with randomness by `repetition`."""
 
     def __call__(self, train: pd.DataFrame, repetition: int) -> Release: ...
 

@@ -1,6 +1,6 @@
-"""Finds plugins: built-in ones by file name, third-party ones by entry point.
+"""Finds plugins: shipped ones by file name, third-party ones by entry point.
 
-Built-in methods and datasets are one module each, named like the plugin, in their room or in a
+Shipped methods and datasets are one module each, named like the plugin, in their room or in a
 folder of it, so that names are known without importing anything. Metrics share files, so listing
 them imports them; their heavy libraries are imported when they compute.
 """
@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench.data.folder import data_folder
+from bench.data.files import data_folder
 from bench.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -29,41 +29,41 @@ Plugin = TypeVar("Plugin")
 
 
 def method_names() -> tuple[str, ...]:
-    """Names of all methods, without importing them."""
+    """Return the names of all methods, without importing them."""
     return tuple(sorted({*_modules("methods"), *_entry_points("methods")}))
 
 
 def dataset_names() -> tuple[str, ...]:
-    """Names of all datasets, without importing them."""
+    """Return the names of all datasets, without importing them."""
     return tuple(sorted({*_modules("datasets"), *_entry_points("datasets"), *own_tables()}))
 
 
 def metric_names() -> tuple[str, ...]:
-    """Names of all metrics."""
+    """Return the names of all metrics."""
     return tuple(sorted(_metrics()))
 
 
 def method_class(name: str) -> type[Method]:
-    """The class of a method."""
+    """Return the class of a method."""
     from bench.plugins.method import Method
 
     return _load("method", name, Method, method_names())
 
 
 def dataset_class(name: str) -> type[DatasetSource]:
-    """The class of a dataset."""
+    """Return the class of a dataset."""
     from bench.plugins.source import DatasetSource
 
-    own = own_tables()
-    if name in own:
+    user_tables = own_tables()
+    if name in user_tables:
         from bench.plugins.user_tables import own_table_class
 
-        return own_table_class(name, own[name])
+        return own_table_class(name, user_tables[name])
     return _load("dataset", name, DatasetSource, dataset_names())
 
 
 def metric(name: str) -> Metric | RefitMetric:
-    """A metric by name."""
+    """Return a metric by name."""
     known = _metrics()
     if name not in known:
         raise UnknownNameError("metric", name, known)
@@ -71,14 +71,14 @@ def metric(name: str) -> Metric | RefitMetric:
 
 
 def refits(name: str) -> bool:
-    """True for a metric that fits the method again."""
+    """Return True for a metric that fits the method again."""
     from bench.plugins.metric import RefitMetric
 
     return isinstance(metric(name), RefitMetric)
 
 
 def select_metrics(wanted: Sequence[str] = ()) -> tuple[str, ...]:
-    """Names of metrics from names of metrics, of their numbers, of families, or `all`.
+    """Return names of metrics, chosen by names of metrics, numbers or families, or by `all`.
 
     `default`, and asking for nothing, is every metric that is not optional.
     """
@@ -90,26 +90,26 @@ def select_metrics(wanted: Sequence[str] = ()) -> tuple[str, ...]:
             groups.setdefault(kind.family.value, set()).add(name)
     chosen: set[str] = set()
     for item in wanted or ("default",):
-        own = {item} & set(known) or groups.get(item, set())
-        own = own or {
+        matches = {item} & set(known) or groups.get(item, set())
+        matches = matches or {
             name
             for name, kind in known.items()
             if any(output.name == item for output in kind.declared())
         }
-        if not own:
+        if not matches:
             numbers = [output.name for kind in known.values() for output in kind.declared()]
             raise UnknownNameError("metric", item, {*known, *groups, *numbers})
-        chosen |= own
+        chosen |= matches
     return tuple(sorted(chosen))
 
 
 def build_method(name: str, parameters: Mapping[str, Any] | None = None) -> Method:
-    """A method with hyperparameters; unknown ones are refused with the known ones listed."""
+    """Build a method with hyperparameters; unknown ones are refused, with the known ones listed."""
     return _construct("method", method_class(name), parameters or {})
 
 
 def build_source(name: str, parameters: Mapping[str, Any] | None = None) -> DatasetSource:
-    """A dataset source with parameters."""
+    """Build a dataset source with parameters."""
     return _construct("dataset", dataset_class(name), parameters or {})
 
 
@@ -127,14 +127,16 @@ def _construct(kind: str, plugin: type[Plugin], parameters: Mapping[str, Any]) -
 
 
 def own_tables() -> Mapping[str, Path]:
-    """TOML files of the user's own tables, by name: written by `bench data add`."""
+    """Return the TOML files of the user's own tables by name, as `bench data add` wrote them."""
     folder = data_folder() / "own"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder.is_dir() else {}
 
 
 @functools.cache
 def _modules(room: str) -> Mapping[str, str]:
-    """Import names of the plugin modules of a room, by plugin name: nothing is imported.
+    """Return the import names of the plugin modules of a room, by plugin name.
+
+    Nothing is imported.
 
     A module is a plugin unless its name, or the name of a folder above it, starts with an
     underscore.
@@ -169,42 +171,42 @@ def _load(kind: str, name: str, base: type[Plugin], known: tuple[str, ...]) -> t
         raise UnknownNameError(kind, name, known)
     points = _entry_points(f"{kind}s")
     if name in points:
-        # Said before import: a broken third-party plugin must name itself.
+        # A broken third-party plugin must be named.
         try:
-            found = points[name].load()
+            plugin = points[name].load()
         except Exception as problem:
             raise InputError(
                 f"{kind} {name!r} ({points[name].value}) cannot be imported: {problem!r}"
             ) from problem
-        return _checked(kind, name, found, base)
+        return _checked(kind, name, plugin, base)
     module = importlib.import_module(_modules(f"{kind}s")[name])
-    own = [
+    plugins = [
         item
         for _, item in inspect.getmembers(module, inspect.isclass)
         if issubclass(item, base) and item.__module__ == module.__name__
     ]
-    if len(own) != 1:
+    if len(plugins) != 1:
         raise InputError(
-            f"{module.__name__} must define exactly one {base.__name__}, has {len(own)}"
+            f"{module.__name__} must define exactly one {base.__name__}, has {len(plugins)}"
         )
-    return _checked(kind, name, own[0], base)
+    return _checked(kind, name, plugins[0], base)
 
 
-def _checked(kind: str, name: str, found: Any, base: type[Plugin]) -> type[Plugin]:
-    if not (inspect.isclass(found) and issubclass(found, base)):
+def _checked(kind: str, name: str, plugin: Any, base: type[Plugin]) -> type[Plugin]:
+    if not (inspect.isclass(plugin) and issubclass(plugin, base)):
         raise InputError(f"{kind} {name!r} is not a {base.__name__}")
-    if getattr(found, "name", None) != name:
+    if getattr(plugin, "name", None) != name:
         raise InputError(
-            f"{kind} {name!r} calls itself {getattr(found, 'name', None)!r}; the names must agree"
+            f"{kind} {name!r} calls itself {getattr(plugin, 'name', None)!r}; the names must agree"
         )
-    return found
+    return plugin
 
 
 @functools.cache
 def _metrics() -> Mapping[str, type[Metric] | type[RefitMetric]]:
     from bench.plugins.metric import Metric, RefitMetric
 
-    found: dict[str, type[Metric] | type[RefitMetric]] = {}
+    metrics: dict[str, type[Metric] | type[RefitMetric]] = {}
     for place in _modules("metrics").values():
         loaded = importlib.import_module(place)
         for _, item in inspect.getmembers(loaded, inspect.isclass):
@@ -213,7 +215,7 @@ def _metrics() -> Mapping[str, type[Metric] | type[RefitMetric]]:
                 and item.__module__ == loaded.__name__
                 and not inspect.isabstract(item)
             ):
-                found[item.name] = item
+                metrics[item.name] = item
     for name, point in _entry_points("metrics").items():
-        found[name] = _checked("metric", name, point.load(), Metric)
-    return found
+        metrics[name] = _checked("metric", name, point.load(), Metric)
+    return metrics

@@ -44,7 +44,7 @@ class ReleasedModel(ABC):
 
     @abstractmethod
     def predict(self, values: Floats) -> npt.NDArray[np.float64]:
-        """Return (rows, classes) probabilities, or one risk score per row, of encoded features."""
+        """Return (rows, classes) probabilities, or one risk score per row, from encoded values."""
 
 
 @final
@@ -58,7 +58,7 @@ class Claim:
 
     @classmethod
     def of(cls, budget: Budget | None, source: str) -> Claim | None:
-        """Return the claim of a method that spends the budget it was given; None without one."""
+        """Return the claim of a method that spends its budget; None without one."""
         return None if budget is None else cls(budget.epsilon, budget.delta, source)
 
 
@@ -200,11 +200,11 @@ class Release:
     """Facts about the run that a reader wants, such as an acceptance rate."""
     ledger: Ledger | None = None
     federation: Federation | None = None
-    """For a method with clients: who holds which rows, and what was sent."""
+    """Who holds which rows and what was sent, for a federated method."""
 
 
 def check_release(release: Release, encoder: Encoder) -> None:
-    """Refuse what is not a release of this schema, with the reason."""
+    """Refuse what is not a release of this schema, saying why."""
     if not isinstance(release, Release):
         raise InvalidReleaseError(f"the method returned a {type(release).__name__}, not a Release")
     if (release.rows is None) == (release.model is None):

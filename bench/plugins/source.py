@@ -6,6 +6,7 @@ they are there.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -22,42 +23,42 @@ from bench.data.dataset import (
     declaration_from_toml,
     split_dataset,
 )
-from bench.data.files import find_file, fingerprint, open_data
-from bench.data.folder import data_folder
-from bench.data.obtain import Obtain
+from bench.data.files import Obtain, data_folder, find_file, fingerprint
 from bench.errors import DataError
 
 
 class DatasetSource(ABC):
     """A dataset plugin: a frozen dataclass of parameters with a loader.
 
-    The declaration is read from the TOML file beside the module unless overridden.
+    The declaration is read from the TOML file beside the module unless `declare` is overridden.
     """
 
     name: ClassVar[str]
+    package: ClassVar[str] = ""
+    """Import name of an optional package that brings the data."""
 
     def declare(self) -> Declaration:
-        """Public facts, without touching a row."""
+        """Return the public facts, without reading a row."""
         return declaration_from_toml(self.toml_path())
 
     def toml_path(self) -> Path:
-        """The TOML file beside the module of the plugin."""
+        """Return the TOML file beside the module of the plugin."""
         return Path(inspect.getfile(type(self))).with_suffix(".toml")
 
     @abstractmethod
     def load(self) -> pd.DataFrame:
-        """The whole table, in the units of the schema."""
+        """Return the whole table, in the units of the schema."""
 
     def available(self) -> bool:
-        """False when a package that brings the data is not installed."""
-        return True
+        """Return False when the package that brings the data is not installed."""
+        return not self.package or importlib.util.find_spec(self.package) is not None
 
     def load_official_test(self) -> pd.DataFrame | None:
-        """The official test rows, where the field uses fixed ones; `load` then gives the rest."""
+        """Return the official test rows, where the field uses fixed ones; `load` has the rest."""
         return None
 
     def parameters(self) -> dict[str, Any]:
-        """Parameters of this source, for keys and result tables."""
+        """Return the parameters of this source, for keys and result tables."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
@@ -81,41 +82,41 @@ class FileSource(DatasetSource):
     """A dataset whose files the user puts into the data folder.
 
     The TOML file beside the module has an `[obtain]` table. `read` gets the path of every file
-    that is there and gives the table in the units of the schema.
+    that is there and returns the table in the units of the schema.
     """
 
     @abstractmethod
     def read(self, paths: Mapping[str, Path]) -> pd.DataFrame:
-        """The table from its files; `paths` maps the publisher's file names to where they are."""
+        """Return the table from its files; `paths` are those of the publisher's file names."""
 
     def load(self) -> pd.DataFrame:
         return self.read(self.paths())
 
     def obtain(self) -> Obtain:
-        """How to get the files."""
+        """Return how to obtain the files."""
         obtain = self.declare().obtain
         if obtain is None:
             raise DataError(f"dataset {self.name}: its TOML file lacks the [obtain] table")
         return obtain
 
     def paths(self) -> dict[str, Path]:
-        """Where each file is; a missing one is answered with how to get it."""
+        """Return where each file is; the error for a missing one says how to obtain it."""
         obtain = self.obtain()
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for file in obtain.files:
             path = find_file(file.name, self._folders(obtain))
             if path is not None:
-                found[file.name] = path
+                paths[file.name] = path
             elif not file.optional:
                 raise DataError(
                     f"{file.name} is not in {data_folder() / obtain.folder}; obtain it from "
                     f"{obtain.publisher} ({obtain.page}; agreement: {obtain.agreement}) and see "
                     "`bench data list`"
                 )
-        return found
+        return paths
 
     def missing(self) -> tuple[str, ...]:
-        """Names of required files that are not there."""
+        """Return the names of required files that are not there."""
         obtain = self.obtain()
         folders = self._folders(obtain)
         return tuple(
@@ -125,7 +126,7 @@ class FileSource(DatasetSource):
         )
 
     def check(self) -> list[str]:
-        """What differs from the published dataset; an empty list means nothing does."""
+        """Return what differs from the published dataset; an empty list means nothing does."""
         obtain = self.obtain()
         declared = self.declare()
         paths = self.paths()
@@ -152,9 +153,3 @@ class FileSource(DatasetSource):
     def _folders(self, obtain: Obtain) -> list[Path]:
         base = data_folder()
         return [base / obtain.folder, base]
-
-
-def file_bytes(paths: Mapping[str, Path], name: str) -> bytes:
-    """The whole unpacked content of one file."""
-    with open_data(paths[name], name) as file:
-        return file.read()

@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.counts import Counts
+from bench.data.dataset import Counts
 from bench.errors import InputError
 
 

@@ -29,7 +29,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.counts import Counts
+from bench.data.dataset import Counts
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.schema import Schema, Task
 from bench.errors import BudgetExceededError, PrivacyContractError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.counts import Counts
-from bench.data.dataset import Dataset
+from bench.data.dataset import Counts, Dataset
 from bench.data.encoder import EncodedRows
 from bench.privacy.accounting import Budget
 from bench.privacy.events import non_private

@@ -1,6 +1,6 @@
 """Shared pieces of the loaders for closed data, which only authorised people can obtain.
 
-Nobody who wrote these loaders has seen the files, so that nothing is taken on trust: a file is read
+The authors of these loaders have not seen the files, so that everything is checked: a file is read
 as text, each column is turned into numbers or documented categories by name, and whatever does not
 fit the publisher's documentation is refused in one line that names file, column and value.
 """
@@ -30,7 +30,7 @@ _MISSING = ("", "NA", "NaN", "nan", "NULL", "null", ".", ".A", ".B", ".C", ".N")
 
 
 def header(path: Path, name: str, separator: str = ",") -> list[str]:
-    """Column names of a file: public, as a data dictionary is; no row is read."""
+    """Return the column names of a file: public, as a data dictionary is; no row is read."""
     with open_data(path, name) as file:
         try:
             line = io.TextIOWrapper(file, encoding="utf-8", newline="").readline()
@@ -70,28 +70,28 @@ class TextTable:
         return len(self.frame)
 
     def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> TextTable:
-        """The rows of a mask, or at the given positions."""
+        """Return the rows of a mask, or at the given positions."""
         return TextTable(self.path, self.frame.iloc[rows].reset_index(drop=True))
 
     def text(self, name: str) -> pd.Series:
-        """One column without surplus spaces; `1`, `01` and `1.0` are spelled alike."""
+        """Return one column without surplus spaces; `1`, `01` and `1.0` are spelled alike."""
         return _each(self.frame[name], _canonical)
 
     def numbers(self, name: str, missing: Iterable[str] = ()) -> pd.Series:
-        """One column as numbers; `missing` are codes that stand for no number."""
+        """Return one column as numbers; `missing` are codes that stand for no number."""
         text = self.text(name)
         text = text.mask(text.isin([_canonical(code) for code in missing]))
-        found = pd.to_numeric(text, errors="coerce")
-        wrong = found.isna() & text.notna()
+        numbers = pd.to_numeric(text, errors="coerce")
+        wrong = numbers.isna() & text.notna()
         if wrong.any():
             raise self.problem(
                 f"column {name!r}: {int(wrong.sum())} entries are not numbers, for example "
                 f"{text[wrong].iloc[0]!r}"
             )
-        return found
+        return numbers
 
     def categories(self, name: str, meanings: Mapping[str, str]) -> pd.Series:
-        """One coded column by the publisher's codebook; an empty entry stays empty."""
+        """Decode one column by the publisher's codebook; an empty entry stays empty."""
         text = self.text(name)
         wrong = text.notna() & ~text.isin(list(meanings))
         if wrong.any():
@@ -103,7 +103,7 @@ class TextTable:
         return text.map(meanings)
 
     def labels(self, name: str) -> pd.Series:
-        """One column of the whole numbers 0 and 1 without gaps: an event or a binary outcome."""
+        """Return one column of 0 and 1 without gaps: an event or a binary outcome."""
         text = self.text(name)
         wrong = ~text.isin(["0", "1"])
         if wrong.any():
@@ -116,24 +116,24 @@ class TextTable:
         return text.astype(np.int64)
 
     def times(self, name: str) -> pd.Series:
-        """One column of times that are there and not negative."""
-        found = self.numbers(name)
-        if found.isna().any():
-            raise self.problem(f"column {name!r}: {int(found.isna().sum())} times are missing")
-        if (found < 0).any():
+        """Return one column of times, none missing and none negative."""
+        times = self.numbers(name)
+        if times.isna().any():
+            raise self.problem(f"column {name!r}: {int(times.isna().sum())} times are missing")
+        if (times < 0).any():
             raise self.problem(
-                f"column {name!r}: {int((found < 0).sum())} times are negative, for example "
-                f"{found[found < 0].iloc[0]:g}"
+                f"column {name!r}: {int((times < 0).sum())} times are negative, for example "
+                f"{times[times < 0].iloc[0]:g}"
             )
-        return found
+        return times
 
     def problem(self, text: str) -> DataError:
-        """An error that names the file."""
+        """Return an error that names the file."""
         return DataError(f"{self.path}: {text}")
 
 
 def finish(columns: Mapping[str, pd.Series], schema: Schema, where: Path) -> pd.DataFrame:
-    """The table in the order of the schema, refused when it holds one class only.
+    """Return the table in the order of the schema; refuse one that holds a single class.
 
     An empty entry becomes the category `unknown` where the schema has it.
     """
@@ -145,10 +145,10 @@ def finish(columns: Mapping[str, pd.Series], schema: Schema, where: Path) -> pd.
     absent = int(frame[label.name].isna().sum())
     if absent:
         raise DataError(f"{where}: column {label.name!r}: {absent} entries are missing")
-    found = sorted(set(frame[label.name].map(str)))
-    if len(found) < 2:
+    present = sorted(set(frame[label.name].map(str)))
+    if len(present) < 2:
         raise DataError(
-            f"{where}: {label.name!r} is {found[0]!r} in every row; both of "
+            f"{where}: {label.name!r} is {present[0]!r} in every row; both of "
             f"{' and '.join(map(repr, label.categories))} are needed to predict it"
         )
     return frame
@@ -174,5 +174,5 @@ def _canonical(text: str) -> str:
 
 
 def _each(series: pd.Series, change: Callable[[str], str]) -> pd.Series:
-    """Change every text; columns repeat few texts often, so each is worked on once."""
+    """Change every text; as columns repeat few texts often, each is changed once."""
     return series.map({text: change(text) for text in series.dropna().unique()})

@@ -104,7 +104,7 @@ class Dig(FileSource):
     name: ClassVar[str] = "dig"
 
     endpoint: str = "death"
-    """`death` or `whf`."""
+    """The event: `death`, or `whf` for hospitalisation with worsening heart failure."""
 
     def __post_init__(self) -> None:
         if self.endpoint not in _ENDPOINTS:

@@ -120,18 +120,18 @@ class Nis(FileSource):
             _TARGET: pd.Series(_any(table, _PROCEDURES, _MAJOR_AMPUTATION).astype(np.int64)),
         }
         for name in [*_CODES, *comorbidities]:
-            found = table.categories(name, _CODES.get(name, _FLAG))
+            values = table.categories(name, _CODES.get(name, _FLAG))
             # Columns without a place for `unknown` have a public fill for empty entries.
-            columns[name] = found.mask(found == UNKNOWN)
+            columns[name] = values.mask(values == UNKNOWN)
         return finish(columns, schema, path)
 
 
 def _any(table: TextTable, names: tuple[str, ...], codes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Rows with one of the codes in one of the columns."""
-    found = np.zeros(len(table), dtype=bool)
+    """Return True for rows with one of the codes in one of the columns."""
+    matches = np.zeros(len(table), dtype=bool)
     for name in names:
-        found |= table.frame[name].str.strip().isin(codes).to_numpy()
-    return found
+        matches |= table.frame[name].str.strip().isin(codes).to_numpy()
+    return matches
 
 
 def _yes(rows: npt.NDArray[np.bool_]) -> pd.Series:

@@ -178,7 +178,7 @@ _STEMS = (
 @final
 @dataclass(frozen=True)
 class SeerIncidence(FileSource):
-    """Breast cancer patients of the SEER registries, one row a patient."""
+    """Breast cancer patients of the SEER registries, one row per patient."""
 
     name: ClassVar[str] = "seer-incidence"
 
@@ -186,8 +186,8 @@ class SeerIncidence(FileSource):
         path, schema = paths[_FILE], self.declare().schema
         names = _names(header(path, _FILE))
         listing = TextTable.read(path, _FILE, names.values())
-        stems = {own: wanted for wanted, own in names.items()}
-        table = TextTable(path, listing.frame.rename(columns=stems))
+        wanted_names = {name: wanted for wanted, name in names.items()}
+        table = TextTable(path, listing.frame.rename(columns=wanted_names))
         known = table.text(_TIME).ne("Unknown").to_numpy() & table.text(_TIME).notna().to_numpy()
         if not known.any():
             raise table.problem(f"column {_TIME!r}: no survival time is known")
@@ -203,27 +203,29 @@ class SeerIncidence(FileSource):
         )
         columns["CS tumor size"] = _sizes(table)
         for name in ("Regional nodes examined", "Regional nodes positive"):
-            found = table.numbers(name, _BLANK)
+            nodes = table.numbers(name, _BLANK)
             # 90 stands for 90 and more; 95 to 99 are not counts, except that 98 positive nodes
             # means that none was examined.
-            none = found.eq(98) & (name == "Regional nodes positive")
-            columns[name] = found.mask(none, 0).mask(found.gt(90) & ~none)
+            none = nodes.eq(98) & (name == "Regional nodes positive")
+            columns[name] = nodes.mask(none, 0).mask(nodes.gt(90) & ~none)
         columns[_TIME] = table.times(_TIME)
         columns[_EVENT] = table.categories(_EVENT, _EVENTS)
         return finish(columns, schema, path)
 
 
 def stem(name: str) -> str:
-    """The name of a SEER*Stat variable without the years that it covers."""
+    """Return the name of a SEER*Stat variable without the years that it covers."""
     return _YEARS.sub("", name.strip())
 
 
-def _names(found: Iterable[str]) -> dict[str, str]:
-    """The file's own name of each wanted column, in the order of `_STEMS`."""
-    own = {stem(name): name for name in reversed(list(found))}
-    own.setdefault("Grade", own.get("Grade Recode", "Grade"))
-    names = {wanted: own.get(wanted, wanted) for wanted in _STEMS}
-    names[_AGE] = next((name for name in own.values() if name.startswith("Age recode with")), _AGE)
+def _names(columns: Iterable[str]) -> dict[str, str]:
+    """Return the file's name of each wanted column, in the order of `_STEMS`."""
+    by_stem = {stem(name): name for name in reversed(list(columns))}
+    by_stem.setdefault("Grade", by_stem.get("Grade Recode", "Grade"))
+    names = {wanted: by_stem.get(wanted, wanted) for wanted in _STEMS}
+    names[_AGE] = next(
+        (name for name in by_stem.values() if name.startswith("Age recode with")), _AGE
+    )
     return names
 
 
@@ -231,14 +233,14 @@ def _ages(table: TextTable) -> pd.Series:
     """`60-64 years`, `63 years` and `85+ years` become 60, 63 and 85."""
     text = table.text(_AGE)
     text = text.mask(text.isin(list(_BLANK)))
-    found = pd.to_numeric(text.str.extract(r"^(\d+)(?:-\d+|\+)? years$")[0], errors="coerce")
-    wrong = found.isna() & text.notna()
+    ages = pd.to_numeric(text.str.extract(r"^(\d+)(?:-\d+|\+)? years$")[0], errors="coerce")
+    wrong = ages.isna() & text.notna()
     if wrong.any():
         raise table.problem(
             f"column {_AGE!r}: {int(wrong.sum())} entries are no age group, for example "
             f"{text[wrong].iloc[0]!r}; expected for example '60-64 years'"
         )
-    return found
+    return ages
 
 
 def _sites(table: TextTable) -> pd.Series:
@@ -249,7 +251,7 @@ def _sites(table: TextTable) -> pd.Series:
 
 
 def _sizes(table: TextTable) -> pd.Series:
-    """Millimetres."""
+    """Return the size of the tumour in millimetres."""
     code = table.numbers("CS tumor size", _BLANK)
     described = code.map(_SIZES)
     return described.where(described.notna(), code.where(code.between(1, 989)))

@@ -19,7 +19,7 @@ the target is an ILLNESS_SEVERITY of 3 (major) or 4 (extreme) against the rest. 
 left out: the same grouper (APR-DRG) computes it from the same codes, so that it gives the target
 away. 16 features remain of 18 attributes.
 
-Unit: a discharge. The file has no key for patients, so that repeated stays cannot be told.
+Unit: a discharge. The file has no key for patients, so that repeated stays cannot be recognised.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class TexasDischarge(FileSource):
 def _draw(paths: Mapping[str, Path], names: list[str]) -> list[TextTable]:
     """ROWS rows of the year, uniformly: those with the smallest of as many random numbers.
 
-    One quarter is held at a time, because the year has sixty times as many rows as are drawn.
+    One quarter is in memory at a time, because the year has sixty times as many rows as are drawn.
     """
     rng = np.random.default_rng(SEED)
     quarters: list[TextTable] = []

@@ -8,7 +8,7 @@ Open stand-in: `tcga-brca` (hundreds of gene expressions). Simulator: `proteomic
 Files in `ukb_proteomics/`:
 
     olink_instance_0.csv   the record table of this name, as the table exporter of the Research
-                           Analysis Platform writes it: `eid`, then one column a protein, named by
+                           Analysis Platform writes it: `eid`, then one column per protein, named by
                            its gene (with or without the prefix `olink_instance_0.`), in NPX.
                            These names are the publisher's, who writes them in small letters;
                            here they are in capitals, as in the paper and in `proteomics-sim`.
@@ -39,7 +39,7 @@ import numpy as np
 import pandas as pd
 
 from bench import DataError, Declaration, FileSource, data_folder, find_file, read_csv, read_toml
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 from bench.datasets.closed._closed import TextTable, finish, header
 
 _PROTEINS = "olink_instance_0.csv"
@@ -87,22 +87,22 @@ class UkbProteomics(FileSource):
 
 
 def _proteins(path: Path, required: Iterable[str]) -> dict[str, str]:
-    """Columns of the file that are proteins, and the names of these."""
-    found = header(path, _PROTEINS)
-    names = {name: name.removeprefix(_PREFIX).strip().upper() for name in found}
-    own = {name: protein for name, protein in names.items() if protein not in ("", "EID")}
+    """Return the columns of the file that are proteins, with the names of these."""
+    columns = header(path, _PROTEINS)
+    names = {name: name.removeprefix(_PREFIX).strip().upper() for name in columns}
+    proteins = {name: protein for name, protein in names.items() if protein not in ("", "EID")}
     for name in required:
-        if name not in own.values():
+        if name not in proteins.values():
             raise DataError(
-                f"{path}: the protein {name!r} has no column among {len(found)}; expected `eid` "
-                "and one column a protein, named by its gene, with commas between them"
+                f"{path}: the protein {name!r} has no column among {len(columns)}; expected `eid` "
+                "and one column per protein, named by its gene, with commas between them"
             )
-    return own
+    return proteins
 
 
 def _read_proteins(path: Path, required: Iterable[str]) -> pd.DataFrame:
-    """NPX by participant, in single precision: the table is 0.6 GB as it is."""
-    own = _proteins(path, required)
+    """Read NPX by participant, in single precision, as the table takes 0.6 GB even so."""
+    proteins = _proteins(path, required)
     key = next(
         (name for name in (f"{_PREFIX}eid", "eid") if name in header(path, _PROTEINS)), "eid"
     )
@@ -111,9 +111,9 @@ def _read_proteins(path: Path, required: Iterable[str]) -> pd.DataFrame:
             path,
             _PROTEINS,
             columns=[key],
-            usecols=[key, *own],
-            dtype={**dict.fromkeys(own, np.float32), key: np.float64},
+            usecols=[key, *proteins],
+            dtype={**dict.fromkeys(proteins, np.float32), key: np.float64},
         )
     except ValueError as problem:
         raise DataError(f"{path}: an entry is not a number ({problem})") from None
-    return table.set_index(key).rename(columns=own)
+    return table.set_index(key).rename(columns=proteins)

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import DataError, Declaration, FileSource, file_bytes, open_data
-from bench.datasets._shared.alike import declare_alike
+from bench import DataError, Declaration, FileSource, open_data, read_bytes
+from bench.datasets._shared import declare_alike
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Shape: TypeAlias = tuple[int, int, int]
@@ -46,7 +46,7 @@ def pixel_names(shape: Shape) -> tuple[str, ...]:
 def image_table(
     pixels: Bytes, labels: npt.NDArray[np.str_], shape: Shape, label: str
 ) -> pd.DataFrame:
-    """A row an image. Pixels stay bytes: 60,000 images of MNIST are 47 MB."""
+    """Return one row per image; pixels stay bytes, as 60,000 images of MNIST are 47 MB."""
     frame = pd.DataFrame(
         pixels.reshape(len(pixels), math.prod(shape)), columns=pd.Index(pixel_names(shape))
     )
@@ -97,8 +97,8 @@ class IdxImages(FileSource):
 
     def _table(self, paths: Mapping[str, Path], part: str) -> pd.DataFrame:
         images, labels = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
-        pixels = parse_idx(file_bytes(paths, images), str(paths[images]), 3)
-        classes = parse_idx(file_bytes(paths, labels), str(paths[labels]), 1)
+        pixels = parse_idx(read_bytes(paths[images], images), str(paths[images]), 3)
+        classes = parse_idx(read_bytes(paths[labels], labels), str(paths[labels]), 1)
         if pixels.shape[1:] != self.shape[1:]:
             raise DataError(
                 f"{paths[images]}: images of {pixels.shape[1]} x {pixels.shape[2]} pixels, "
@@ -109,7 +109,7 @@ class IdxImages(FileSource):
 
 
 def check_classes(classes: Bytes, images: int, where: str) -> None:
-    """Ten classes, one an image."""
+    """Check that there is one of ten classes per image."""
     if len(classes) != images:
         raise DataError(
             f"{where}: {len(classes)} labels for {images} images; the two files are of different "
@@ -140,8 +140,8 @@ def parse_cifar(content: bytes, where: str) -> tuple[Bytes, Bytes]:
 
 
 def tar_members(path: Path, name: str, wanted: tuple[str, ...]) -> dict[str, bytes]:
-    """Files of a gzipped tar archive by base name, in memory: nothing is written to disk."""
-    found: dict[str, bytes] = {}
+    """Read files of a gzipped tar archive into memory, by base name."""
+    members: dict[str, bytes] = {}
     with open_data(path, name) as file, gzip.GzipFile(fileobj=file) as unpacked:
         try:
             with tarfile.open(fileobj=unpacked, mode="r:") as archive:
@@ -152,17 +152,17 @@ def tar_members(path: Path, name: str, wanted: tuple[str, ...]) -> dict[str, byt
                     if member.size > _CIFAR_IMAGES * _CIFAR_RECORD:
                         raise DataError(f"{path}: {short} is larger than a batch of CIFAR-10")
                     content = archive.extractfile(member)
-                    found[short] = content.read() if content is not None else b""
+                    members[short] = content.read() if content is not None else b""
         except tarfile.TarError as problem:
             raise DataError(
                 f"{path}: not a whole .tar.gz archive ({problem}); obtain the file again"
             ) from None
         while unpacked.read(1 << 20):
             pass  # the checksum of the whole stands at its end
-    missing = [short for short in wanted if short not in found]
+    missing = [short for short in wanted if short not in members]
     if missing:
         raise DataError(
             f"{path}: holds no {missing[0]}; expected the binary version of CIFAR-10, not the "
             "Python or Matlab one"
         )
-    return found
+    return members

@@ -28,8 +28,8 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 
-from bench import DataError, Declaration, FileSource, InputError, file_bytes
-from bench.datasets._shared.alike import declare_alike
+from bench import DataError, Declaration, FileSource, InputError, read_bytes
+from bench.datasets._shared import declare_alike
 from bench.datasets.images._images import Bytes, Shape, image_table, pixel_names
 
 _IMAGES = "img_align_celeba.zip"
@@ -122,7 +122,7 @@ def _listing(paths: Mapping[str, Path]) -> pd.DataFrame:
 
 
 def _genders(lines: Sequence[str], path: Path) -> dict[str, str]:
-    """The attribute list: how many images, names of the attributes, then a line an image."""
+    """Read the attribute list: number of images, names of attributes, then one line per image."""
     names = lines[1].split() if len(lines) > 1 else []
     if "Male" not in names or not lines[0].strip().isdigit():
         raise DataError(
@@ -148,7 +148,7 @@ def _genders(lines: Sequence[str], path: Path) -> dict[str, str]:
 
 def _lines(paths: Mapping[str, Path], name: str) -> list[str]:
     try:
-        text = file_bytes(paths, name).decode("ascii")
+        text = read_bytes(paths[name], name).decode("ascii")
     except UnicodeDecodeError:
         raise DataError(f"{paths[name]}: not plain text; obtain the original {name}") from None
     return [line for line in text.splitlines() if line.strip()]
@@ -179,7 +179,7 @@ def _table(paths: Mapping[str, Path], listing: pd.DataFrame) -> pd.DataFrame:
 
 
 def _reduced(content: bytes) -> Bytes:
-    """The middle square, reduced, channels first."""
+    """Return the middle square, reduced, channels first."""
     from PIL import Image
 
     with Image.open(io.BytesIO(content), formats=("JPEG",)) as image:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bench import Declaration, FileSource
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 from bench.datasets.images._images import (
     CIFAR_SHAPE,
     image_table,

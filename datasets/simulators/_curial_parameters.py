@@ -14,25 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-
-@final
-@dataclass(frozen=True)
-class Measurement:
-    """One measured quantity, reported to `decimals` places inside the public bounds [low, high].
-
-    `median` and `upper_quartile` describe the minor-illness phenotype; `male_shift` is the distance
-    between the means of men and women.
-    """
-
-    name: str
-    unit: str
-    low: float
-    high: float
-    decimals: int
-    median: float
-    upper_quartile: float
-    reason: str
-    male_shift: float = 0.0
+from bench.datasets.simulators._simulation import Measurement
 
 
 @final
@@ -86,41 +68,43 @@ class EffectGroup:
     gains: tuple[float, ...]
 
 
-# The order is the order of generation: each measurement depends on those before it.
+# Name, low, high, decimals, median and upper quartile of the minor-illness phenotype, unit, reason
+# of the bounds, shift of men. The order is the order of generation: each measurement depends on
+# those before it.
 MEASUREMENTS: tuple[Measurement, ...] = (
-    Measurement("age", "years", 18, 105, 0, 52, 67, "adult patients; oldest plausible age"),
-    Measurement("temperature", "degrees Celsius", 30, 43, 1, 36.6, 37.0, "survivable range"),
-    Measurement("c_reactive_protein", "mg/L", 0.2, 600, 1, 4.0, 13, "assay detection limits"),
-    Measurement("heart_rate", "beats/min", 20, 250, 0, 84, 97, "survivable range"),
-    Measurement("respiratory_rate", "breaths/min", 4, 70, 0, 18, 20, "survivable range"),
-    Measurement("oxygen_saturation", "%", 50, 100, 0, 97, 98, "pulse oximeter range", -0.05),
-    Measurement("diastolic_blood_pressure", "mmHg", 20, 160, 0, 76, 85, "cuff range", 0.1),
-    Measurement("pulse_pressure", "mmHg", 10, 140, 0, 57, 69, "systolic minus diastolic"),
-    Measurement("haemoglobin", "g/L", 20, 220, 0, 136, 147, "survivable range", 0.8),
-    Measurement("mean_cell_volume", "fL", 50, 140, 1, 90.0, 93.8, "analyser range", 0.1),
-    Measurement("neutrophil_count", "10^9/L", 0, 100, 2, 5.1, 7.0, "analyser range"),
-    Measurement("lymphocyte_count", "10^9/L", 0, 60, 2, 1.75, 2.35, "analyser range", -0.1),
-    Measurement("monocyte_count", "10^9/L", 0, 20, 2, 0.58, 0.76, "analyser range", 0.2),
-    Measurement("eosinophil_count", "10^9/L", 0, 10, 2, 0.12, 0.21, "analyser range", 0.15),
-    Measurement("basophil_count", "10^9/L", 0, 3, 2, 0.04, 0.06, "analyser range"),
-    Measurement("platelets", "10^9/L", 5, 1500, 0, 248, 302, "analyser range", -0.25),
-    Measurement("albumin", "g/L", 8, 60, 0, 39, 42, "assay range", 0.1),
-    Measurement("alkaline_phosphatase", "IU/L", 10, 2000, 0, 78, 101, "assay range"),
-    Measurement("alanine_aminotransferase", "IU/L", 3, 3000, 0, 19, 32, "assay range", 0.3),
-    Measurement("bilirubin", "umol/L", 1, 500, 0, 9, 13, "assay range", 0.2),
-    Measurement("creatinine", "umol/L", 15, 1500, 0, 75, 90, "assay range", 0.8),
-    Measurement("urea", "mmol/L", 0.5, 70, 1, 5.5, 7.3, "assay range", 0.2),
-    Measurement("sodium", "mmol/L", 100, 180, 0, 138, 140, "survivable range"),
-    Measurement("potassium", "mmol/L", 1.5, 10, 1, 4.2, 4.5, "survivable range", 0.1),
+    Measurement("age", 18, 105, 0, 52, 67, "years", "adult patients; oldest plausible age"),
+    Measurement("temperature", 30, 43, 1, 36.6, 37.0, "degrees Celsius", "survivable range"),
+    Measurement("c_reactive_protein", 0.2, 600, 1, 4.0, 13, "mg/L", "assay detection limits"),
+    Measurement("heart_rate", 20, 250, 0, 84, 97, "beats/min", "survivable range"),
+    Measurement("respiratory_rate", 4, 70, 0, 18, 20, "breaths/min", "survivable range"),
+    Measurement("oxygen_saturation", 50, 100, 0, 97, 98, "%", "pulse oximeter range", -0.05),
+    Measurement("diastolic_blood_pressure", 20, 160, 0, 76, 85, "mmHg", "cuff range", 0.1),
+    Measurement("pulse_pressure", 10, 140, 0, 57, 69, "mmHg", "systolic minus diastolic"),
+    Measurement("haemoglobin", 20, 220, 0, 136, 147, "g/L", "survivable range", 0.8),
+    Measurement("mean_cell_volume", 50, 140, 1, 90.0, 93.8, "fL", "analyser range", 0.1),
+    Measurement("neutrophil_count", 0, 100, 2, 5.1, 7.0, "10^9/L", "analyser range"),
+    Measurement("lymphocyte_count", 0, 60, 2, 1.75, 2.35, "10^9/L", "analyser range", -0.1),
+    Measurement("monocyte_count", 0, 20, 2, 0.58, 0.76, "10^9/L", "analyser range", 0.2),
+    Measurement("eosinophil_count", 0, 10, 2, 0.12, 0.21, "10^9/L", "analyser range", 0.15),
+    Measurement("basophil_count", 0, 3, 2, 0.04, 0.06, "10^9/L", "analyser range"),
+    Measurement("platelets", 5, 1500, 0, 248, 302, "10^9/L", "analyser range", -0.25),
+    Measurement("albumin", 8, 60, 0, 39, 42, "g/L", "assay range", 0.1),
+    Measurement("alkaline_phosphatase", 10, 2000, 0, 78, 101, "IU/L", "assay range"),
+    Measurement("alanine_aminotransferase", 3, 3000, 0, 19, 32, "IU/L", "assay range", 0.3),
+    Measurement("bilirubin", 1, 500, 0, 9, 13, "umol/L", "assay range", 0.2),
+    Measurement("creatinine", 15, 1500, 0, 75, 90, "umol/L", "assay range", 0.8),
+    Measurement("urea", 0.5, 70, 1, 5.5, 7.3, "mmol/L", "assay range", 0.2),
+    Measurement("sodium", 100, 180, 0, 138, 140, "mmol/L", "survivable range"),
+    Measurement("potassium", 1.5, 10, 1, 4.2, 4.5, "mmol/L", "survivable range", 0.1),
 )
 
 # Quantities that shape a reported column without being reported themselves. They carry no
 # information on the outcome, so they leave the likelihood ratio untouched.
 MEAN_CELL_HAEMOGLOBIN = Measurement(
-    "mean_cell_haemoglobin_concentration", "g/L", 290, 370, 1, 330, 337, "red cell chemistry"
+    "mean_cell_haemoglobin_concentration", 290, 370, 1, 330, 337, "g/L", "red cell chemistry"
 )
 UNCLASSIFIED_CELLS = Measurement(
-    "unclassified_cell_count", "10^9/L", 0, 7, 2, 0.05, 0.09, "immature and unstained cells"
+    "unclassified_cell_count", 0, 7, 2, 0.05, 0.09, "10^9/L", "immature and unstained cells"
 )
 
 # Oxygen delivery devices in order of support; a latent need for oxygen is cut into these.

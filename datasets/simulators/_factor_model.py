@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import auroc
+from bench import auroc_with_error
 from bench.datasets.simulators._simulation import Array, Labels
 
 
@@ -49,8 +49,8 @@ class Ranges:
 
 @final
 @dataclass(frozen=True)
-class State:
-    """How much of the shift of its class a row shows, and how often."""
+class DiseaseState:
+    """Share of the shift of its class that a row shows, and the probability of that share."""
 
     chance: float
     share: float
@@ -58,7 +58,7 @@ class State:
 
 @final
 @dataclass(frozen=True)
-class Ceiling:
+class BayesScores:
     """What the best classifier reaches, and the largest standard error of both numbers."""
 
     auroc: float
@@ -80,8 +80,8 @@ class FactorModel:
     spreads: Array
     skewness: Array
     shifts: Array
-    """One row a class."""
-    states: tuple[State, ...]
+    """One row per class."""
+    states: tuple[DiseaseState, ...]
     bounds: tuple[float, float]
 
     @cached_property
@@ -91,7 +91,7 @@ class FactorModel:
 
     @cached_property
     def weights(self) -> Array:
-        """S^-1 d, one row a class."""
+        """S^-1 d, with one row per class."""
         dense = np.zeros((len(self.names), self.factor_count))
         np.put_along_axis(dense, self.factors, self.loadings, axis=1)
         precision = 1.0 / self.unique**2
@@ -140,7 +140,7 @@ class FactorModel:
             projections += score[:, None] * self.weights[:, number]
         return self._mixtures(projections)
 
-    def ceiling(self, priors: Sequence[float], draws: int, seed: int) -> Ceiling:
+    def bayes_scores(self, priors: Sequence[float], draws: int, seed: int) -> BayesScores:
         """AUROC (mean over classes against the rest) and accuracy of the best classifier.
 
         `draws` rows of each class are simulated by what the best classifier sees of them, and
@@ -167,7 +167,7 @@ class FactorModel:
             area, error = _against_the_rest(label, odds, posteriors, priors, draws)
             areas.append(area)
             errors.append(error)
-        return Ceiling(float(np.mean(areas)), accuracy, float(max(errors)))
+        return BayesScores(float(np.mean(areas)), accuracy, float(max(errors)))
 
     def _mixtures(self, projections: Array) -> Array:
         distances = np.diag(self.distances)
@@ -191,7 +191,7 @@ class FactorModel:
 
 
 def log_odds(log_likelihoods: Array, priors: Sequence[float]) -> Array:
-    """Log-odds of each class against all the others, one column a class."""
+    """Log-odds of each class against all the others, one column per class."""
     joint = log_likelihoods + np.log(np.asarray(priors) / np.sum(priors))
     columns = []
     for label in range(joint.shape[1]):
@@ -202,7 +202,7 @@ def log_odds(log_likelihoods: Array, priors: Sequence[float]) -> Array:
 
 def _against_the_rest(
     label: int,
-    own: Array,
+    posterior: Array,
     posteriors: Sequence[Array],
     priors: Sequence[float],
     draws: int,
@@ -214,13 +214,13 @@ def _against_the_rest(
     rest = np.concatenate(
         [posteriors[other][:count, label] for other, count in zip(others, counts, strict=True)]
     )
-    return auroc(rest, own[:, label])
+    return auroc_with_error(rest, posterior[:, label])
 
 
 def random_panel(
     names: Sequence[str],
     shifts: Array,
-    states: tuple[State, ...],
+    states: tuple[DiseaseState, ...],
     bounds: tuple[float, float],
     factor_count: int,
     ranges: Ranges,

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import auroc
+from bench import auroc_with_error
 from bench.datasets.simulators._simulation import (
     Array,
     Labels,
@@ -159,8 +159,8 @@ def stays(count: int, rng: np.random.Generator) -> pd.DataFrame:
     values: dict[str, Array] = {}
     for position, one in enumerate(MEASUREMENTS):
         shift = MALE_SHIFTS.get(one.name, 0.0)
-        centre = np.where(male, (1.0 - MALE_SHARE) * shift, -MALE_SHARE * shift)
-        values[one.name] = one.report(centre + scores[:, position])
+        middle = np.where(male, (1.0 - MALE_SHARE) * shift, -MALE_SHARE * shift)
+        values[one.name] = one.report(middle + scores[:, position])
     pulse = values.pop("pulse_pressure")
     values["sysbp_mean"] = np.round(values["diasbp_mean"] + pulse, 1)
     # The mean lies a third of the way up; where exactly differs with the shape of the pulse.
@@ -169,8 +169,8 @@ def stays(count: int, rng: np.random.Generator) -> pd.DataFrame:
     consciousness = scores[:, SCORES.index("consciousness")]
     total = np.zeros(count)
     for name, cuts in COMA_PARTS.items():
-        own = consciousness + COMA_PART_NOISE * rng.standard_normal(count)
-        values[name] = 1.0 + np.searchsorted(np.array(cuts), own).astype(np.float64)
+        response = consciousness + COMA_PART_NOISE * rng.standard_normal(count)
+        values[name] = 1.0 + np.searchsorted(np.array(cuts), response).astype(np.float64)
         total += values[name]
     values["mingcs"] = total
     slow = scores[:, SCORES.index("refill")] > REFILL_CUT
@@ -191,7 +191,7 @@ def log_odds(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
 
 
 def terms(frame: pd.DataFrame) -> dict[str, Array]:
-    """The functions of the reported values that the log-odds are linear in."""
+    """Return the functions of the reported values that the log-odds are linear in."""
 
     def column(name: str) -> Array:
         return frame[name].to_numpy(dtype=np.float64)
@@ -219,11 +219,11 @@ def bayes_auroc(rows: int, rng: np.random.Generator) -> tuple[float, float]:
     """Monte Carlo estimate of the best AUROC any classifier can reach, and its standard error."""
     frame = simulate(rows, rng)
     odds, died = log_odds(frame), frame[TARGET_COLUMN].to_numpy() == 1
-    return auroc(odds[~died], odds[died])
+    return auroc_with_error(odds[~died], odds[died])
 
 
 def solve_intercept(frame: pd.DataFrame) -> float:
-    """The intercept at which DEATH_SHARE of these patients are expected to die."""
+    """Return the intercept at which DEATH_SHARE of these patients are expected to die."""
     from scipy.optimize import brentq
 
     rest = log_odds(frame) - INTERCEPT

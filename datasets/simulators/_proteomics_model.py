@@ -6,7 +6,7 @@ future patients show the precursor of myeloma at baseline, the others hardly any
 
 Sizes are those of the zero-order condensation paper: 52,999 people and 2,932 proteins. It gives 98
 as the number of people with incident myeloma in its training data; the simulated table has 98 in
-all unless told otherwise (140 would put 98 into the training rows of preset `paper`). Named are the
+all by default (140 would put 98 into the training rows of preset `paper`). Named are the
 five proteins of its attribute inference attack, spelled as there although TNFRSF12B is no symbol of
 a gene (TNFRSF13B may be meant), and the five that its SHAP analysis names.
 
@@ -26,10 +26,10 @@ import numpy as np
 import pandas as pd
 
 from bench.datasets.simulators._factor_model import (
-    Ceiling,
+    BayesScores,
+    DiseaseState,
     FactorModel,
     Ranges,
-    State,
     random_panel,
 )
 
@@ -60,7 +60,10 @@ EFFECTS: Mapping[str, float] = {
 WEAK_EFFECT: float = 0.3
 WEAK_EFFECTS: int = 20
 """So many proteins after the named ones are shifted by WEAK_EFFECT, up and down in turn."""
-STATES: tuple[State, ...] = (State(chance=0.85, share=1.0), State(chance=0.15, share=0.2))
+STATES: tuple[DiseaseState, ...] = (
+    DiseaseState(chance=0.85, share=1.0),
+    DiseaseState(chance=0.15, share=0.2),
+)
 
 FACTORS: int = 30
 BOUNDS: tuple[float, float] = (-13.0, 13.0)
@@ -70,14 +73,14 @@ _MONTE_CARLO_DRAWS: int = 400_000
 
 
 def protein_names(proteins: int) -> tuple[str, ...]:
-    """The ten named proteins, then `protein_0001` and so on."""
+    """Return the ten named proteins, then `protein_0001` and so on."""
     others = (f"protein_{number:04d}" for number in range(1, proteins - len(NAMED) + 1))
     return (*NAMED, *others)
 
 
 @cache
 def panel(proteins: int) -> FactorModel:
-    """The first `proteins` proteins, always with the same parameters."""
+    """Return the model of the first `proteins` proteins, always with the same parameters."""
     weak = [WEAK_EFFECT * (-1.0) ** number for number in range(WEAK_EFFECTS)]
     effects = np.array([*(EFFECTS[name] for name in NAMED), *weak])[:proteins]
     shifts = np.zeros((2, proteins))
@@ -97,6 +100,6 @@ def simulate(rows: int, proteins: int, positives: int, rng: np.random.Generator)
 
 
 @cache
-def ceiling(proteins: int) -> Ceiling:
-    """What the best classifier reaches with so many proteins; its AUROC needs no prior."""
-    return panel(proteins).ceiling((0.5, 0.5), _MONTE_CARLO_DRAWS, _PARAMETER_STREAM)
+def bayes_scores(proteins: int) -> BayesScores:
+    """Return the scores of the best classifier with so many proteins; AUROC needs no prior."""
+    return panel(proteins).bayes_scores((0.5, 0.5), _MONTE_CARLO_DRAWS, _PARAMETER_STREAM)

@@ -39,25 +39,41 @@ class Measurement:
     decimals: int
     median: float
     upper_quartile: float
+    unit: str = ""
+    reason: str = ""
+    """Why nothing lies beyond the bounds."""
+    male_shift: float = 0.0
+    """Distance between the mean scores of men and women."""
 
     def report(self, score: Array) -> Array:
-        """The values that belong to scores."""
-        half = 0.5 * 10.0**-self.decimals
-        start, stop = self.low - half, self.high + half
-        location, quartile = (
-            math.log((value - start) / (stop - value))
-            for value in (self.median, self.upper_quartile)
-        )
-        slope = (quartile - location) / _UPPER_QUARTILE_OF_NORMAL
-        value = start + (stop - start) / (1.0 + np.exp(-(location + slope * score)))
+        """Return the values that belong to scores."""
+        start, width, location, slope = self._transform()
+        value = start + width / (1.0 + np.exp(-(location + slope * score)))
         # Adding zero turns the -0.0 that rounding can leave into 0.0.
         return np.asarray(np.clip(np.round(value, self.decimals), self.low, self.high) + 0.0)
+
+    def score(self, value: Array) -> Array:
+        """Return the scores that belong to values; at the ends of the support they are infinite."""
+        start, width, location, slope = self._transform()
+        share = np.clip((value - start) / width, 0.0, 1.0)
+        with np.errstate(divide="ignore"):
+            return np.asarray((np.log(share) - np.log1p(-share) - location) / slope)
+
+    def _transform(self) -> tuple[float, float, float, float]:
+        """Return lower end, width, location and slope of the transform, in closed form."""
+        half = 0.5 * 10.0**-self.decimals
+        start, width = self.low - half, self.high - self.low + 2 * half
+        location, quartile = (
+            math.log((value - start) / (start + width - value))
+            for value in (self.median, self.upper_quartile)
+        )
+        return start, width, location, (quartile - location) / _UPPER_QUARTILE_OF_NORMAL
 
 
 def correlation_matrix(
     names: Sequence[str], pairs: Mapping[tuple[str, str], float]
 ) -> npt.NDArray[np.float64]:
-    """A correlation matrix from its entries that are not zero."""
+    """Return a correlation matrix from its entries that are not zero."""
     matrix = np.eye(len(names))
     for (first, second), value in pairs.items():
         row, column = names.index(first), names.index(second)
@@ -66,7 +82,7 @@ def correlation_matrix(
 
 
 def correlated_scores(count: int, correlation: Array, rng: np.random.Generator) -> Array:
-    """Standard normal scores with a correlation matrix, one column a score.
+    """Draw standard normal scores with a correlation matrix, one column per score.
 
     Not a matrix product: BLAS may add in another order with another number of threads, and the
     same seed must give the same table.
@@ -109,7 +125,7 @@ def with_counts(
 
 
 def whole_number(source: str, name: str, value: int, low: int, high: int | None = None) -> int:
-    """The value of a size parameter, refused with its limits when it is no such number."""
+    """Return the value of a size parameter; refuse what is not a whole number in the limits."""
     limits = f"{low:,} or more" if high is None else f"{low:,} to {high:,}"
     try:
         number = operator.index(value)

@@ -26,10 +26,10 @@ import numpy as np
 import pandas as pd
 
 from bench.datasets.simulators._factor_model import (
-    Ceiling,
+    BayesScores,
+    DiseaseState,
     FactorModel,
     Ranges,
-    State,
     random_panel,
 )
 
@@ -69,7 +69,10 @@ MARKERS: Mapping[str, tuple[float, float, float]] = {
 """Shift of the score in Basal, Her2 and LumA, in standard deviations within a subtype."""
 SMALL_SHIFT: float = 0.15
 """Standard deviation of the shifts of every fourth of the other genes."""
-STATES: tuple[State, ...] = (State(chance=0.67, share=1.0), State(chance=0.33, share=0.45))
+STATES: tuple[DiseaseState, ...] = (
+    DiseaseState(chance=0.67, share=1.0),
+    DiseaseState(chance=0.33, share=0.45),
+)
 
 FACTORS: int = 12
 BOUNDS: tuple[float, float] = (-10.0, 20.0)
@@ -86,14 +89,14 @@ def class_counts(rows: int) -> tuple[int, ...]:
 
 
 def gene_names(genes: int) -> tuple[str, ...]:
-    """The markers, then `gene_0001` and so on."""
+    """Return the markers, then `gene_0001` and so on."""
     others = (f"gene_{number:04d}" for number in range(1, genes - len(MARKERS) + 1))
     return (*MARKERS, *others)
 
 
 @cache
 def panel(genes: int) -> FactorModel:
-    """The first `genes` genes, always with the same parameters."""
+    """Return the model of the first `genes` genes, always with the same parameters."""
     rng = np.random.default_rng(_SHIFT_STREAM)
     shifts = np.zeros((len(SUBTYPES), genes))
     shifts[:, : len(MARKERS)] = np.array(list(MARKERS.values())).T
@@ -113,6 +116,6 @@ def simulate(rows: int, genes: int, rng: np.random.Generator) -> pd.DataFrame:
 
 
 @cache
-def ceiling(genes: int) -> Ceiling:
-    """What the best classifier reaches with so many genes."""
-    return panel(genes).ceiling(SHARES, _MONTE_CARLO_DRAWS, _PARAMETER_STREAM)
+def bayes_scores(genes: int) -> BayesScores:
+    """Return the scores of the best classifier with so many genes."""
+    return panel(genes).bayes_scores(SHARES, _MONTE_CARLO_DRAWS, _PARAMETER_STREAM)

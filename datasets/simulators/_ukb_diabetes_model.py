@@ -1,14 +1,14 @@
 """A proportional-hazards model of diabetes after enrolment, in place of closed UK Biobank data.
 
 Covariates are those of the zero-order condensation paper's supplement. Sex, ethnicity and smoking
-are drawn first; given them, nine scores are normal with CORRELATIONS and the shifts of GROUPS, and
-become measurements by Johnson's bounded transform or, for hypertension, by a threshold. Time to
+are drawn first; given them, nine scores are normal with CORRELATIONS and the shifts of CATEGORIES,
+and become measurements by Johnson's bounded transform or, for hypertension, by a threshold. Time to
 diabetes follows
 
     hazard(t | x) = rate * shape * t^(shape - 1) * exp(sum_j b_j (x_j - m_j) / s_j),
 
 with m_j and s_j mean and standard deviation in the simulated population (MOMENTS) and x_j the
-*reported* values, each category of a column being a covariate of its own, as in the paper. The log
+*reported* values, each category of a column being a separate covariate, as in the paper. The log
 hazards of `log_hazards` are therefore exact for the table that a user sees.
 
 Effects. Table 5(a) prints hazard ratios h_j of a Cox model with an L2 penalty (section 4.7:
@@ -135,7 +135,7 @@ CORRELATIONS: Mapping[tuple[str, str], float] = {
 
 @final
 @dataclass(frozen=True)
-class Group:
+class Category:
     """A category, its share of the population, and what it adds to scores."""
 
     name: str
@@ -143,10 +143,10 @@ class Group:
     shifts: Mapping[str, float] = field(default_factory=dict)
 
 
-GROUPS: Mapping[str, tuple[Group, ...]] = {
+CATEGORIES: Mapping[str, tuple[Category, ...]] = {
     "sex": (
-        Group("female", 0.56),
-        Group(
+        Category("female", 0.56),
+        Category(
             "male",
             0.44,
             {
@@ -161,8 +161,8 @@ GROUPS: Mapping[str, tuple[Group, ...]] = {
         ),
     ),
     "ethnicity": (
-        Group("White", 0.944),
-        Group(
+        Category("White", 0.944),
+        Category(
             "South Asian",
             0.017,
             {
@@ -173,7 +173,7 @@ GROUPS: Mapping[str, tuple[Group, ...]] = {
                 "igf_1": -0.2,
             },
         ),
-        Group(
+        Category(
             "Black",
             0.016,
             {
@@ -186,18 +186,18 @@ GROUPS: Mapping[str, tuple[Group, ...]] = {
                 HYPERTENSION: 0.4,
             },
         ),
-        Group("Mixed", 0.006, {"age": -0.5, "deprivation_index": 0.7}),
-        Group("Other", 0.0125, {"age": -0.4, "deprivation_index": 0.8}),
-        Group("Unanswered", 0.0045, {"deprivation_index": 0.4}),
+        Category("Mixed", 0.006, {"age": -0.5, "deprivation_index": 0.7}),
+        Category("Other", 0.0125, {"age": -0.4, "deprivation_index": 0.8}),
+        Category("Unanswered", 0.0045, {"deprivation_index": 0.4}),
     ),
     "smoker": (
-        Group("never", 0.552),
-        Group(
+        Category("never", 0.552),
+        Category(
             "previous",
             0.345,
             {"age": 0.25, "bmi": 0.15, "gamma_glutamyl_transferase": 0.15, HYPERTENSION: 0.1},
         ),
-        Group(
+        Category(
             "current",
             0.103,
             {
@@ -210,7 +210,7 @@ GROUPS: Mapping[str, tuple[Group, ...]] = {
     ),
 }
 
-COLUMNS: tuple[str, ...] = (HYPERTENSION, *(one.name for one in MEASUREMENTS), *GROUPS)
+COLUMNS: tuple[str, ...] = (HYPERTENSION, *(one.name for one in MEASUREMENTS), *CATEGORIES)
 
 # `population_moments` and `solve_rate` with two million rows give these; a test repeats it.
 MOMENTS: Mapping[str, tuple[float, float]] = {
@@ -224,7 +224,7 @@ MOMENTS: Mapping[str, tuple[float, float]] = {
     "igf_1": (21.67, 5.375),
     "creatinine": (72.98, 16.54),
 }
-"""Mean and standard deviation of the covariates that are not a category of GROUPS."""
+"""Mean and standard deviation of the covariates that are not a category of CATEGORIES."""
 WEIBULL_RATE: float = 0.002131
 CONCORDANCE: float = 0.7921
 """Harrell's C-index of the true log hazards, from two million rows."""
@@ -264,9 +264,9 @@ def simulate(rows: int, rng: np.random.Generator) -> pd.DataFrame:
 
 def covariates(count: int, rng: np.random.Generator) -> pd.DataFrame:
     """Draw people without their outcome."""
-    centre = {name: np.zeros(count) for name in SCORES}
+    middle = {name: np.zeros(count) for name in SCORES}
     chosen: dict[str, pd.Categorical[str]] = {}
-    for column, groups in GROUPS.items():
+    for column, groups in CATEGORIES.items():
         shares = np.array([group.share for group in groups])
         code = rng.choice(len(groups), size=count, p=shares)
         chosen[column] = pd.Categorical.from_codes(
@@ -276,13 +276,13 @@ def covariates(count: int, rng: np.random.Generator) -> pd.DataFrame:
             shifts = np.array([group.shifts.get(score, 0.0) for group in groups])
             if shifts.any():
                 # Relative to the mean, so that medians of the population stay where they are.
-                centre[score] += (shifts - (shares * shifts).sum())[code]
+                middle[score] += (shifts - (shares * shifts).sum())[code]
     scores = correlated_scores(count, correlation_matrix(SCORES, CORRELATIONS), rng)
     values: dict[str, Array | pd.Categorical[str]] = {
-        one.name: one.report(centre[one.name] + scores[:, position])
+        one.name: one.report(middle[one.name] + scores[:, position])
         for position, one in enumerate(MEASUREMENTS)
     }
-    hypertension = centre[HYPERTENSION] + scores[:, -1] > HYPERTENSION_THRESHOLD
+    hypertension = middle[HYPERTENSION] + scores[:, -1] > HYPERTENSION_THRESHOLD
     values[HYPERTENSION] = pd.Categorical.from_codes(
         hypertension.astype(np.int8), categories=pd.Index(["no", "yes"])
     )
@@ -310,7 +310,7 @@ def log_hazards(frame: pd.DataFrame) -> Array:
     total = np.zeros(len(frame))
     for name, (mean, spread) in MOMENTS.items():
         total += effects[name] * (_number(frame, name) - mean) / spread
-    for column, groups in GROUPS.items():
+    for column, groups in CATEGORIES.items():
         names = [group.name for group in groups]
         steps = [
             effects[f"{column}={group.name}"] / math.sqrt(group.share * (1.0 - group.share))
@@ -326,15 +326,15 @@ def log_hazards(frame: pd.DataFrame) -> Array:
 
 def population_moments(frame: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Mean and standard deviation of the covariates of MOMENTS in a sample."""
-    found = {}
+    moments = {}
     for name in MOMENTS:
         values = _number(frame, name)
-        found[name] = (float(values.mean()), float(values.std()))
-    return found
+        moments[name] = (float(values.mean()), float(values.std()))
+    return moments
 
 
 def solve_rate(frame: pd.DataFrame, seed: int) -> float:
-    """The Weibull rate at which EVENT_SHARE of these people develop diabetes."""
+    """Return the Weibull rate at which EVENT_SHARE of these people develop diabetes."""
     from scipy.optimize import brentq
 
     def surplus(log_rate: float) -> float:

@@ -50,5 +50,5 @@ class CurialSim(DatasetSource):
         return simulate(self.rows, np.random.default_rng(self.seed))
 
     def truth(self, frame: pd.DataFrame) -> Truth:
-        """True log-odds of each row given its site; the ceilings of the sites are in the model."""
+        """True log-odds of each row given its site; the best AUROC of each site is in the model."""
         return Truth(log_odds=true_log_odds(frame))

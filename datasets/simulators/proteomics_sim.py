@@ -2,9 +2,10 @@
 
 `_proteomics_model` holds the model and says where its numbers come from; here it becomes a dataset.
 Rows and proteins are parameters: the paper's table is rows=52999, proteins=2932. A smaller table
-keeps the 98 positives unless told otherwise, as a case-cohort study would: with the paper's 0.2%
-there would be nothing to learn from. The columns of proteins are alike, so that they are declared
-once in the TOML file, which states the counts of the default size. No row belongs to a person.
+keeps the 98 positives unless `positives` says otherwise, as a case-cohort study would: with the
+paper's 0.2% there would be nothing to learn from. The columns of proteins are alike, so that they
+are declared once in the TOML file, which states the counts of the default size. No row belongs to a
+person.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from bench import DatasetSource, Declaration, Truth
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 from bench.datasets.simulators import _proteomics_model as model
 from bench.datasets.simulators._factor_model import log_odds
 from bench.datasets.simulators._simulation import whole_number
@@ -58,12 +59,12 @@ class ProteomicsSim(DatasetSource):
 
     def truth(self, frame: pd.DataFrame) -> Truth:
         """Exact log-odds of each row at this table's share of positives."""
-        ceiling = model.ceiling(self.proteins)
+        best = model.bayes_scores(self.proteins)
         likelihoods = model.panel(self.proteins).log_likelihoods(frame)
         return Truth(
             log_odds=log_odds(likelihoods, self._counts())[:, 1],
-            bayes_auroc=ceiling.auroc,
-            error=ceiling.error,
+            bayes_auroc=best.auroc,
+            error=best.error,
         )
 
     def _counts(self) -> tuple[int, int]:

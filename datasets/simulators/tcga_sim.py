@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bench import DatasetSource, Declaration, Truth
-from bench.datasets._shared.alike import declare_alike
+from bench.datasets._shared import declare_alike
 from bench.datasets.simulators import _tcga_model as model
 from bench.datasets.simulators._factor_model import log_odds
 from bench.datasets.simulators._simulation import whole_number
@@ -50,14 +50,14 @@ class TcgaSim(DatasetSource):
         return model.simulate(self.rows, self.genes, np.random.default_rng(self.seed))
 
     def truth(self, frame: pd.DataFrame) -> Truth:
-        """Exact log-odds of each subtype against the others, one column a subtype."""
-        ceiling = model.ceiling(self.genes)
+        """Exact log-odds of each subtype against the others, one column per subtype."""
+        best = model.bayes_scores(self.genes)
         likelihoods = model.panel(self.genes).log_likelihoods(frame)
         return Truth(
             log_odds=log_odds(likelihoods, model.class_counts(self.rows)),
-            bayes_auroc=ceiling.auroc,
-            bayes_accuracy=ceiling.accuracy,
-            error=ceiling.error,
+            bayes_auroc=best.auroc,
+            bayes_accuracy=best.accuracy,
+            error=best.error,
         )
 
 

@@ -1,9 +1,9 @@
 """The survival files of the DeepSurv experiments: HDF5 with the groups `train` and `test`.
 
-Each group holds `x` (a row a patient, float32), `t` (time) and `e` (1 event, 0 censored), without
-names. What the columns are was established by matching rows with the original studies where those
-are open, and is told in each dataset's module. DeepSurv's random cut into train and test is not
-used: the harness splits all rows itself.
+Each group holds `x` (one row per patient, float32), `t` (time) and `e` (1 event, 0 censored),
+without names. What the columns are was established by matching rows with the original studies where
+those are open, and is stated in each dataset's module. DeepSurv's random cut into train and test is
+not used: the harness splits all rows itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import DataError, FileSource, file_bytes
+from bench import DataError, FileSource, read_bytes
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -28,8 +28,8 @@ GROUPS = ("train", "test")
 
 @final
 @dataclass(frozen=True)
-class Group:
-    """One group of a file: `features`, `times` and `events` have a row a patient."""
+class PatientArrays:
+    """One group of a file, with one row per patient in each array."""
 
     features: Floats
     times: Floats
@@ -47,16 +47,16 @@ class DeepSurvFile(FileSource):
 
     @abstractmethod
     def table(self, groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        """The dataset from its decoded groups."""
+        """Make the dataset from its decoded groups."""
 
     def read(self, paths: Mapping[str, Path]) -> pd.DataFrame:
         where = str(paths[self.file])
-        groups = read_groups(file_bytes(paths, self.file), where, len(self.columns))
+        groups = read_groups(read_bytes(paths[self.file], self.file), where, len(self.columns))
         return self.table(
             {name: self._decoded(group, f"{where}: {name}") for name, group in groups.items()}
         )
 
-    def _decoded(self, group: Group, where: str) -> pd.DataFrame:
+    def _decoded(self, group: PatientArrays, where: str) -> pd.DataFrame:
         frame = pd.DataFrame(group.features, columns=pd.Index(self.columns))
         for name, meanings in self.codes.items():
             text = frame[name].map({float(code): text for code, text in enumerate(meanings)})
@@ -73,12 +73,12 @@ class DeepSurvFile(FileSource):
 
 
 def pooled(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Both groups, one after the other."""
+    """Join both groups, one after the other."""
     return pd.concat([groups[name] for name in GROUPS], ignore_index=True)
 
 
-def read_groups(content: bytes, where: str, width: int) -> dict[str, Group]:
-    """Both groups of a file with `width` columns, checked."""
+def read_groups(content: bytes, where: str, width: int) -> dict[str, PatientArrays]:
+    """Read and check both groups of a file with `width` columns."""
     try:
         import h5py
     except ImportError:
@@ -97,7 +97,8 @@ def read_groups(content: bytes, where: str, width: int) -> dict[str, Group]:
             f"{where}: not a whole HDF5 file ({problem}); obtain the file again"
         ) from None
     groups = {
-        name: Group(arrays[name, "x"], arrays[name, "t"], arrays[name, "e"]) for name in GROUPS
+        name: PatientArrays(arrays[name, "x"], arrays[name, "t"], arrays[name, "e"])
+        for name in GROUPS
     }
     for name, group in groups.items():
         _check(group, f"{where}: {name}", width)
@@ -113,7 +114,7 @@ def _array(file: Any, name: str, where: str) -> Floats:
     return np.asarray(item, dtype=np.float64)
 
 
-def _check(group: Group, where: str, width: int) -> None:
+def _check(group: PatientArrays, where: str, width: int) -> None:
     rows = len(group.times) if group.times.ndim == 1 else -1
     if group.features.shape != (rows, width) or group.events.shape != (rows,):
         raise DataError(

@@ -19,7 +19,7 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import DatasetSource
-from bench.datasets._shared.packages import arff_table, installed, package_bytes, recode
+from bench.datasets._shared import arff_table, package_bytes, recode
 
 _FILE = "datasets/data/flchain.arff"
 _SHA256 = "bf2600ec437dd19071f73bdad82de681780457d1141ec36ed551b0026e6e5773"
@@ -35,9 +35,7 @@ class Flchain(DatasetSource):
     """7,874 people of 50 years and older."""
 
     name: ClassVar[str] = "flchain"
-
-    def available(self) -> bool:
-        return installed("sksurv")
+    package: ClassVar[str] = "sksurv"
 
     def load(self) -> pd.DataFrame:
         table = arff_table(package_bytes("sksurv", "survival", _FILE, _SHA256))

@@ -1,6 +1,6 @@
 """Right heart catheterisation in intensive care: survival of 5,735 critically ill adults.
 
-A study of the SUPPORT investigators; the table ships with SurvSet (GPL, hence an extra; `_packages`
+A study of the SUPPORT investigators; the table ships with SurvSet (GPL, hence an extra; `_shared`
 says how its pickle is checked). Columns are those of the first day.
 
 Left out:
@@ -23,7 +23,7 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import DatasetSource
-from bench.datasets._shared.packages import installed, recode, survset_table
+from bench.datasets._shared import recode, survset_table
 
 _SHA256 = "8250a5f1d8d5aa3d6f1a4c2cd18c41facc70506d0c77c655fa4423582ac780e4"
 _LEFT_OUT = ["pid", "surv2md1", "adld3p"]
@@ -55,9 +55,7 @@ class Rhc(DatasetSource):
     """5,735 patients, 2,184 of them with a catheter on the first day."""
 
     name: ClassVar[str] = "rhc"
-
-    def available(self) -> bool:
-        return installed("SurvSet")
+    package: ClassVar[str] = "SurvSet"
 
     def load(self) -> pd.DataFrame:
         frame = recode(survset_table("rhc", _SHA256).drop(columns=_LEFT_OUT), _CODES, "rhc")

@@ -1,11 +1,11 @@
 """Rotterdam tumour bank: overall survival of 2,982 women with primary breast cancer.
 
-The table ships with SurvSet under the name rott2 (GPL, hence an extra; `_packages` says how its
+The table ships with SurvSet under the name rott2 (GPL, hence an extra; `_shared` says how its
 pickle is checked). The event is death from any cause, the time is in months. DeepSurv's GBSG file
 (`rotterdam-gbsg`) holds the 1,546 women with positive nodes of the same bank, with the time to
 recurrence or death.
 
-Left out: `pid`, and `recent`, which is `year` in two groups. The spelling `>20-50mmm` is mended.
+Left out: `pid`, and `recent`, which is `year` in two groups. The spelling `>20-50mmm` is corrected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import DatasetSource
-from bench.datasets._shared.packages import installed, recode, survset_table
+from bench.datasets._shared import recode, survset_table
 
 _SHA256 = "66e20f825fe5b5c6fec83a86e2e4f6cde4b4e6257937d5275ab52c2daa149ea6"
 _CODES: Mapping[str, Mapping[str, str]] = {
@@ -35,9 +35,7 @@ class Rotterdam(DatasetSource):
     """2,982 women operated from 1978 to 1993."""
 
     name: ClassVar[str] = "rotterdam"
-
-    def available(self) -> bool:
-        return installed("SurvSet")
+    package: ClassVar[str] = "SurvSet"
 
     def load(self) -> pd.DataFrame:
         table = survset_table("rott2", _SHA256).drop(columns=["pid", "recent"])

@@ -10,7 +10,7 @@ a classification of `Status` it would leak.
 
 Altered copies circulate: one has 7,108 rows, others have edited values. More rows than were
 published are refused when the file is read, because the declared counts, on which every privacy
-guarantee rests, would be wrong; the rest is told by the fingerprint (`bench data check`).
+guarantee rests, would be wrong; other changes show in the fingerprint (`bench data check`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench import DataError, FileSource, read_csv, tidy
+from bench import DataError, FileSource, coerce_columns, read_csv
 
 _FILE = "SEER_Breast_Cancer_IEEE.csv"
 _PUBLISHED_NAMES: Mapping[str, str] = {
@@ -61,4 +61,4 @@ class SeerBreast(FileSource):
                 "original file"
             )
         table["Status"] = status.map(_EVENTS)
-        return tidy(table[list(published.values())], declared.schema)
+        return coerce_columns(table[list(published.values())], declared.schema)

@@ -25,7 +25,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench import FileSource, read_csv, tidy
+from bench import FileSource, coerce_columns, read_csv
 
 
 @final
@@ -48,4 +48,4 @@ class Support2(FileSource):
             na_values="",
         )
         # A copy whose header does not name its first column, the row number, has it as the index.
-        return tidy(table[names].reset_index(drop=True), schema)
+        return coerce_columns(table[names].reset_index(drop=True), schema)

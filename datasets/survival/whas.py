@@ -1,4 +1,4 @@
-"""Worcester Heart Attack Study: survival after a heart attack, one row a patient.
+"""Worcester Heart Attack Study: survival after a heart attack, one row per patient.
 
 DeepSurv's file has 1,638 rows, but they are a nested case-control sample: 273 deaths, each with
 five controls who were alive at that time. A patient can be a control many times, and a case

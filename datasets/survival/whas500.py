@@ -16,7 +16,7 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import DatasetSource
-from bench.datasets._shared.packages import arff_table, installed, package_bytes, recode
+from bench.datasets._shared import arff_table, package_bytes, recode
 
 _FILE = "datasets/data/whas500.arff"
 _SHA256 = "f64040c91398875137822eca306a927208df6896808cd9764af7065722fa53d6"
@@ -40,9 +40,7 @@ class Whas500(DatasetSource):
     """500 patients admitted with a heart attack."""
 
     name: ClassVar[str] = "whas500"
-
-    def available(self) -> bool:
-        return installed("sksurv")
+    package: ClassVar[str] = "sksurv"
 
     def load(self) -> pd.DataFrame:
         table = arff_table(package_bytes("sksurv", "survival", _FILE, _SHA256))

@@ -40,11 +40,11 @@ from bench import (
     FileSource,
     Obtain,
     Schema,
+    coerce_columns,
     declaration_from_table,
     find_file,
     read_csv,
     read_toml,
-    tidy,
 )
 
 PATIENT, APS, RESULT, HOSPITAL = (
@@ -92,7 +92,7 @@ class Eicu(FileSource):
         return declaration_from_table({**shared, **read_toml(path)}, str(path))
 
     def obtain(self) -> Obtain:
-        """A file whose name is spelled in lower case, as older releases do, is found as well."""
+        """Return how to obtain the files, also under the lower-case names of older releases."""
         obtain = super().obtain()
         folders = self._folders(obtain)
         files = []
@@ -105,16 +105,16 @@ class Eicu(FileSource):
 
     def read(self, paths: Mapping[str, Path]) -> pd.DataFrame:
         schema = self.declare().schema
-        found = {name.lower(): (path, name) for name, path in paths.items()}
-        stays = first_stays(read_stays(*found[PATIENT]))
-        aps = _read(*found[APS], (STAY, *_FIRST_DAY))
-        results = _read(*found[RESULT], (STAY, "apacheversion", *_SCORES))
+        files_by_name = {name.lower(): (path, name) for name, path in paths.items()}
+        stays = first_stays(read_stays(*files_by_name[PATIENT]))
+        aps = _read(*files_by_name[APS], (STAY, *_FIRST_DAY))
+        results = _read(*files_by_name[RESULT], (STAY, "apacheversion", *_SCORES))
         scores = results.loc[results["apacheversion"] == "IVa", [STAY, *_SCORES]]
-        hospitals = _read(*found[HOSPITAL], ("hospitalid", "region"))
+        hospitals = _read(*files_by_name[HOSPITAL], ("hospitalid", "region"))
         for table, key, (path, _) in (
-            (aps, STAY, found[APS]),
-            (scores, STAY, found[RESULT]),
-            (hospitals, "hospitalid", found[HOSPITAL]),
+            (aps, STAY, files_by_name[APS]),
+            (scores, STAY, files_by_name[RESULT]),
+            (hospitals, "hospitalid", files_by_name[HOSPITAL]),
         ):
             _check_key(table, key, path)
         frame = stays.merge(_without_minus_one(aps), on=STAY, how="left")
@@ -125,7 +125,7 @@ class Eicu(FileSource):
 
 
 def read_stays(path: Path, name: str) -> pd.DataFrame:
-    """The table `patient`: all unit stays, with the age as a number."""
+    """Read the table `patient`: all unit stays, with the age as a number."""
     columns = [STAY, "hospitalid", *_ORDER, *_AT_ADMISSION]
     stays = read_csv(path, name, columns=columns, usecols=columns, dtype={"age": str})
     _check_key(stays, STAY, path)
@@ -141,7 +141,7 @@ def read_stays(path: Path, name: str) -> pd.DataFrame:
 
 
 def first_stays(stays: pd.DataFrame) -> pd.DataFrame:
-    """One stay a patient. Which one depends on the patient's own rows only."""
+    """Return one stay per patient, chosen from that patient's rows alone."""
     return stays.sort_values(list(_ORDER), kind="stable").drop_duplicates("uniquepid")
 
 
@@ -162,8 +162,8 @@ def _without_minus_one(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _categories(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
-    """Missing categories by name; a way of admission that the list lacks counts as `Other`."""
-    frame = tidy(frame, schema)
+    """Name missing categories; a way of admission that is not listed counts as `Other`."""
+    frame = coerce_columns(frame, schema)
     for column in schema:
         if isinstance(column, Categorical) and MISSING in column.categories:
             frame[column.name] = frame[column.name].fillna(MISSING)

@@ -18,7 +18,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench import DataError, FileSource, open_data, read_csv, tidy
+from bench import DataError, FileSource, coerce_columns, open_data, read_csv
 
 _COLUMNS = (
     "age",
@@ -66,18 +66,18 @@ class Adult(FileSource):
         )
         table["income"] = table["income"].astype("string").str.removesuffix(".").astype(object)
         schema = self.declare().schema
-        return tidy(table[[column.name for column in schema]], schema)
+        return coerce_columns(table[[column.name for column in schema]], schema)
 
 
 def _check_width(path: Path, name: str) -> None:
-    """Without a header nothing else tells a wrong separator, or a copy with another layout."""
+    """Refuse a wrong separator or another layout, which no header reveals."""
     with open_data(path, name) as file:
         first = next((line for line in file if line.strip() and not line.startswith(b"|")), b"")
     if not first:
         raise DataError(f"{path}: the file is empty")
-    found = first.count(b",") + 1
-    if found != len(_COLUMNS):
+    width = first.count(b",") + 1
+    if width != len(_COLUMNS):
         raise DataError(
-            f"{path}: the first row has {found} comma-separated values, expected the "
+            f"{path}: the first row has {width} comma-separated values, expected the "
             f"{len(_COLUMNS)} of the original {name}; obtain that file"
         )

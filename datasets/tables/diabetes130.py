@@ -6,7 +6,7 @@ Prepared as its publishers did (B. Strack et al., BioMed Research International 
 - First encounters that ended in death or a hospice (dispositions 11, 13, 14, 19, 20, 21) are
   dropped: these patients cannot be readmitted. 69,973 patients remain (they count 69,984).
 - ICD-9 codes are grouped as in their table 2, and specialties in their six groups.
-- Of the codes of `payer_code` only the three that their table 1 explains are told apart.
+- Of the codes of `payer_code` only the three that their table 1 explains are distinguished.
 
 Type, disposition and source of the admission are grouped by their descriptions in the publisher's
 `IDs_mapping.csv`. `?` and the descriptions that say nothing (NULL, not mapped, not available)
@@ -25,7 +25,7 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench import MISSING, DataError, FileSource, read_csv, tidy
+from bench import MISSING_CATEGORY, DataError, FileSource, coerce_columns, read_csv
 
 FILE = "diabetic_data.csv"
 LABEL = "readmitted"
@@ -54,7 +54,7 @@ _SPECIALTIES: Mapping[str, str] = {
     "InternalMedicine": "internal medicine",
     "Cardiology": "cardiology",
     "Family/GeneralPractice": "family or general practice",
-    "PhysicianNotFound": MISSING,
+    "PhysicianNotFound": MISSING_CATEGORY,
 }
 
 _PAYERS: Mapping[str, str] = {"BC": "Blue Cross/Blue Shield", "MC": "Medicare", "SP": "self-pay"}
@@ -65,7 +65,7 @@ _ADMISSION_TYPES: Mapping[int, str] = {
     3: "elective",
     4: "newborn",
     7: "trauma center",
-    **dict.fromkeys((5, 6, 8), MISSING),
+    **dict.fromkeys((5, 6, 8), MISSING_CATEGORY),
 }
 _DISPOSITIONS: Mapping[int, str] = {
     1: "home",
@@ -75,14 +75,14 @@ _DISPOSITIONS: Mapping[int, str] = {
     **dict.fromkeys((2, 5, 9, 10, 23, 27, 28, 29), "another hospital"),
     7: "left against advice",
     **dict.fromkeys((12, 16, 17, 30), "other"),
-    **dict.fromkeys((18, 25, 26), MISSING),
+    **dict.fromkeys((18, 25, 26), MISSING_CATEGORY),
 }
 _SOURCES: Mapping[int, str] = {
     **dict.fromkeys((1, 2, 3), "referral"),
     **dict.fromkeys((4, 5, 6, 10, 18, 19, 22, 25, 26), "transfer"),
     7: "emergency room",
     **dict.fromkeys((8, 11, 12, 13, 14, 23, 24), "other"),
-    **dict.fromkeys((9, 15, 17, 20, 21), MISSING),
+    **dict.fromkeys((9, 15, 17, 20, 21), MISSING_CATEGORY),
 }
 _CODES: Mapping[str, Mapping[int, str]] = {
     "admission_type_id": _ADMISSION_TYPES,
@@ -114,11 +114,11 @@ class Diabetes130(FileSource):
             patients[name] = _meaning(patients[name], meanings)
         readmitted = patients[LABEL]
         patients[LABEL] = readmitted.mask(readmitted.isin(("NO", ">30")), OTHERWISE)
-        return tidy(patients[names].reset_index(drop=True), schema)
+        return coerce_columns(patients[names].reset_index(drop=True), schema)
 
 
 def read_encounters(path: Path, names: list[str]) -> pd.DataFrame:
-    """All encounters of the published file, `?` as missing and the word `None` as it is."""
+    """Read all encounters of the published file, `?` as missing and the word `None` as it is."""
     keys = ["encounter_id", "patient_nbr"]
     wanted = [*keys, *names]
     table = read_csv(
@@ -138,7 +138,7 @@ def read_encounters(path: Path, names: list[str]) -> pd.DataFrame:
 
 
 def chapter(code: str) -> str:
-    """The group of an ICD-9 code such as `250.83`, `428` or `V27`."""
+    """Return the group of an ICD-9 code such as `250.83`, `428` or `V27`."""
     if code[:1] in ("E", "V"):
         return "other"
     try:
@@ -149,7 +149,7 @@ def chapter(code: str) -> str:
 
 
 def specialty(name: str) -> str:
-    """The group of a specialty, by its name."""
+    """Return the group of a specialty, by its name."""
     return _SPECIALTIES.get(name, "surgery" if name.startswith("Surg") else "other")
 
 

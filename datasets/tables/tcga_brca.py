@@ -18,8 +18,8 @@ from typing import ClassVar, final
 
 import pandas as pd
 
-from bench import DataError, Declaration, FileSource, read_csv, read_toml, tidy
-from bench.datasets._shared.alike import declare_alike
+from bench import DataError, Declaration, FileSource, coerce_columns, read_csv, read_toml
+from bench.datasets._shared import declare_alike
 
 _TRAINING = "breastTCGA_mrna_train.csv"
 _TEST = "breastTCGA_mrna_test.csv"
@@ -49,4 +49,4 @@ class TcgaBrca(FileSource):
         twice = frame.loc[frame["sample"].duplicated(), "sample"]
         if len(twice):
             raise DataError(f"{path}: the sample {twice.iloc[0]!r} is there twice")
-        return tidy(frame[columns], schema)
+        return coerce_columns(frame[columns], schema)

@@ -21,9 +21,9 @@ from bench.leaderboard.pages.page_rows import (
 )
 from bench.leaderboard.pages.shell import Page
 from bench.leaderboard.ranking.rank import CEILING, FLOOR, is_sound
-from bench.leaderboard.tables.about import ClassCount
 from bench.leaderboard.tables.aggregate import size_order
 from bench.leaderboard.tables.board import Board
+from bench.plugins.description import ClassCount
 
 _MOST_FIGURES = 2
 

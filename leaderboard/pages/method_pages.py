@@ -24,10 +24,10 @@ from bench.leaderboard.pages.page_rows import (
     settings,
 )
 from bench.leaderboard.pages.shell import Page
-from bench.leaderboard.tables.about import MethodCard
 from bench.leaderboard.tables.aggregate import Row, size_order
 from bench.leaderboard.tables.board import Board
 from bench.leaderboard.tables.load import records
+from bench.plugins.description import MethodDescription
 from bench.results.records import Status
 
 _MOST_REASONS = 12
@@ -142,7 +142,7 @@ def _by_dataset(item: GridRow) -> tuple[Any, ...]:
     return row.cohort, size_order(row.size), row.variant, target is None, target or 0.0
 
 
-def _settings(row: Row, card: MethodCard | None) -> tuple[Setting, ...]:
+def _settings(row: Row, card: MethodDescription | None) -> tuple[Setting, ...]:
     given = settings(row.parameters) or {}
     known = {item.name: item for item in card.parameters} if card else {}
     found = []

@@ -15,10 +15,11 @@ from markupsafe import Markup
 
 from bench.leaderboard.pages import shell
 from bench.leaderboard.ranking.rank import CEILING, WITHHELD
-from bench.leaderboard.tables.about import Identity, identity_of
+from bench.leaderboard.tables.about import identity_of
 from bench.leaderboard.tables.aggregate import Row
 from bench.leaderboard.tables.board import Board, Incident
 from bench.leaderboard.tables.load import records
+from bench.plugins.description import Identity
 from bench.plugins.metric import Direction
 
 PREFORMATTED, PARAGRAPH, LISTED, NUMBERED = "pre", "p", "ul", "ol"

@@ -16,15 +16,20 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.main import main
-from bench.data.obtain import DataFile
+from bench.data.files import DataFile
 from bench.errors import DataError
-from bench.plugins.download import download
+from bench.plugins.data_files import download
 
 CONTENT = bytes(range(256)) * 500
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Serves one file, with ranges; /plain without them; /gone answers 404."""
+    """Serves one file, with ranges; /plain without them; /gone answers 404.
+
+    /broken, and /cut of which nothing more ever comes, end the connection too early.
+    """
+
+    protocol_version = "HTTP/1.0"
 
     def do_GET(self) -> None:
         if self.path == "/gone":
@@ -50,6 +55,10 @@ class _Server(BaseHTTPRequestHandler):
             self.send_response(200)
         self.send_header("Content-Length", str(len(body) - start))
         self.end_headers()
+        if self.path == "/broken":
+            body = body[: start + len(CONTENT) // 2]
+        elif self.path == "/cut":
+            body = body[: max(start, 100)]
         self.wfile.write(body[start:])
 
     def log_message(self, *arguments: object) -> None:
@@ -108,6 +117,19 @@ def test_a_download_with_another_checksum_is_deleted(tmp_path: Path, address: st
     with pytest.raises(DataError, match="checksum differs"):
         download(data_file(f"{address}/file"), tmp_path, quiet)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_connection_is_resumed(tmp_path: Path, address: str) -> None:
+    place = download(data_file(f"{address}/broken"), tmp_path, quiet)
+    assert place.read_bytes() == CONTENT
+
+
+def test_what_came_in_part_is_never_taken_for_the_file(tmp_path: Path, address: str) -> None:
+    """Even where no checksum is known; the part stays for a later attempt."""
+    file = DataFile("file.bin", url=f"{address}/cut")
+    with pytest.raises(DataError, match=r"ended after 100 of \d+ bytes.*to resume"):
+        download(file, tmp_path, quiet)
+    assert [path.name for path in tmp_path.iterdir()] == [".part-file.bin"]
 
 
 def test_a_server_that_refuses_or_does_not_answer_is_explained(

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from bench.cli.main import main
 from bench.environments import overlays
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from tests.support.isolated import EMPTY, without_index
 
 

@@ -25,7 +25,7 @@ def with_numbers(kind: str, *numbers: float) -> Augmentation:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_siamese_images_are_moved_alike_and_apart(kind: str) -> None:
+def test_siamese_images_are_moved_alike_and_others_differently(kind: str) -> None:
     augment = Augmentation(kind, torch.rand((1, 3), generator=seeded(3)))
     pixels = images()
     together = augment(pixels)
@@ -102,7 +102,7 @@ def test_flip_mirrors_half_of_the_time() -> None:
 
 def test_rotation_and_scale_are_those_of_scipy() -> None:
     pixels = images(1, 1, 9, 9)
-    centre = np.array([4.0, 4.0])
+    middle = np.array([4.0, 4.0])
     for kind, number in (("rotate", 0.9), ("scale", 0.25)):
         if kind == "rotate":
             angle = math.radians(15 * (2 * number - 1))
@@ -114,7 +114,7 @@ def test_rotation_and_scale_are_those_of_scipy() -> None:
         expected = ndimage.affine_transform(
             pixels[0, 0].numpy(),
             matrix,
-            offset=centre - matrix @ centre,
+            offset=middle - matrix @ middle,
             order=1,
             mode="grid-constant",
         )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import Dataset, Declaration, split_sizes
+from bench.data.dataset import Dataset, Declaration, split_dataset, split_sizes
+from bench.data.schema import Column, Numeric
 from bench.errors import DataError, InputError, SchemaError
 from bench.plugins.source import DatasetSource, build_dataset
 from tests.support.tables import ToySurvival, ToyTable
@@ -51,6 +52,30 @@ def test_seeds_change_the_split_and_the_fingerprint_and_nothing_else_does() -> N
     pd.testing.assert_frame_equal(first.train.frame, same.train.frame)
     assert not first.train.frame.equals(other.train.frame)
     assert build_dataset(ToyTable(separation=2.1)).fingerprint != first.fingerprint
+
+
+def test_texts_do_not_change_the_fingerprint_and_facts_do() -> None:
+    source = ToyTable()
+    declared, frame = source.declare(), source.load()
+    column = declared.schema.columns[0]
+    assert isinstance(column, Numeric)
+
+    def fingerprint(changed: Declaration) -> str:
+        return split_dataset(source.name, changed, frame).fingerprint
+
+    def with_column(changed: Column) -> Declaration:
+        columns = (changed, *declared.schema.columns[1:])
+        return replace(declared, schema=replace(declared.schema, columns=columns))
+
+    before = fingerprint(declared)
+    assert fingerprint(replace(declared, citation="corrected", title="better")) == before
+    assert fingerprint(with_column(replace(column, description="in years"))) == before
+    assert fingerprint(with_column(replace(column, high=column.high + 1))) != before
+    assert fingerprint(replace(declared, unit="patient")) != before
+
+
+def test_a_dataset_keeps_its_name() -> None:
+    assert build_dataset(ToySurvival()).name == ToySurvival.name
 
 
 def test_positions_are_uniform_and_fixed() -> None:

@@ -241,25 +241,25 @@ def test_digits_are_images_in_reading_order() -> None:
 
 def test_curial_schema_agrees_with_the_model() -> None:
     from bench.datasets.simulators import _curial_model as model
-    from bench.datasets.simulators._curial_parameters import DEVICES
+    from bench.datasets.simulators import _curial_parameters as curial
 
     schema = build_source("curial-sim").declare().schema
-    assert tuple(column.name for column in schema.features) == model.FEATURES
+    assert tuple(column.name for column in schema.features) == curial.FEATURES
     numeric = [column for column in schema.features if isinstance(column, Numeric)]
-    assert {column.name for column in numeric} == set(model.BOUNDS)
+    assert {column.name for column in numeric} == set(curial.BOUNDS)
     for column in numeric:
-        bounds = model.BOUNDS[column.name]
+        bounds = curial.BOUNDS[column.name]
         assert (column.low, column.high) == (bounds.low, bounds.high), column.name
         assert column.integer == (bounds.decimals == 0), column.name
     for name, categories in (
-        ("delivery_device", DEVICES),
-        ("sex", model.SEXES),
-        (model.SITE_COLUMN, model.SITES),
+        ("delivery_device", curial.DEVICES),
+        ("sex", curial.SEXES),
+        (curial.SITE_COLUMN, model.SITES),
     ):
-        found = schema[name]
-        assert isinstance(found, Categorical)
-        assert found.categories == categories
-    assert schema.label.name == model.TARGET_COLUMN
+        declared = schema[name]
+        assert isinstance(declared, Categorical)
+        assert declared.categories == categories
+    assert schema.label.name == curial.TARGET_COLUMN
     assert schema.site is not None
 
 
@@ -302,7 +302,7 @@ def test_curial_refuses_what_it_cannot_simulate(wrong: dict[str, float]) -> None
 
 
 def test_listing_plugins_imports_no_heavy_library() -> None:
-    modules = ", ".join(f"bench.datasets.{name.replace('-', '_')}" for name in NAMES)
+    modules = ", ".join(type(build_source(name)).__module__ for name in NAMES)
     code = (
         f"import sys, {modules}, bench.methods.gats.gats\n"
         "print(*({'lifelines', 'matplotlib', 'sklearn', 'torch', 'xgboost'} & set(sys.modules)))"
@@ -321,5 +321,5 @@ def test_curial_sim_knows_the_truth_about_its_rows() -> None:
     frame = source.load()
     odds = source.truth(frame).log_odds
     assert odds is not None
-    # Pooled over sites the ceiling is 0.934 at this size; nothing fitted gets near it.
+    # Pooled over sites the best AUROC is 0.934 at this size; nothing fitted gets near it.
     assert 0.91 < roc_auc_score(frame["covid"].astype(int), odds) < 0.955

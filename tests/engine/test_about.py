@@ -1,56 +1,35 @@
-"""Cards of a run: what plugins declare, and who may have the rows."""
+"""Every run describes its plugins, and says who may have the rows."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, final
 
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from bench.cli.main import main
 from bench.cluster.driver import run_grid
-from bench.data.obtain import DataFile, Obtain
-from bench.engine.about import (
-    dataset_card,
-    dataset_identity,
-    join_cards,
-    method_card,
-    open_to_anybody,
-    write_cards,
-)
+from bench.engine.about import join_descriptions, write_descriptions
 from bench.engine.cell import failed_row
 from bench.engine.grid import Grid
 from bench.engine.merge import merge_runs
 from bench.engine.options import RunOptions
-from bench.leaderboard.tables.about import FILE, Cards, DatasetCard, MethodCard, read_cards
 from bench.plugins import registry
-from bench.plugins.source import DatasetSource
+from bench.plugins.description import (
+    FILE,
+    DatasetDescription,
+    Descriptions,
+    MethodDescription,
+    describe_dataset,
+    read_descriptions,
+)
 from bench.results.records import Cell, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
-from tests.support.tables import ToyTable
-
-CLOSED = {
-    "celeba-gender",
-    "curial",
-    "dig",
-    "eicu",
-    "mimic3-ihm",
-    "nis",
-    "seer-breast",
-    "seer-incidence",
-    "texas-discharge",
-    "ukb-diabetes",
-    "ukb-proteomics",
-}
 
 
-def card_of(name: str, **parameters: object) -> DatasetCard:
-    source = registry.build_source(name, parameters)
-    return dataset_card(source, Variant(name, name, tuple(sorted(parameters.items()))))
+def card_of(name: str) -> DatasetDescription:
+    return describe_dataset(registry.build_source(name))
 
 
 def grid_of(*datasets: str) -> Grid:
@@ -61,97 +40,18 @@ def grid_of(*datasets: str) -> Grid:
     )
 
 
-def known(directory: Path) -> Cards:
-    cards = read_cards(directory)
+def known(directory: Path) -> Descriptions:
+    cards = read_descriptions(directory)
     assert cards is not None
     return cards
 
 
-def test_who_may_have_the_rows_of_the_built_in_datasets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
-    assert {name for name in registry.dataset_names() if not card_of(name).open} == CLOSED
-
-
-def test_facts_of_a_dataset() -> None:
-    card = card_of("gbsg2")
-    assert card.identity == ("gbsg2", "{}")
-    assert (card.task, card.unit, card.simulated, card.rows) == ("survival", "patient", False, 686)
-    assert [(item.name, item.rows) for item in card.by_class] == [("0", 387), ("1", 299)]
-    age = next(column for column in card.columns if column.name == "age")
-    assert (age.kind, age.low, age.high, age.role) == ("whole number", 18.0, 100.0, "feature")
-    assert "age" in card.quasi_identifiers and card.label == "cens"
-    assert card.column_count == len(card.columns) == 10
-
-
-def test_pixels_are_not_listed_one_by_one() -> None:
-    card = card_of("digits")
-    assert card.column_count == 65
-    assert [column.role for column in card.columns] == ["target", "feature", "feature"]
-
-
-def test_parameters_tell_cards_apart() -> None:
-    parameters = registry.build_source("curial-sim").parameters()
-    name, value = next((n, v) for n, v in parameters.items() if isinstance(v, int))
-    card = card_of("curial-sim", **{name: value})
-    assert card.identity == ("curial-sim", json.dumps({name: value}))
-    assert dataset_identity("curial-sim", "label", json.dumps({name: value})) == card.identity
-    assert dataset_identity("", "label", "{") == ("label", "{")
-
-
-def test_facts_of_a_method() -> None:
-    card = method_card(registry.method_class("ldpdc"))
-    assert card.title == "Linear DP dataset condensation"
-    assert "Algorithm 1" in card.paper and "Theorem III.1" in card.text
-    assert card.summary.startswith("Noisy sums")
-    said = {item.name: (item.default, item.text) for item in card.parameters}
-    assert said == {
-        "group_size": ("50.0", ""),
-        "noise_multiplier": ("null", "None calibrates the noise to the budget."),
-    }
-    assert (card.uses_budget, card.uses_ipc, card.environment) == (True, True, "")
-    assert not method_card(registry.method_class("real")).uses_budget
-
-
 def test_every_method_has_a_card_that_can_be_read_back(tmp_path: Path) -> None:
     methods = tuple(Variant(name, name) for name in registry.method_names())
-    write_cards(tmp_path, replace(grid_of("gbsg2"), methods=methods))
+    write_descriptions(tmp_path, replace(grid_of("gbsg2"), methods=methods))
     cards = known(tmp_path).methods
     assert [card.name for card in cards] == list(registry.method_names())
     assert all(card.title and card.text for card in cards)
-
-
-# Who may have the rows ----------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True)
-class Elsewhere(DatasetSource):
-    """A dataset of somebody else's plugin."""
-
-    name: ClassVar[str] = "elsewhere"
-
-    def load(self) -> pd.DataFrame:
-        raise AssertionError("a card must not touch a row")
-
-
-def obtained(agreement: str = "none", url: str = "https://host.org/a.csv") -> Obtain:
-    return Obtain("them", agreement, "https://host.org", "ask", "a", (DataFile("a.csv", url=url),))
-
-
-def test_in_doubt_a_dataset_is_not_open() -> None:
-    source = Elsewhere()
-    declared = replace(ToyTable().declare(), licence="ours", simulated=False, obtain=None)
-    assert not open_to_anybody(source, declared)
-    assert open_to_anybody(source, replace(declared, simulated=True))
-    assert open_to_anybody(source, replace(declared, obtain=obtained()))
-    assert not open_to_anybody(source, replace(declared, obtain=obtained("sign this")))
-    assert not open_to_anybody(source, replace(declared, obtain=obtained(url="")))
-    closed = replace(declared, licence="Closed: ours", simulated=True)
-    assert not open_to_anybody(source, closed)
-    inferred = replace(declared, simulated=True, schema=replace(declared.schema, inferred=True))
-    assert not open_to_anybody(source, inferred)
 
 
 @pytest.mark.parametrize("inferred", [True, False])
@@ -168,7 +68,7 @@ def test_a_users_own_table_is_never_open_and_its_place_is_not_told(
     if not inferred:
         path = data / "own" / "ward.toml"
         path.write_text(path.read_text().replace("inferred = true", "inferred = false"))
-    write_cards(tmp_path, grid_of("ward"))
+    write_descriptions(tmp_path, grid_of("ward"))
     (card,) = known(tmp_path).datasets
     assert (card.open, card.inferred, card.origin) == (False, inferred, "the user's own table")
     assert "hidden-folder" not in (tmp_path / FILE).read_text(encoding="utf-8")
@@ -178,8 +78,8 @@ def test_a_users_own_table_is_never_open_and_its_place_is_not_told(
 
 
 def test_cards_of_an_earlier_grid_stay(tmp_path: Path) -> None:
-    write_cards(tmp_path, grid_of("gbsg2"))
-    write_cards(tmp_path, grid_of("lung"))
+    write_descriptions(tmp_path, grid_of("gbsg2"))
+    write_descriptions(tmp_path, grid_of("lung"))
     cards = known(tmp_path)
     assert [card.name for card in cards.datasets] == ["gbsg2", "lung"]
     assert [card.name for card in cards.methods] == ["ldpdc"]
@@ -187,22 +87,22 @@ def test_cards_of_an_earlier_grid_stay(tmp_path: Path) -> None:
 
 
 def test_what_was_once_not_open_stays_so(tmp_path: Path) -> None:
-    before = Cards(datasets=(replace(card_of("lung"), open=False),))
+    before = Descriptions(datasets=(replace(card_of("lung"), open=False),))
     (tmp_path / FILE).write_text(before.to_json(), encoding="utf-8")
-    write_cards(tmp_path, grid_of("lung"))
+    write_descriptions(tmp_path, grid_of("lung"))
     assert not known(tmp_path).datasets[0].open
 
 
 def test_a_damaged_file_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("{", encoding="utf-8")
-    write_cards(tmp_path, grid_of("lung"))
+    write_descriptions(tmp_path, grid_of("lung"))
     assert [card.name for card in known(tmp_path).datasets] == ["lung"]
 
 
-def folder(path: Path, *cards: DatasetCard) -> Path:
+def folder(path: Path, *cards: DatasetDescription) -> Path:
     path.mkdir()
     if cards:
-        text = Cards((MethodCard("m", "M"),), cards).to_json()
+        text = Descriptions((MethodDescription("m", "M"),), cards).to_json()
         (path / FILE).write_text(text, encoding="utf-8")
     return path
 
@@ -211,7 +111,7 @@ def test_joined_runs_keep_their_cards(tmp_path: Path) -> None:
     lung, gbsg2 = card_of("lung"), card_of("gbsg2")
     a, b = folder(tmp_path / "a", lung), folder(tmp_path / "b", gbsg2)
     target = folder(tmp_path / "c")
-    join_cards(target, {a: {lung.identity}, b: {gbsg2.identity}})
+    join_descriptions(target, {a: {lung.identity}, b: {gbsg2.identity}})
     cards = known(target)
     assert cards.datasets == (lung, gbsg2) and [card.name for card in cards.methods] == ["m"]
 
@@ -220,10 +120,10 @@ def test_a_run_that_says_nothing_closes_what_another_opened(tmp_path: Path) -> N
     lung = card_of("lung")
     a, b = folder(tmp_path / "a", lung), folder(tmp_path / "b")
     target = folder(tmp_path / "c")
-    join_cards(target, {a: {lung.identity}, b: {lung.identity}})
+    join_descriptions(target, {a: {lung.identity}, b: {lung.identity}})
     assert not known(target).datasets[0].open
-    join_cards(folder(tmp_path / "d"), {b: {lung.identity}})
-    assert read_cards(tmp_path / "d") is None
+    join_descriptions(folder(tmp_path / "d"), {b: {lung.identity}})
+    assert read_descriptions(tmp_path / "d") is None
 
 
 def test_a_run_writes_its_cards_at_its_start(
@@ -250,7 +150,7 @@ def test_a_merge_keeps_the_cards(tmp_path: Path) -> None:
             lost = failed_row(cell, f"key{number}", None, Status.ERROR, "oops")
             store.record(Outcome(lost), None)
             store.compact()
-        write_cards(tmp_path / name, grid_of(name))
+        write_descriptions(tmp_path / name, grid_of(name))
     merge_runs([tmp_path / "lung", tmp_path / "gbsg2"], tmp_path / "both")
     cards = known(tmp_path / "both").datasets
     assert [(card.name, card.open) for card in cards] == [("lung", True), ("gbsg2", True)]

@@ -23,8 +23,7 @@ from bench.engine.fit import fit_cell, fit_isolated, for_fitting
 from bench.environments import overlays
 from bench.errors import EnvironmentUnavailable
 from bench.plugins import registry
-from bench.plugins.environment import Environment
-from bench.plugins.method import Method, Spec
+from bench.plugins.method import Environment, Method, Spec
 from bench.plugins.metric import Direction, Evaluation, Family, Refit, RefitMetric, Scores
 from bench.plugins.release import Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset

@@ -18,7 +18,7 @@ import bench
 from bench.engine import code, keys
 from bench.engine.fit import fit_cell
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.plugins.source import build_dataset
 from bench.results.records import Cell, Variant
 from tests.support.tables import ToyTable

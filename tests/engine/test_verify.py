@@ -19,7 +19,7 @@ from bench.engine.cell import failed_row, run_cell
 from bench.engine.verify import verify
 from bench.errors import BenchError, InputError
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.plugins.source import build_dataset
 from bench.results.records import Cell, CellRow, Outcome, ScoreRow, Status, Variant
 from bench.results.run_directory import RunStore

@@ -19,7 +19,7 @@ from bench.environments import overlays
 from bench.environments.overlays import EnvironmentState, ensure, inspect
 from bench.errors import EnvironmentUnavailable, InputError, UnknownNameError
 from bench.plugins import registry
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.results.records import Cell, Variant
 from tests.support.isolated import EMPTY, TINY, without_index, write_wheel
 
@@ -37,7 +37,7 @@ SMARTNOISE = Environment(
 BUILDER = """
 import resource, sys, time
 from bench.environments import overlays
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.errors import EnvironmentUnavailable
 
 seconds, largest = float(sys.argv[1]), int(sys.argv[2])

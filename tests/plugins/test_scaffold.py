@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-import inspect
-import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,50 +18,83 @@ from bench.conformance import contract, privacy
 from bench.conformance.subject import CheckStatus, Subject
 from bench.conformance.tables import toy_dataset
 from bench.errors import InputError
-from bench.plugins.method import Method
-from bench.plugins.metric import Evaluation, Metric
+from bench.plugins import registry
+from bench.plugins.metric import Evaluation, Family, Metric
 from bench.plugins.release import Release, Rows
-from bench.plugins.scaffold import KINDS, write_plugin
-from bench.plugins.source import DatasetSource, build_dataset
+from bench.plugins.scaffold import KINDS, Written, write_plugin
+from bench.plugins.source import build_dataset
 from tests.support.places import ROOT
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "method": ("method", {}),
+    "method in a folder": ("method", {"as_folder": True}),
+    "dataset": ("dataset", {}),
+    "metric": ("metric", {}),
+}
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for folder in ("methods", "datasets", "metrics", "tests", "docs/methods"):
+    for folder in ("methods", "tests", "docs/methods"):
         (tmp_path / folder).mkdir(parents=True)
+    for folder in ("datasets/tables", "metrics/fidelity", "metrics/privacy"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").touch()
     page = (ROOT / "docs/methods/index.md").read_text(encoding="utf-8")
     (tmp_path / "docs/methods/index.md").write_text(page, encoding="utf-8")
     return tmp_path
 
 
-def loaded(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+@pytest.fixture
+def installed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The checkout, whose plugins are found as if it were installed beside ours."""
+    before = set(sys.modules)
+    for kind in KINDS:
+        room = importlib.import_module(f"bench.{kind}s")
+        monkeypatch.setattr(room, "__path__", [*room.__path__, str(checkout / f"{kind}s")])
+        for folder in [path for path in (checkout / f"{kind}s").iterdir() if path.is_dir()]:
+            package = importlib.import_module(f"bench.{kind}s.{folder.name}")
+            monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    _forget()
+    yield checkout
+    _forget()
+    for name in set(sys.modules) - before:
+        if "brand_new" in name:
+            del sys.modules[name]
+
+
+def _forget() -> None:
+    for cached in (registry._modules, registry._load, registry._metrics):
+        cached.cache_clear()
+
+
+def installed_plugin(kind: str, name: str, root: Path, **options: Any) -> Written:
+    written = write_plugin(kind, name, root, **options)
+    # It asked the registry which names are taken.
+    _forget()
+    return written
+
+
+def run_tests(path: Path) -> int:
+    """Run the test functions of a written file; returns how many there are."""
+    spec = importlib.util.spec_from_file_location(f"brand_new_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # inspect.getmodule finds the docstring through this.
-    sys.modules[path.stem] = module
     spec.loader.exec_module(module)
-    return module
+    tests = [value for name, value in vars(module).items() if name.startswith("test_")]
+    for test in tests:
+        test()
+    return len(tests)
 
 
-def plugin(path: Path, base: type[Any]) -> type[Any]:
-    module = loaded(path)
-    (found,) = (
-        item
-        for _, item in inspect.getmembers(module, inspect.isclass)
-        if issubclass(item, base) and item.__module__ == module.__name__
-    )
-    return found
-
-
-def test_a_new_method_passes_the_checks(checkout: Path) -> None:
-    written = write_plugin("method", "brand-new-means", checkout)
-    assert written.created == (
-        "methods/brand_new_means.py",
-        "tests/methods/test_brand_new_means.py",
-    )
-    subject = Subject(plugin(checkout / "methods/brand_new_means.py", Method))
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_new_method_passes_the_checks(as_folder: bool, installed: Path) -> None:
+    written = installed_plugin("method", "brand-new-means", installed, as_folder=as_folder)
+    place = "methods/brand_new_means" if as_folder else "methods"
+    assert f"{place}/brand_new_means.py" in written.created
+    assert written.created[-1] == f"tests/{place}/test_brand_new_means.py"
+    assert (f"{place}/_moments.py" in written.created) is as_folder
+    subject = Subject(registry.method_class("brand-new-means"))
     assert subject.fitting == ("table", "three classes", "survival", "images")
     for check in (
         contract.source_has_no_bypass,
@@ -85,19 +117,22 @@ def test_its_card_stands_in_the_table_and_at_the_end(checkout: Path) -> None:
     assert page.rstrip().split("\n## ")[-1].startswith("brand-new-means\n")
 
 
-def test_a_new_dataset_is_read_as_declared(checkout: Path) -> None:
-    written = write_plugin("dataset", "our-ward", checkout)
-    assert "datasets/our_ward.toml" in written.created
-    source: DatasetSource = plugin(checkout / "datasets/our_ward.py", DatasetSource)()
+def test_a_new_dataset_is_read_as_declared(installed: Path) -> None:
+    written = installed_plugin("dataset", "brand-new-ward", installed)
+    assert "datasets/tables/brand_new_ward.toml" in written.created
+    source = registry.build_source("brand-new-ward")
     dataset = build_dataset(source)
     assert not any(dataset.clipped.values())
     assert source.declare().by_class == (260, 140)
     assert sum(map(len, (dataset.train, dataset.validation, dataset.control, dataset.test))) == 400
 
 
-def test_a_new_metric_gives_a_number_with_its_interval(checkout: Path) -> None:
-    write_plugin("metric", "mean-gap", checkout)
-    metric: Metric = plugin(checkout / "metrics/mean_gap.py", Metric)()
+@pytest.mark.parametrize("group", [None, "privacy"])
+def test_a_new_metric_gives_a_number_with_its_interval(group: str | None, installed: Path) -> None:
+    installed_plugin("metric", "brand-new-gap", installed, group=group)
+    assert (installed / "metrics" / (group or "fidelity") / "brand_new_gap.py").is_file()
+    metric = registry.metric("brand-new-gap")
+    assert isinstance(metric, Metric) and metric.family is Family(group or "fidelity")
     train = toy_dataset("table").train.rows
     release = Release(Rows(train.values, train.labels))
     (score,) = metric.compute(Evaluation(toy_dataset("table"), release, seed=0)).scores
@@ -105,25 +140,29 @@ def test_a_new_metric_gives_a_number_with_its_interval(checkout: Path) -> None:
     assert score.low is not None and score.high is not None and 0 < score.low < score.high
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_tests_that_are_written_run(kind: str, checkout: Path) -> None:
-    """They ask the registry by name, which knows the checkout only once the file is there."""
-    write_plugin(kind, "brand-new", checkout)
-    text = (checkout / f"tests/{kind}s/test_brand_new.py").read_text(encoding="utf-8")
-    compile(text, "test", "exec")
-    assert re.search(r"registry\.\w+\(\"brand-new\"\)", text)
-    assert "$" not in text
+@pytest.mark.parametrize(("kind", "options"), VARIANTS.values(), ids=VARIANTS)
+def test_the_tests_that_are_written_pass(
+    kind: str, options: dict[str, Any], installed: Path
+) -> None:
+    written = installed_plugin(kind, "brand-new", installed, **options)
+    assert run_tests(installed / written.created[-1]) >= 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_keeps_the_style(kind: str, checkout: Path) -> None:
-    written = write_plugin(kind, "brand-new", checkout)
+@pytest.mark.parametrize(("kind", "options"), VARIANTS.values(), ids=VARIANTS)
+def test_what_is_written_keeps_the_style(
+    kind: str, options: dict[str, Any], checkout: Path
+) -> None:
+    written = write_plugin(kind, "brand-new", checkout, **options)
     files = [str(checkout / path) for path in written.created if path.endswith(".py")]
     settings = ["--no-cache", "--config", str(ROOT / "pyproject.toml")]
     for command in (["check"], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, *settings, *files]
         done = subprocess.run(ruff, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+    for path in files:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        modules = [line.split()[1] for line in lines if line.startswith("from bench")]
+        assert set(modules) <= {"bench", "bench.methods.brand_new"}
 
 
 @pytest.mark.parametrize(
@@ -142,6 +181,13 @@ def test_what_cannot_be_is_refused(kind: str, name: str, message: str, checkout:
         write_plugin(kind, name, checkout)
 
 
+def test_the_folder_must_be_there_and_only_a_method_can_be_one(checkout: Path) -> None:
+    with pytest.raises(InputError, match="no folder metrics/speed; there are fidelity, privacy"):
+        write_plugin("metric", "mine", checkout, group="speed")
+    with pytest.raises(InputError, match="only a method can be a folder"):
+        write_plugin("metric", "mine", checkout, as_folder=True)
+
+
 def test_nothing_is_overwritten_and_only_a_checkout_is_written_to(
     checkout: Path, tmp_path: Path
 ) -> None:
@@ -158,3 +204,7 @@ def test_the_command_says_what_it_wrote_and_what_comes_next(checkout: Path) -> N
     assert result.exit_code == 0, result.output
     assert "wrote methods/mine_too.py" in result.output
     assert "bench check mine-too" in result.output
+    arguments = ["new", "metric", "mine", "--group", "privacy", "--root", str(checkout)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "pytest tests/metrics/privacy/test_mine.py" in result.output

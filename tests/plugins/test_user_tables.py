@@ -120,7 +120,7 @@ def test_parquet_gzip_and_zip(tmp_path: Path, form: str) -> None:
 
 
 def test_many_rows_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench.plugins import user_table_proposal as own_table
+    from bench.plugins import user_tables as own_table
 
     monkeypatch.setattr(own_table, "_CHUNK", 30)
     result = bench("data", "add", written(tmp_path, mixed()), "--target", "outcome")

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import PrivateData
-from bench.data.counts import Counts
-from bench.data.dataset import Dataset
+from bench.data.dataset import Counts, Dataset
 from bench.data.encoder import EncodedRows, Encoder
 from bench.methods.gats.gats import Gats
 from bench.plugins.method import Spec

@@ -19,7 +19,7 @@ import numpy as np
 from bench.errors import NotApplicable
 from bench.plugins.method import Method
 from bench.plugins.release import Release, Rows
-from bench.plugins.resources import Resources
+from bench.plugins.method import Resources
 
 
 @dataclass(frozen=True)

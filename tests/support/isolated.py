@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 
 TINY = Environment("tiny", ("tinypackage==1.0",), ("tinypackage",))
 EMPTY = Environment("empty", (), ())
@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bench.plugins.environment import Environment
+from bench.plugins.method import Environment
 from bench.errors import NotApplicable
 from bench.plugins.method import Method
 from bench import gaussian

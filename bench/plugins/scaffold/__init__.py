@@ -1,4 +1,8 @@
-"""Writes a working plugin with its test and its documentation: `bench new`."""
+"""Writes a working plugin with its test and its documentation: `bench new`.
+
+The files are in `templates/`; a template may use `$name`, `$module`, `$title`, `$class_name`,
+`$family` and `$package`.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,12 @@ from bench.errors import InputError
 from bench.plugins import registry
 
 KINDS = ("method", "dataset", "metric")
+DEFAULT_GROUPS: Mapping[str, str] = {"method": "", "dataset": "tables", "metric": "fidelity"}
+"""Folder below `methods/`, `datasets/` or `metrics/` where a new plugin is put."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _CARDS = "docs/methods/index.md"
+_FAMILIES = ("utility", "fidelity", "privacy", "cost")
 
 
 @final
@@ -29,17 +36,28 @@ class Written:
     next_steps: tuple[str, ...]
 
 
-def write_plugin(kind: str, name: str, root: Path) -> Written:
-    """Write plugin, test and documentation entry into a checkout; refuse to overwrite anything."""
-    _check(kind, name, root)
+def write_plugin(
+    kind: str, name: str, root: Path, *, group: str | None = None, as_folder: bool = False
+) -> Written:
+    """Write plugin, test and documentation entry into a checkout, overwriting nothing.
+
+    `group` is the folder below `methods/`, `datasets/` or `metrics/`. A method `as_folder` has a
+    folder that holds the plugin beside a module of its parts.
+    """
+    _check(kind, name, root, as_folder)
+    group = _checked_group(kind, group, root)
     module = name.replace("-", "_")
+    place = "/".join(part for part in (f"{kind}s", group, module if as_folder else "") if part)
     words = {
         "name": name,
         "module": module,
         "title": name.replace("-", " ").capitalize(),
         "class_name": "".join(part.capitalize() for part in name.split("-")),
+        "family": (group if group in _FAMILIES else DEFAULT_GROUPS["metric"]).upper(),
+        "package": f"bench.{place.replace('/', '.')}",
     }
-    files = _files(kind, module)
+    test = f"tests/{place}/test_{module}.py"
+    files = _files(kind, place, module, as_folder) | {test: f"{kind}_test.py.txt"}
     taken = [path for path in files if (root / path).exists()]
     if taken:
         raise InputError(f"{', '.join(taken)}: already there; choose another name or delete it")
@@ -48,37 +66,58 @@ def write_plugin(kind: str, name: str, root: Path) -> Written:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_filled(template, words), encoding="utf-8")
     extended = _document(kind, words, root)
-    return Written(tuple(files), extended, _next_steps(kind, name, module))
+    return Written(tuple(files), extended, _next_steps(kind, name, test))
 
 
-def _check(kind: str, name: str, root: Path) -> None:
+def _check(kind: str, name: str, root: Path, as_folder: bool) -> None:
     if kind not in KINDS:
         raise InputError(f"{kind!r} is no kind of plugin; there are {', '.join(KINDS)}")
+    if as_folder and kind != "method":
+        raise InputError(f"a {kind} is one file; only a method can be a folder")
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{name!r} cannot be a name: lower-case letters and digits, parts joined by a hyphen "
-            "(my-method); it becomes a file name and stands in result tables"
+            "(my-method); it becomes a file name and a key of result tables"
         )
     if not all((root / folder).is_dir() for folder in ("methods", "datasets", "metrics", "tests")):
         raise InputError(
-            f"{root} is no checkout of this repository; go to its root, or give --root. (A package "
-            "of your own announces plugins by entry points: see CONTRIBUTING.md)"
+            f"{root} is no checkout of this repository; go to its root, or give --root. (A "
+            "third-party package announces plugins by entry points: see CONTRIBUTING.md)"
         )
-    known: Mapping[str, Callable[[], tuple[str, ...]]] = {
+    names: Mapping[str, Callable[[], tuple[str, ...]]] = {
         "method": registry.method_names,
         "dataset": registry.dataset_names,
         "metric": registry.metric_names,
     }
-    if name in known[kind]():
+    if name in names[kind]():
         raise InputError(f"there is a {kind} {name!r} already; choose another name")
 
 
-def _files(kind: str, module: str) -> dict[str, str]:
-    folder = f"{kind}s"
-    files = {f"{folder}/{module}.py": f"{kind}.py.txt"}
+def _checked_group(kind: str, group: str | None, root: Path) -> str:
+    """Return the folder of the plugin below that of its kind; it must be there."""
+    if group is None:
+        return DEFAULT_GROUPS[kind]
+    groups = sorted(
+        path.name
+        for path in (root / f"{kind}s").iterdir()
+        if path.is_dir() and not path.name.startswith(("_", "."))
+    )
+    if group not in groups:
+        raise InputError(f"no folder {kind}s/{group}; there are {', '.join(groups) or 'none'}")
+    return group
+
+
+def _files(kind: str, place: str, module: str, as_folder: bool) -> dict[str, str]:
+    """Return the templates of a plugin by the path of the file made from them."""
+    if as_folder:
+        return {
+            f"{place}/__init__.py": "method_folder_init.py.txt",
+            f"{place}/{module}.py": "method_folder.py.txt",
+            f"{place}/_moments.py": "method_folder_part.py.txt",
+        }
+    files = {f"{place}/{module}.py": f"{kind}.py.txt"}
     if kind == "dataset":
-        files[f"{folder}/{module}.toml"] = "dataset.toml.txt"
-    files[f"tests/{folder}/test_{module}.py"] = f"{kind}_test.py.txt"
+        files[f"{place}/{module}.toml"] = "dataset.toml.txt"
     return files
 
 
@@ -88,11 +127,9 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
 
 
 def _document(kind: str, words: Mapping[str, str], root: Path) -> tuple[str, ...]:
-    """The card of a method; those of datasets and metrics are made from the plugins."""
-    if kind != "method":
-        return ()
+    """Add the card of a method; those of datasets and metrics are made from the plugins."""
     page = root / _CARDS
-    if not page.is_file():
+    if kind != "method" or not page.is_file():
         return ()
     lines = page.read_text(encoding="utf-8").splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith("| [`"))
@@ -103,14 +140,15 @@ def _document(kind: str, words: Mapping[str, str], root: Path) -> tuple[str, ...
     return (_CARDS,)
 
 
-def _next_steps(kind: str, name: str, module: str) -> tuple[str, ...]:
-    test = f"pytest tests/{kind}s/test_{module}.py"
-    run = f"bench run --methods {name},marginals,real --datasets breast-cancer --out runs/{name}"
-    board = f"bench leaderboard runs/{name} -o site"
-    if kind == "method":
-        return (f"bench check {name}", test, run, board)
-    if kind == "dataset":
-        run = run.replace(f"--methods {name},marginals,real", "--methods marginals,real")
-        return ("make cards", test, run.replace("breast-cancer", name), board)
-    run = f"bench run --grid smoke --metrics {name} --out runs/{name}"
-    return ("make cards", test, run, board)
+def _next_steps(kind: str, name: str, test: str) -> tuple[str, ...]:
+    run = {
+        "method": f"--methods {name},marginals,real --datasets breast-cancer",
+        "dataset": f"--methods marginals,real --datasets {name}",
+        "metric": f"--grid smoke --metrics {name}",
+    }[kind]
+    return (
+        f"bench check {name}" if kind == "method" else "make cards",
+        f"pytest {test}",
+        f"bench run {run} --out runs/{name}",
+        f"bench leaderboard runs/{name} -o site",
+    )

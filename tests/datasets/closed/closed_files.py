@@ -21,12 +21,12 @@ Files = dict[str, pd.DataFrame]
 
 
 def cycle(*values: Any) -> list[Any]:
-    """Values in turn, one a row."""
+    """Return values in turn, one per row."""
     return [values[row % len(values)] for row in range(ROWS)]
 
 
 def spread(low: float, high: float) -> list[float]:
-    """Numbers from low to high, one a row."""
+    """Return numbers from low to high, one per row."""
     return [round(float(value), 2) for value in np.linspace(low, high, ROWS)]
 
 

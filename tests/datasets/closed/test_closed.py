@@ -330,7 +330,7 @@ def test_texas_draws_the_same_rows_of_the_whole_year(
     case.put(folder, files)
     monkeypatch.setattr(texas_discharge, "ROWS", 30)
     drawn = build_source("texas-discharge").load()["LENGTH_OF_STAY"].astype(int)
-    # One random number a row of the year: the thirty smallest.
+    # One random number per row of the year: the thirty smallest.
     numbers = np.random.default_rng(texas_discharge.SEED).random(4 * ROWS)
     assert drawn.tolist() == sorted(np.argsort(numbers)[:30])
 

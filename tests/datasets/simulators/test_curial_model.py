@@ -16,13 +16,9 @@ from xgboost import XGBClassifier
 
 from bench.datasets.simulators import _curial_parameters as curial
 from bench.datasets.simulators._curial_model import (
-    BOUNDS,
-    FEATURES,
     FULL_ROWS,
     SITE_BAYES_AUROC,
-    SITE_COLUMN,
     SITES,
-    TARGET_COLUMN,
     bayes_auroc,
     filtration_rate,
     log_likelihood_ratio,
@@ -31,6 +27,12 @@ from bench.datasets.simulators._curial_model import (
     simulate_class,
     site_counts,
     true_log_odds,
+)
+from bench.datasets.simulators._curial_parameters import (
+    BOUNDS,
+    FEATURES,
+    SITE_COLUMN,
+    TARGET_COLUMN,
 )
 
 # Full-data AUROC, train site to test site: tables 2 and 4 of the zero-order condensation paper.
@@ -278,9 +280,9 @@ def reference_log_ratio(row: pd.Series) -> float:
         for j, (lower, _, upper) in enumerate(cells):
             before = correlation.to_numpy()[:j, :j]
             slopes = np.linalg.inv(before) @ correlation.to_numpy()[:j, j]
-            centre = mean[j] + slopes @ (np.array([cell[1] for cell in cells[:j]]) - mean[:j])
+            middle = mean[j] + slopes @ (np.array([cell[1] for cell in cells[:j]]) - mean[:j])
             spread = np.sqrt(1 - slopes @ before @ slopes)
-            chance *= np.diff(norm.cdf([lower, upper], centre, spread))[0]
+            chance *= np.diff(norm.cdf([lower, upper], middle, spread))[0]
         total[one.covid] += chance
     return float(np.log(total[True] / total[False]))
 
@@ -361,7 +363,7 @@ def test_bayes_auroc_is_the_stated_constant(site: str) -> None:
     frame = both_classes(site)
     other = roc_auc_score(frame[TARGET_COLUMN], ratios(site))
     assert other == pytest.approx(estimate, abs=0.008)
-    # A model that was learned stays below the ceiling, by more where positives are few.
+    # A model that was learned stays below the best one, by more where positives are few.
     assert 0 < SITE_BAYES_AUROC[site] - PAPER_AUROC[site, site] < 0.03
 
 

@@ -1,4 +1,4 @@
-"""What the simulators share: measurements, exact counts, the factor model and its ceiling."""
+"""What the simulators share: measurements, exact counts, the factor model and its best."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.truth import auroc
+from bench.data.truth import auroc_with_error
 from bench.datasets.simulators import _tcga_model
-from bench.datasets.simulators._factor_model import FactorModel, State, log_odds
+from bench.datasets.simulators._factor_model import DiseaseState, FactorModel, log_odds
 from bench.datasets.simulators._simulation import Measurement, correlated_scores, with_counts
 from bench.plugins.registry import build_source
 
@@ -78,7 +78,7 @@ def test_factor_likelihoods_agree_with_a_dense_gaussian() -> None:
     assert np.allclose(found - found[:, :1], expected - expected[:, :1], atol=1e-6)
 
 
-def test_ceiling_agrees_with_the_closed_form_of_two_gaussians() -> None:
+def test_bayes_scores_agree_with_the_closed_form_of_two_gaussians() -> None:
     from scipy.stats import norm
 
     names = ("a", "b")
@@ -91,11 +91,11 @@ def test_ceiling_agrees_with_the_closed_form_of_two_gaussians() -> None:
         spreads=np.ones(2),
         skewness=np.full(2, 0.1),
         shifts=np.array([[0.0, 0.0], [1.2, 0.9]]),
-        states=(State(1.0, 1.0),),
+        states=(DiseaseState(1.0, 1.0),),
         bounds=(-100.0, 100.0),
     )
     # Distance sqrt(1.2^2 + 0.9^2) = 1.5: AUROC Phi(1.5 / sqrt 2), accuracy Phi(0.75).
-    found = plain.ceiling((1.0, 1.0), 100_000, seed=0)
+    found = plain.bayes_scores((1.0, 1.0), 100_000, seed=0)
     assert found.auroc == pytest.approx(norm.cdf(1.5 / math.sqrt(2)), abs=4 * found.error)
     assert found.accuracy == pytest.approx(norm.cdf(0.75), abs=4 * found.error)
 
@@ -112,8 +112,10 @@ def test_auroc_and_its_error_agree_with_sklearn_and_with_repetition() -> None:
 
     rng = np.random.default_rng(0)
     negative, positive = np.round(rng.normal(0, 1, 300), 1), np.round(rng.normal(1, 1, 80), 1)
-    area, error = auroc(negative, positive)
+    area, error = auroc_with_error(negative, positive)
     labels = np.repeat([0, 1], [300, 80])
     assert area == pytest.approx(roc_auc_score(labels, np.concatenate([negative, positive])))
-    repeated = [auroc(rng.normal(0, 1, 300), rng.normal(1, 1, 80))[0] for _ in range(400)]
+    repeated = [
+        auroc_with_error(rng.normal(0, 1, 300), rng.normal(1, 1, 80))[0] for _ in range(400)
+    ]
     assert error == pytest.approx(np.std(repeated), rel=0.25)

@@ -128,7 +128,7 @@ def test_gbsg_rows_are_those_of_the_trial(real: Path) -> None:
 
 
 def test_metabric_genes_behave_as_named(real: Path) -> None:
-    """The biology that tells the four apart: see the module."""
+    """The biology that distinguishes the four genes: see the module."""
     frame = source_of("metabric").load()
     genes = frame[["EGFR", "PGR", "ERBB2", "MKI67"]]
     positive = frame["ER_positive"] == "yes"

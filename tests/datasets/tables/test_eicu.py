@@ -1,4 +1,4 @@
-"""eICU and its demo: one row a patient, -1 and `> 89` understood, no outcome among the features."""
+"""eICU and its demo: one row per patient, -1 and `> 89` read, no outcome among the features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_real_demo_has_the_published_rows(real: Path) -> None:
     assert len(stays) == 2_520 and stays["uniquepid"].nunique() == 1_841
     expired = stays["hospitaldischargestatus"] == "Expired"
     assert expired.sum() == 212 and round(100 * expired.mean(), 1) == 8.4
-    # Afterwards: a row a patient whose outcome is known.
+    # Afterwards: one row per patient whose outcome is known.
     assert source().missing() == () and source().check() == []
     frame = source().load()
     assert frame["hospitaldischargestatus"].value_counts().to_dict() == {

@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.leaderboard.pages import dataset_pages, links
-from bench.leaderboard.tables.about import FILE, Cards, ClassCount, ColumnCard, DatasetCard
 from bench.leaderboard.tables.board import compile_board
+from bench.plugins.description import (
+    FILE,
+    ClassCount,
+    ColumnDescription,
+    DatasetDescription,
+    Descriptions,
+)
 from tests.support.card_page import CardPage, parsed
 
-CARD = DatasetCard(
+CARD = DatasetDescription(
     name="breast-cancer",
     parameters="{}",
     title="Breast cancer of Wisconsin",
@@ -25,9 +31,11 @@ CARD = DatasetCard(
     open=True,
     column_count=4,
     columns=(
-        ColumnCard("age", "whole number", low=18.0, high=90.0, text="in years", source="protocol"),
-        ColumnCard("sex", "binary", categories=("f", "m"), category_count=2),
-        ColumnCard("ward", "category", role="site", categories=("a", "b"), category_count=7),
+        ColumnDescription(
+            "age", "whole number", low=18.0, high=90.0, text="in years", source="protocol"
+        ),
+        ColumnDescription("sex", "binary", categories=("f", "m"), category_count=2),
+        ColumnDescription("ward", "category", role="site", categories=("a", "b"), category_count=7),
     ),
     label="diagnosis",
     by_class=(ClassCount("benign", 300), ClassCount("malignant", 100)),
@@ -41,13 +49,13 @@ CARD = DatasetCard(
 def page_of(
     directory: Path,
     cohort: str = "breast-cancer",
-    card: DatasetCard | None = None,
+    card: DatasetDescription | None = None,
     *,
     public: bool = False,
     cells: int = 0,
 ) -> CardPage:
     if card is not None:
-        (directory / FILE).write_text(Cards(datasets=(card,)).to_json(), encoding="utf-8")
+        (directory / FILE).write_text(Descriptions(datasets=(card,)).to_json(), encoding="utf-8")
     board = compile_board([directory], public=public, cells=cells)
     return parsed(dataset_pages.pages(board))[links.dataset_path(cohort)]
 
@@ -177,8 +185,10 @@ def test_names_are_harmless(run: Any, tmp_path: Path) -> None:
     bad = '"><script>alert(1)</script>'
     run.add(bad, 0.8, dataset=bad, split=bad)
     run.fail(bad, reason=bad, dataset=bad, seed=5, split=bad)
-    column = ColumnCard(bad, bad, bad, categories=(bad,), category_count=9, text=bad, source=bad)
-    card = DatasetCard(
+    column = ColumnDescription(
+        bad, bad, bad, categories=(bad,), category_count=9, text=bad, source=bad
+    )
+    card = DatasetDescription(
         bad, "{}", bad, bad, bad, bad, bad, bad, bad, bad, bad, column_count=1, columns=(column,),
         label=bad, by_class=(ClassCount(bad, 1),), by_site=(ClassCount(bad, 1),),
         quasi_identifiers=(bad,), sensitive=(bad,), rules=(bad,),

@@ -12,13 +12,13 @@ from dp_accounting import dp_event
 from bench.leaderboard.pages import links, method_pages
 from bench.leaderboard.pages.page_rows import Block, blocks
 from bench.leaderboard.pages.show import coded
-from bench.leaderboard.tables.about import FILE, Cards, MethodCard, Parameter
 from bench.leaderboard.tables.board import compile_board
+from bench.plugins.description import FILE, Descriptions, MethodDescription, ParameterDescription
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
 from tests.support.card_page import CardPage, parsed
 
-CARD = MethodCard(
+CARD = MethodDescription(
     name="ldpdc",
     title="Linear condensation",
     paper="Zheng and Li, Algorithm 1",
@@ -29,7 +29,10 @@ CARD = MethodCard(
     ),
     environment="smartnoise",
     requirements=("snsynth==1.0",),
-    parameters=(Parameter("steps", "3", "how often"), Parameter("rate", "0.5")),
+    parameters=(
+        ParameterDescription("steps", "3", "how often"),
+        ParameterDescription("rate", "0.5"),
+    ),
 )
 
 
@@ -41,8 +44,8 @@ def page_of(directory: Path, entrant: str, **options: Any) -> CardPage:
     return rendered(directory, **options)[links.method_path(entrant)]
 
 
-def add_card(directory: Path, card: MethodCard = CARD) -> Path:
-    (directory / FILE).write_text(Cards(methods=(card,)).to_json(), encoding="utf-8")
+def add_card(directory: Path, card: MethodDescription = CARD) -> Path:
+    (directory / FILE).write_text(Descriptions(methods=(card,)).to_json(), encoding="utf-8")
     return directory
 
 
@@ -213,9 +216,9 @@ def test_names_are_harmless(run: Any, tmp_path: Path) -> None:
     run.fail(bad, reason=bad, dataset=bad, seed=5)
     directory = add_card(
         run.write(tmp_path / "run"),
-        MethodCard(
+        MethodDescription(
             bad, bad, bad, bad, f"{bad}\n\n    {bad}\n\n- {bad}", environment=bad,
-            requirements=(bad,), parameters=(Parameter(bad, bad, bad),),
+            requirements=(bad,), parameters=(ParameterDescription(bad, bad, bad),),
         ),
     )  # fmt: skip
     page = page_of(directory, bad)

@@ -15,14 +15,15 @@ import pytest
 from bench.leaderboard.pages.links import cell_path
 from bench.leaderboard.pages.site import write_site
 from bench.leaderboard.ranking.rank import mean_ranks
-from bench.leaderboard.tables.about import FILE, Cards, ColumnCard, DatasetCard, read_about
+from bench.leaderboard.tables.about import read_about
 from bench.leaderboard.tables.aggregate import aggregate
 from bench.leaderboard.tables.board import compile_board
 from bench.leaderboard.tables.load import Results, load_results
 from bench.leaderboard.tables.public import redact, without_paths
+from bench.plugins.description import FILE, ColumnDescription, DatasetDescription, Descriptions
 
-OPEN = DatasetCard("breast-cancer", "{}", "Breast cancer", open=True)
-CLOSED = DatasetCard("ward", "{}", "A ward of ours", licence="closed", open=False)
+OPEN = DatasetDescription("breast-cancer", "{}", "Breast cancer", open=True)
+CLOSED = DatasetDescription("ward", "{}", "A ward of ours", licence="closed", open=False)
 ALL = 10_000
 
 # What must not be found in any file, and what a reader of an internal site finds there.
@@ -34,8 +35,8 @@ SECONDS, MEMORY = 4321.0, 8765.0
 HOME = "/home/somebody/secret-project/"
 
 
-def cards(directory: Path, *datasets: DatasetCard) -> Path:
-    (directory / FILE).write_text(Cards(datasets=datasets).to_json(), encoding="utf-8")
+def cards(directory: Path, *datasets: DatasetDescription) -> Path:
+    (directory / FILE).write_text(Descriptions(datasets=datasets).to_json(), encoding="utf-8")
     return directory
 
 
@@ -228,7 +229,7 @@ def test_folders_go_and_names_stay(text: str, clean: str) -> None:
 
 def test_a_schema_read_off_the_rows_is_left_out(run: Any, tmp_path: Path) -> None:
     run.add("alpha", 0.5, dataset="ward")
-    column = ColumnCard("age", "number", low=17.5, high=93.25)
+    column = ColumnDescription("age", "number", low=17.5, high=93.25)
     directory = run.write(tmp_path / "run")
     for inferred, shown in ((True, False), (False, True)):
         cards(directory, replace(CLOSED, columns=(column,), column_count=1, inferred=inferred))

@@ -15,8 +15,7 @@ import pytest
 from dp_accounting import dp_event
 
 from bench import Budget, PrivateData
-from bench.data.counts import Counts
-from bench.data.dataset import Dataset
+from bench.data.dataset import Counts, Dataset
 from bench.errors import NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Spec

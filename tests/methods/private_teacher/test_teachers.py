@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bench.data.counts import Counts
+from bench.data.dataset import Counts
 from bench.data.encoder import Block
 from bench.data.schema import Numeric
 from bench.methods.private_teacher._bins import (

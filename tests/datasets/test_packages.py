@@ -19,8 +19,9 @@ import pytest
 
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical
-from bench.datasets._shared import packages as _packages
+from bench.datasets import _shared
 from bench.errors import DataError
+from bench.plugins import registry
 from bench.plugins.registry import build_source
 from tests.support.extras import EXTRAS
 
@@ -28,7 +29,7 @@ every_extra = pytest.mark.parametrize("name", EXTRAS)
 
 
 def module(name: str) -> object:
-    return importlib.import_module(f"bench.datasets.{name.replace('-', '_')}")
+    return importlib.import_module(registry.dataset_class(name).__module__)
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def survset(
 ) -> Callable[[str, bytes, str], str]:
     """Makes a SurvSet whose reader takes CSV, so that no test reads a pickle."""
 
-    def make(name: str, content: bytes, version: str = _packages.SURVSET_VERSION) -> str:
+    def make(name: str, content: bytes, version: str = _shared.SURVSET_VERSION) -> str:
         digest = package("SurvSet", f"resources/pickles/{name}.pickle", content)
         (tmp_path / "SurvSet" / "data.py").write_text(
             "from pathlib import Path\n"
@@ -250,7 +251,7 @@ def test_mnist_5k_reads_pixels_row_by_row(
         build_source("mnist-5k").load()
 
 
-def test_rotterdam_mends_a_spelling_and_drops_what_repeats(
+def test_rotterdam_corrects_a_spelling_and_drops_what_repeats(
     survset: Callable[[str, bytes], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (

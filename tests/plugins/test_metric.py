@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.data.dataset import Dataset
-from bench.plugins import references
+from bench.plugins import metric
 from bench.plugins.metric import Evaluation
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
@@ -35,7 +35,7 @@ def test_it_is_built_once_for_equal_rows_whatever_the_seed(dataset: Dataset) -> 
     assert other != drawn[0]
 
 
-def test_other_rows_have_references_of_their_own(dataset: Dataset) -> None:
+def test_other_rows_have_other_references(dataset: Dataset) -> None:
     fewer = replace(
         dataset, control=replace(dataset.control, rows=dataset.control.rows.take(np.arange(3)))
     )
@@ -55,6 +55,6 @@ def test_only_the_latest_datasets_are_kept(dataset: Dataset) -> None:
 
     evaluation(dataset).reference("test/kept", build)
     for source in (ToySurvival(), ToyImages()):
-        references.references_of(build_dataset(source))
+        metric.references_of(build_dataset(source))
     evaluation(dataset).reference("test/kept", build)
     assert len(built) == 2

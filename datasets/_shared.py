@@ -1,9 +1,10 @@
-"""Tables that ship inside installed packages: found without importing the package, and checked.
+"""What loaders share: tables inside installed packages, codes, and columns that are declared alike.
 
-A file is used only if its SHA-256 is the one that its loader was written for. The tables of SurvSet
-are pickles, which can run code when they are read: `survset_table` lets the package read one only
-after its version and the bytes of that file were found to be those that were looked at (their
-opcodes build numpy arrays and pandas tables and nothing else).
+A file of a package is found without importing the package, and used only if its SHA-256 is the one
+that its loader was written for. The tables of SurvSet are pickles, which can run code when they are
+read: `survset_table` lets the package read one only after its version and the bytes of that file
+were found to be those that were examined (their opcodes build numpy arrays and pandas tables and
+nothing else).
 """
 
 from __future__ import annotations
@@ -13,23 +14,18 @@ import importlib
 import importlib.metadata
 import importlib.util
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
 
-from bench import DataError
+from bench import DataError, Declaration, SchemaError, declaration_from_table, read_toml
 
 SURVSET_VERSION = "0.2.11"
 
 
-def installed(package: str) -> bool:
-    """Whether a package can be imported; nothing is imported."""
-    return importlib.util.find_spec(package) is not None
-
-
 def package_bytes(package: str, extra: str, name: str, sha256: str) -> bytes:
-    """The content of a file of an installed package, whose fingerprint must be the known one."""
+    """Return the content of a file of an installed package, whose fingerprint must be the known."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise DataError(
@@ -44,17 +40,17 @@ def package_bytes(package: str, extra: str, name: str, sha256: str) -> bytes:
             f"{path}: cannot be read ({problem.strerror}); the installed {package} is another "
             f"version: pip install 'dp-release-bench[{extra}]'"
         ) from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != sha256:
         raise DataError(
-            f"{path}: fingerprint {found[:12]} is not the known {sha256[:12]}: another version of "
+            f"{path}: fingerprint {actual[:12]} is not the known {sha256[:12]}: another version of "
             f"{package}, or altered; pip install 'dp-release-bench[{extra}]'"
         )
     return content
 
 
 def arff_table(content: bytes) -> pd.DataFrame:
-    """A table in Weka's ARFF format; nominal values become text."""
+    """Read a table in Weka's ARFF format; nominal values become text."""
     from scipy.io import arff
 
     rows, _ = arff.loadarff(io.StringIO(content.decode("utf-8")))
@@ -65,9 +61,9 @@ def arff_table(content: bytes) -> pd.DataFrame:
 
 
 def survset_table(name: str, sha256: str) -> pd.DataFrame:
-    """A table of SurvSet, with its prefixes `num_` and `fac_` taken off the names.
+    """Read a table of SurvSet, with the prefixes `num_` and `fac_` of its names removed.
 
-    Read by the package itself, after the check that the module's docstring explains.
+    The package itself reads it, after the check that the module's docstring explains.
     """
     package_bytes("SurvSet", "survset", f"resources/pickles/{name}.pickle", sha256)
     version = importlib.metadata.version("SurvSet")
@@ -91,3 +87,12 @@ def recode(frame: pd.DataFrame, codes: Mapping[str, Mapping[str, str]], where: s
             raise DataError(f"{where}: column {column!r} holds {strange[0]!r}, an unknown code")
         frame[column] = text.map(meanings)
     return frame
+
+
+def declare_alike(path: Path, names: Iterable[str], template: str) -> Declaration:
+    """Read the TOML file at `path`, adding one column like its table `template` for each name."""
+    table = read_toml(path)
+    if template not in table:
+        raise SchemaError(f"{path}: lacks the key {template!r}")
+    alike = dict.fromkeys(names, table[template])
+    return declaration_from_table({**table, "columns": {**alike, **table["columns"]}}, str(path))
