@@ -22,7 +22,7 @@ def dossier(directory: Path, cell: str, output: Path | None, public: bool) -> No
     CELL is a key, the beginning of one, or method/dataset/epsilon/size/seed, where parts may be
     left out at the end and `*` stands for anything: `ldpdc/gbsg2`, `mst/adult/1/full/0`.
     """
-    from bench.engine.dossier_source import gather
+    from bench.leaderboard.dossier.material import gather
     from bench.leaderboard.dossier.page import file_name, write_dossier
 
     material = gather(directory, cell)

@@ -290,8 +290,7 @@ def leaderboard(
         write_site([Path(run) for run in runs], Path(output), alpha, public=public, cells=cells)
         click.echo(f"wrote {Path(output) / 'index.html'}")
     if check is not None:
-        from bench.leaderboard.export.changes_text import to_text
-        from bench.leaderboard.ranking.changes import find_changes
+        from bench.leaderboard.ranking.changes import find_changes, to_text
         from bench.leaderboard.tables.load import load_results
 
         new = load_results([Path(run) for run in runs])

@@ -13,13 +13,13 @@ from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.draw import classes, marker_of
-from bench.leaderboard.charts.panel import Role
+from bench.leaderboard.charts.panels import Role, Scene
 from bench.leaderboard.charts.plots import Style
-from bench.leaderboard.charts.rows import Scene
 from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, Kind, Scale, Tick, n
-from bench.leaderboard.pages import show
 from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables.aggregate import Row, Span
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Span
 
 Audited = tuple[str, str, str, float | None]
 """Entrant, cohort, size and target epsilon: what a ceiling belongs to."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import final
 
 from bench.data.schema import Task
-from bench.leaderboard.charts import cell_columns, cell_curves, cell_effects, cell_nearness
-from bench.leaderboard.charts.cell_drawn import Drawn
+from bench.leaderboard.charts import cell_panels
+from bench.leaderboard.charts.cell_panels import Drawn
 from bench.leaderboard.tables.details import Files, NoSuchFile, Unavailable
 from bench.plugins.metric import Family
 from bench.results.records import ScoreRow
@@ -37,7 +37,7 @@ PLANS = (
         "Survival curves",
         Family.FIDELITY,
         "km",
-        cell_curves.kaplan_meier,
+        cell_panels.kaplan_meier,
         (Task.SURVIVAL.value,),
     ),
     Plan(
@@ -45,7 +45,7 @@ PLANS = (
         "ROC of the downstream model",
         Family.UTILITY,
         "auroc",
-        cell_curves.roc,
+        cell_panels.roc,
         (Task.CLASSIFICATION.value,),
     ),
     Plan(
@@ -53,7 +53,7 @@ PLANS = (
         "Which images are taken for which",
         Family.UTILITY,
         "accuracy/convnet",
-        cell_curves.confusion,
+        cell_panels.confusion,
         (Task.IMAGE.value,),
     ),
     Plan(
@@ -61,7 +61,7 @@ PLANS = (
         "Hazard ratios",
         Family.UTILITY,
         "hazard",
-        cell_effects.hazards,
+        cell_panels.hazards,
         (Task.SURVIVAL.value,),
     ),
     Plan(
@@ -69,7 +69,7 @@ PLANS = (
         "Which columns matter",
         Family.UTILITY,
         "shap",
-        cell_effects.importance,
+        cell_panels.importance,
         _TABLES,
     ),
     Plan(
@@ -77,7 +77,7 @@ PLANS = (
         "Columns, real against released",
         Family.FIDELITY,
         "moments",
-        cell_columns.marginals,
+        cell_panels.marginals,
         _TABLES,
     ),
     Plan(
@@ -85,7 +85,7 @@ PLANS = (
         "Correlations",
         Family.FIDELITY,
         "pcd",
-        cell_columns.correlations,
+        cell_panels.correlations,
         _TABLES,
     ),
     Plan(
@@ -93,22 +93,22 @@ PLANS = (
         "Real and released rows in two dimensions",
         Family.FIDELITY,
         "embedding",
-        cell_nearness.embedding,
+        cell_panels.embedding,
     ),
     Plan(
         "closest",
         "Distance to the closest record",
         Family.PRIVACY,
         "dcr-distribution",
-        cell_nearness.closest,
+        cell_panels.closest,
     ),
-    Plan("attacks", "Membership attacks", Family.PRIVACY, "mia", cell_curves.attacks),
+    Plan("attacks", "Membership attacks", Family.PRIVACY, "mia", cell_panels.attacks),
     Plan(
         "attributes",
         "Attribute inference",
         Family.PRIVACY,
         "aia",
-        cell_effects.attributes,
+        cell_panels.attributes,
         _TABLES,
     ),
 )

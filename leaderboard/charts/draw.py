@@ -7,6 +7,7 @@ others are faint, one tooltip a method. Hollow: not sound. What has no value is 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -14,8 +15,7 @@ from typing import final
 from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.panel import Level, Member, Panel, Point, Role, Series, Upright
-from bench.leaderboard.charts.pareto import pareto
+from bench.leaderboard.charts.panels import Level, Member, Panel, Point, Role, Series, Upright
 from bench.leaderboard.charts.plots import PALETTE, Style
 from bench.leaderboard.charts.svg import BOTTOM, LEFT, MARKERS, RIGHT, TOP, Scale, n
 
@@ -301,3 +301,29 @@ def _all_missing(panel: Panel, shifts: Mapping[str, float]) -> Markup:
 def _listed(texts: Sequence[str]) -> str:
     more = len(texts) - _LISTED
     return "\n".join([*texts[:_LISTED], *([f"and {more} more"] if more > 0 else [])])
+
+
+# The Pareto front ---------------------------------------------------------------------------------
+
+
+def pareto(costs: Sequence[float], gains: Sequence[float]) -> tuple[int, ...]:
+    """Places of the points that no other dominates, by rising cost.
+
+    A point dominates another if it costs no more, gains no less, and is better in one of the two.
+    Equal points do not dominate each other: all of them are on the front. What is not a number is
+    never on it.
+    """
+    known = [
+        place
+        for place, (cost, gain) in enumerate(zip(costs, gains, strict=True))
+        if not (math.isnan(cost) or math.isnan(gain))
+    ]
+    front: list[int] = []
+    best = -math.inf
+    for place in sorted(known, key=lambda place: (costs[place], -gains[place])):
+        last = front[-1] if front else None
+        equal = last is not None and (costs[place], gains[place]) == (costs[last], gains[last])
+        if equal or gains[place] > best:
+            front.append(place)
+            best = gains[place]
+    return tuple(front)

@@ -13,10 +13,11 @@ from statistics import fmean
 from typing import final
 
 from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.rows import Ground, Scene, drawable, higher, skipped
-from bench.leaderboard.pages import show
+from bench.leaderboard.charts.panels import Ground, Scene, drawable, higher, skipped
 from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables.aggregate import Measure, Row
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Measure
 
 STEPS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Where one colour ends and the next begins; the last is for what reaches the real rows."""

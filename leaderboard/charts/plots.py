@@ -14,9 +14,11 @@ from typing import final
 from markupsafe import Markup
 
 from bench.leaderboard.charts.svg import MARKERS, SHAPES, ticks
-from bench.leaderboard.pages import show
 from bench.leaderboard.ranking.rank import CEILING, is_sound
-from bench.leaderboard.tables.aggregate import Measure, Row, size_order
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Measure
+from bench.leaderboard.tables.show import ipc_order
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; without black (the colour of
 # the axes, which turns white on dark pages) and yellow (too faint on white).
@@ -131,7 +133,7 @@ def figures(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Figure, ...
     ceilings = [row for row in rows if row.reference == CEILING]
     drawn = [row for row in rows if row.reference != CEILING]
     found = []
-    for size in sorted({row.size for row in drawn}, key=size_order, reverse=True):
+    for size in sorted({row.size for row in drawn}, key=ipc_order, reverse=True):
         own = [row for row in drawn if row.size == size]
         budgeted = sorted({(r.cohort, r.variant) for r in own if r.epsilons.target is not None})
         panels = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from bench.leaderboard.dossier import words
-from bench.leaderboard.pages import show
+from bench.leaderboard.tables import show
 from bench.plugins.metric import HEADLINES, Direction, Family
 from bench.results.records import ScoreRow
 

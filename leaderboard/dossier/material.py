@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+import math
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.data.dataset import SITE_PRESET, split_sizes
+from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
-from bench.results.records import CellRow, ScoreRow
+from bench.leaderboard.tables.load import load_results
+from bench.plugins import registry
+from bench.plugins.metric import Family
+from bench.plugins.source import DatasetSource
+from bench.results.journal import Finished
+from bench.results.reading import (
+    charged_keys,
+    check_run,
+    finished_of,
+    is_plain_name,
+    open_journal,
+    printable,
+    read_object,
+)
+from bench.results.records import CellRow, ScoreRow, Status, required
 
 
 @final
@@ -84,3 +109,285 @@ class Material:
     known: tuple[KnownMetric, ...] = ()
     method_title: str = ""
     """What the method calls itself; empty where its plugin is not installed here."""
+
+
+# Reading a run directory --------------------------------------------------------------------------
+
+
+_FILES = ("synthetic.parquet", "encoded.parquet", "ledger.json")
+_LARGEST_LEDGER = 64 << 20
+_LISTED = 12
+_ANY = ("", "*")
+
+
+def gather(directory: Path, wanted: str) -> Material:
+    """Everything about the cell that `wanted` names."""
+    manifest = check_run(directory) if (directory / "run.json").exists() else {}
+    cells, finished = _results(directory)
+    row = find_cell(cells, wanted)
+    _check_finished(row)
+    files = _read_files(directory / "releases" / row.key, row)
+    _, scores = finished(row.key)
+    ceiling = next((cell for cell in cells if _is_ceiling_of(cell, row)), None)
+    return Material(
+        run=directory.resolve().name,
+        manifest=manifest,
+        row=row,
+        scores=scores,
+        cells=cells,
+        files=files,
+        facts=_public_facts(row),
+        ceiling=() if ceiling is None else finished(ceiling.key)[1],
+        charged=frozenset(charged_keys(directory)),
+        known=_known_metrics(),
+        method_title=_method_title(row.method),
+    )
+
+
+# Cells ------------------------------------------------------------------------------------------
+
+
+def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Finished]]:
+    """All cells, and how to get one with its scores: from the journal, else from the tables."""
+    if (directory / "journal.jsonl").exists():
+        journal = open_journal(directory)
+        try:
+            cells = tuple(row for row, _ in journal.all())
+        except (TypeError, ValueError, AttributeError) as problem:
+            raise StoreError(
+                f"{directory / 'journal.jsonl'}: a line is damaged ({problem})"
+            ) from None
+        return cells, lambda key: finished_of(journal, key)
+    load_results([directory])  # says what is wrong with tables that are not as they should be
+    rows = [_record(CellRow, line) for line in _table(directory / "cells.parquet")]
+    scores = [_record(ScoreRow, line) for line in _table(directory / "scores.parquet")]
+    for row in rows:
+        if not is_plain_name(row.key):
+            raise StoreError(
+                f"{directory / 'cells.parquet'}: key {row.key[:60]!r} is not a plain name of "
+                "letters, digits, '.', '_' and '-'; the directory was not written by bench"
+            )
+    by_key = {row.key: row for row in rows}
+    return tuple(rows), lambda key: (
+        by_key[key],
+        tuple(score for score in scores if score.key == key),
+    )
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    # As a file, not as a dataset: folders named `a=b` above it must not become columns.
+    lines: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
+    return lines
+
+
+def _record(kind: type[Any], line: Mapping[str, Any]) -> Any:
+    names = [item.name for item in fields(kind) if item.name in line or required(item)]
+    return kind(**{name: line[name] for name in names})
+
+
+def find_cell(cells: Sequence[CellRow], wanted: str) -> CellRow:
+    """The cell with this key, the one whose key starts so, or the one that a filter leaves.
+
+    A filter is `method/dataset/epsilon/size/seed`; parts may be left out at the end, `*` and an
+    empty part stand for anything. The size is the number of rows per class, `full` or `own`.
+    """
+    found = [cell for cell in cells if cell.key == wanted]
+    if not found and wanted:
+        found = [cell for cell in cells if cell.key.startswith(wanted)]
+    if not found:
+        found = [cell for cell in cells if _matches(cell, wanted.split("/"))]
+    if len(found) == 1:
+        return found[0]
+    problem = "names no cell" if not found else f"fits {len(found)} cells"
+    listed = [_in_words(cell) for cell in (found or cells)[:_LISTED]]
+    more = len(found or cells) - len(listed)
+    listed += [f"and {more} more"] if more > 0 else []
+    raise InputError(
+        printable(
+            f"{wanted!r} {problem} of this run; give a key, the beginning of one, or "
+            "method/dataset/epsilon/size/seed. "
+            + ("Candidates:\n  " + "\n  ".join(listed) if listed else "The run has no cells.")
+        )
+    )
+
+
+def _matches(cell: CellRow, parts: Sequence[str]) -> bool:
+    size = "full" if cell.full_size else "own" if cell.ipc is None else str(cell.ipc)
+    target = "none" if cell.eps_target is None else f"{cell.eps_target:g}"
+    told = ((cell.label, cell.method), (cell.dataset,), (target,), (size,), (str(cell.seed),))
+    if len(parts) > len(told) or all(part in _ANY for part in parts):
+        return False
+    asked = [*parts[:2], *(_as_number(part) for part in parts[2:])]
+    return all(part in _ANY or part in known for part, known in zip(asked, told, strict=False))
+
+
+def _as_number(text: str) -> str:
+    """`1.0` means what `1` means."""
+    try:
+        return f"{float(text):g}" if "." in text or "e" in text.lower() else text
+    except ValueError:
+        return text
+
+
+def _in_words(cell: CellRow) -> str:
+    size = "full" if cell.full_size else "own" if cell.ipc is None else str(cell.ipc)
+    target = "none" if cell.eps_target is None else f"{cell.eps_target:g}"
+    name = "/".join([cell.label, cell.dataset, target, size, str(cell.seed)])
+    return f"{cell.key}  {name}  {cell.status}"
+
+
+def _check_finished(row: CellRow) -> None:
+    if row.status == Status.OK:
+        return
+    text = f"cell {row.key} ({row.label} on {row.dataset}) ended as {row.status}: {row.reason}. "
+    text += (
+        "Its release was written, but not all of its scores: `bench score` on the run directory "
+        "completes them, and then the dossier can be written"
+        if row.eps_proven is not None
+        else "There is no release to write a dossier about"
+    )
+    raise InputError(printable(text))
+
+
+def _is_ceiling_of(cell: CellRow, row: CellRow) -> bool:
+    """The real training rows of the same split, scored in the same run."""
+    return (
+        cell.method == "real"
+        and cell.status == Status.OK
+        and cell.key != row.key
+        and (cell.dataset, cell.fingerprint) == (row.dataset, row.fingerprint)
+    )
+
+
+# Files of the release ---------------------------------------------------------------------------
+
+
+def _read_files(folder: Path, row: CellRow) -> ReleaseFiles:
+    about = read_object(_own_file(folder / "release.json")) or {}
+    if about.get("result") == "model":
+        bounded = row.eps_proven is not None and math.isfinite(row.eps_proven)
+        proven = f"epsilon {row.eps_proven:.4g}" if bounded else "no bound"
+        raise InputError(
+            printable(
+                f"cell {row.key} ({row.label} on {row.dataset}) released a model, not rows: no "
+                "table is stored that could be hashed and recognised, and the attacks on released "
+                "rows do not apply. A dossier is about rows. Its ledger, which proves "
+                f"{proven}, is kept all the same: see {folder / 'ledger.json'} and the leaderboard"
+            )
+        )
+    digests = tuple(
+        _digest(_own_file(folder / name)) for name in _FILES if (folder / name).exists()
+    )
+    try:
+        columns = pq.read_schema(_own_file(folder / "synthetic.parquet")).names
+        encoded = pq.ParquetFile(_own_file(folder / "encoded.parquet"))
+        names = encoded.schema_arrow.names
+        labels = encoded.read(columns=["(label)"]).column("(label)").to_numpy()
+        by_class = np.bincount(labels.astype(np.int64)).tolist() if len(labels) else []
+    except (OSError, KeyError, ValueError, IndexError, pa.ArrowException) as problem:
+        raise StoreError(
+            f"{folder}: the files of the release cannot be read ({problem}); `bench verify` on the "
+            "run directory says more"
+        ) from None
+    beside = ["a weight"] if "(weight)" in names else []
+    beside += ["probabilities of the classes"] if any(n.startswith("(soft)") for n in names) else []
+    return ReleaseFiles(
+        digests=digests,
+        ledger=_ledger_text(folder / "ledger.json"),
+        # An index that pandas kept is not a column of the table.
+        columns=tuple(name for name in columns if not name.startswith("__index_level_")),
+        by_class=tuple(by_class),
+        rows=len(labels),
+        beside=tuple(beside),
+    )
+
+
+def _own_file(path: Path) -> Path:
+    """Refuses links: a stranger's directory must not make us read files outside of it."""
+    for part in (path.parent.parent, path.parent, path):
+        if part.is_symlink():
+            raise StoreError(
+                f"{part} is a symbolic link, which is not followed; put the files there"
+            )
+    return path
+
+
+def _ledger_text(path: Path) -> str | None:
+    """The text of the ledger; None where there is none to read."""
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_LEDGER:
+            return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _digest(path: Path) -> FileDigest:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return FileDigest(path.name, path.stat().st_size, digest.hexdigest())
+
+
+# What plugins declare ---------------------------------------------------------------------------
+
+
+def _public_facts(row: CellRow) -> PublicFacts | None:
+    """From the dataset's own file; None where this installation does not know the dataset."""
+    try:
+        source = registry.build_source(
+            row.dataset_name or row.dataset, json.loads(row.dataset_parameters)
+        )
+        declared = source.declare()
+    except (BenchError, OSError, ValueError, TypeError):
+        return None
+    schema = declared.schema
+    return PublicFacts(
+        title=declared.title,
+        classes=schema.classes,
+        training_rows=_training_rows(source, row.split),
+        label=schema.label.name,
+        quasi_identifiers=schema.quasi_identifiers,
+        sensitive=schema.sensitive,
+        simulated=declared.simulated,
+        inferred=schema.inferred,
+    )
+
+
+def _method_title(name: str) -> str:
+    try:
+        kind = registry.method_class(name)
+    except (BenchError, ImportError):
+        return ""
+    return f"{kind.title} ({kind.paper})" if getattr(kind, "paper", "") else kind.title
+
+
+def _training_rows(source: DatasetSource, preset: str) -> tuple[int, ...]:
+    """Declared training rows of each class, by the public formula of the split."""
+    declared = source.declare()
+    # Asked of the class: calling it would open the data.
+    official = type(source).load_official_test is not DatasetSource.load_official_test
+    tables = [declared.by_class]
+    if declared.by_site_class:
+        home = preset.removeprefix(SITE_PRESET) if preset.startswith(SITE_PRESET) else None
+        sites = declared.by_site_class
+        tables = [counts for site, counts in sites.items() if home in (None, site)]
+    shares = [
+        [split_sizes(count, preset, official)["train"] for count in table] for table in tables
+    ]
+    return tuple(sum(column) for column in zip(*shares, strict=True))
+
+
+def _known_metrics() -> tuple[KnownMetric, ...]:
+    """The privacy metrics of this installation."""
+    metrics = (registry.metric(name) for name in registry.metric_names())
+    return tuple(
+        KnownMetric(
+            name=metric.name,
+            optional=metric.optional,
+            tasks=tuple(task.value for task in metric.tasks),
+            outputs=tuple(output.name for output in metric.declared()),
+        )
+        for metric in metrics
+        if metric.family is Family.PRIVACY
+    )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.leaderboard.pages import show
-from bench.leaderboard.ranking.difference import Component, difference, from_interval, from_seeds
+from bench.leaderboard.ranking.inference import Component, difference, from_interval, from_seeds
 from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables.aggregate import Measure, Row, size_order
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Measure
+from bench.leaderboard.tables.show import ipc_order
 from bench.stats.multiple_testing import holm
 
 _SIGNS = {
@@ -45,7 +47,7 @@ def to_latex(rows: Sequence[Row], alpha: float = 0.05) -> str:
     """All tables; those of a method without a budget stand in every column of their dataset."""
     tables = sorted(
         {(row.cohort, row.variant, row.size) for row in rows if row.epsilons.target is not None},
-        key=lambda table: (table[0], table[1], size_order(table[2])),
+        key=lambda table: (table[0], table[1], ipc_order(table[2])),
     )
     parts = [_HEAD]
     for number, (cohort, variant, size) in enumerate(tables, 1):

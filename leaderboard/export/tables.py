@@ -12,9 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.leaderboard.pages import show
+from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.ranking.significance import Comparison
-from bench.leaderboard.tables.aggregate import Measure, Row, Span
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Measure, Span
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$])")

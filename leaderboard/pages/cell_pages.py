@@ -6,25 +6,44 @@ leaves it out, and says so; keys and fingerprints, which are hashes over such ro
 
 from __future__ import annotations
 
+import base64
+import io
+import itertools
+import re
 import shlex
+import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from bench.data.schema import Task
 from bench.leaderboard.charts.cell_figures import figures
-from bench.leaderboard.pages import cell_release, cell_scores, links, shell, show
-from bench.leaderboard.pages.cell_release import Grid
-from bench.leaderboard.pages.shell import Page
-from bench.leaderboard.ranking.rank import WITHHELD, is_sound
+from bench.leaderboard.pages.board import Board
+from bench.leaderboard.ranking.rank import is_sound
+from bench.leaderboard.tables import show
 from bench.leaderboard.tables.about import identity_of
-from bench.leaderboard.tables.board import Board
-from bench.leaderboard.tables.details import Files, NoSuchFile, Unavailable, shortened
-from bench.leaderboard.tables.load import GROUP, load_results, records
+from bench.leaderboard.tables.details import (
+    Files,
+    NoSuchFile,
+    Unavailable,
+    open_parquet,
+    read_columns,
+    shortened,
+)
+from bench.leaderboard.tables.load import GROUP, WITHHELD, load_results, records
+from bench.leaderboard.templates import rendering
+from bench.leaderboard.templates.rendering import Page
+from bench.plugins.metric import Direction, Family
 from bench.results.records import CellRow, ScoreRow, Status
 from bench.results.reproduce import Repeat, repeat, table
 
@@ -105,10 +124,10 @@ def _pages(
     drawn = figures(files, row.task, scores, asked) if finished and not access.withheld else ()
     download = _download(row, access, files, path)
     repeated = repeat(row)
-    yield shell.page(
+    yield rendering.page(
         path,
         "cell.html",
-        cell_style=Markup(shell.asset("cell.css")),
+        cell_style=Markup(rendering.asset("cell.css")),
         row=row,
         entrant=cell["entrant"],
         cohort=cell["cohort"],
@@ -118,11 +137,11 @@ def _pages(
         reason=_text(row.reason, access),
         warnings=[text for text in _text(row.warnings, access).split("; ") if text],
         log=_end(row.log_tail) if not board.public else "",
-        method_page=links.method_path(cell["entrant"]),
-        dataset_page=links.dataset_path(cell["cohort"]),
+        method_page=rendering.method_path(cell["entrant"]),
+        dataset_page=rendering.dataset_path(cell["cohort"]),
         siblings=siblings.get(row.key, ()),
-        blocks=() if access.withheld else cell_scores.blocks(scores),
-        absences=() if access.withheld else cell_scores.absences(scores),
+        blocks=() if access.withheld else blocks(scores),
+        absences=() if access.withheld else absences(scores),
         figures=[figure for figure in drawn if figure.drawn is not None],
         missing=[figure for figure in drawn if figure.drawn is None],
         grid=_grid(row, access, files),
@@ -208,7 +227,7 @@ def _download(row: CellRow, access: Access, files: Files, page: str) -> Download
     if access.public and not is_sound(row.verdict):
         return Download(path, b"", "left out of a public site: nothing proves it private")
     try:
-        return Download(path, cell_release.as_csv(files), "")
+        return Download(path, as_csv(files), "")
     except (Unavailable, NoSuchFile) as problem:
         return Download(path, b"", str(problem))
 
@@ -220,7 +239,7 @@ def _grid(row: CellRow, access: Access, files: Files) -> Grid | str:
     if access.public and (row.study_only or not is_sound(row.verdict)):
         return "left out of a public site, as the release is"
     try:
-        return cell_release.image_grid(files)
+        return image_grid(files)
     except (Unavailable, NoSuchFile) as problem:
         return str(problem)
 
@@ -271,3 +290,230 @@ def _cost(row: CellRow) -> tuple[tuple[str, str], ...]:
         ("Scores", f"{show.seconds(row.score_seconds)} s"),
         ("Peak memory", f"{show.whole(row.peak_memory_mb)} MB"),
     )
+
+
+# The released rows --------------------------------------------------------------------------------
+
+
+LARGEST_CSV = 1 << 20
+"""Bytes; larger releases stay in the run directory."""
+_MOST_VALUES = 4_000_000
+
+_IMAGES_A_CLASS = 8
+_LARGEST_GRID = 90_000
+"""Bytes of pixels."""
+_MOST_CLASSES = 20
+_PIXEL = re.compile(r"pixel_(?:(\d{1,3})_)?(\d{1,3})_(\d{1,3})")
+
+# A cell that starts like this is run by a spreadsheet instead of being shown.
+_FORMULA = re.compile(r"\s*[=+\-@\t\r](?!\s*[\d.,eE+-]*$)")
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """Released images in one picture, a row for each class."""
+
+    source: str
+    """A data address."""
+    width: int
+    height: int
+    classes: tuple[str, ...]
+    images: int
+
+
+def as_csv(files: Files) -> bytes:
+    """The released rows in the units of the schema."""
+    path = files.path("releases", "synthetic.parquet")
+    file = _small(open_parquet(path))
+    try:
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+        plain = pa.table({name: _plain(name, table.column(name)) for name in table.column_names})
+        buffer = io.BytesIO()
+        pyarrow.csv.write_csv(plain, buffer)
+    except (OSError, pa.ArrowException) as problem:
+        raise Unavailable(f"the release cannot be read ({type(problem).__name__})") from None
+    content = buffer.getvalue()
+    if len(content) > LARGEST_CSV:
+        raise Unavailable(_too_large())
+    return content
+
+
+def _small(file: pq.ParquetFile) -> pq.ParquetFile:
+    names = file.schema_arrow.names
+    if file.metadata.num_rows * len(names) > _MOST_VALUES or len(set(names)) < len(names):
+        raise Unavailable(_too_large())
+    return file
+
+
+def _too_large() -> str:
+    return f"the release is larger than {LARGEST_CSV >> 20} MB: take it from the run directory"
+
+
+def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers as they are, texts as texts; what a spreadsheet would run is refused."""
+    if _FORMULA.match(name):
+        raise Unavailable("the release names a column by what a spreadsheet would run")
+    kind = column.type
+    types = pa.types
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return column
+    coded = types.is_dictionary(kind)
+    inner = kind.value_type if coded else kind
+    if not (types.is_string(inner) or types.is_large_string(inner)):
+        raise Unavailable(f"the release holds values that are neither numbers nor texts ({kind})")
+    words = [chunk.dictionary if coded else chunk for chunk in column.chunks]
+    if sum(chunk.nbytes for chunk in words) > LARGEST_CSV:
+        raise Unavailable(_too_large())
+    if any(_FORMULA.match(word or "") for chunk in words for word in chunk.unique().to_pylist()):
+        raise Unavailable("the release holds texts that a spreadsheet would run")
+    return column.cast(pa.string())
+
+
+def image_grid(files: Files) -> Grid:
+    """The first images of each class."""
+    path = files.path("releases", "synthetic.parquet")
+    names = _small(open_parquet(path)).schema_arrow.names
+    places = {name: _place(name) for name in names}
+    pixels = [name for name, place in places.items() if place is not None]
+    others = [name for name, place in places.items() if place is None]
+    if not pixels or len(others) != 1:
+        raise Unavailable("the release has no columns of pixels and one of classes")
+    where = np.array([place for place in places.values() if place is not None])
+    channels, rows, columns = (int(size) for size in where.max(axis=0) + 1)
+    if channels * rows * columns != len(pixels) or channels not in (1, 3):
+        raise Unavailable("the pixels of the release make no rectangle")
+    table = read_columns(path, pixels, others)
+    values = np.stack(table.finite(*pixels), axis=1)
+    labels = np.array(table.texts[others[0]])
+    classes = tuple(sorted(set(labels.tolist()), key=lambda name: (len(name), name)))[
+        :_MOST_CLASSES
+    ]
+    each = max(1, min(_IMAGES_A_CLASS, _LARGEST_GRID // (len(classes) * len(pixels))))
+    low, high = float(values.min()), float(values.max())
+    scaled = (values - low) / (high - low if high > low else 1.0) * 255
+    canvas = np.full((len(classes) * (rows + 1) - 1, each * (columns + 1) - 1, channels), 128.0)
+    count = 0
+    for line, name in enumerate(classes):
+        for turn, row in enumerate(np.flatnonzero(labels == name)[:each]):
+            top, left = line * (rows + 1), turn * (columns + 1)
+            image = np.empty((rows, columns, channels))
+            image[where[:, 1], where[:, 2], where[:, 0]] = scaled[row]
+            canvas[top : top + rows, left : left + columns] = image
+            count += 1
+    data = base64.b64encode(png(canvas.astype(np.uint8))).decode()
+    zoom = max(1, round(28 / columns))
+    height, width = canvas.shape[:2]
+    return Grid(f"data:image/png;base64,{data}", zoom * width, zoom * height, classes, count)
+
+
+def _place(name: str) -> tuple[int, int, int] | None:
+    found = _PIXEL.fullmatch(name)
+    if found is None:
+        return None
+    channel, row, column = found.groups()
+    return int(channel or 0), int(row), int(column)
+
+
+def png(pixels: Bytes) -> bytes:
+    """(height, width, 1 or 3) bytes as a PNG file (RFC 2083), without filters."""
+    height, width, channels = pixels.shape
+    lines = np.concatenate(
+        [np.zeros((height, 1), np.uint8), pixels.reshape(height, width * channels)], axis=1
+    )
+    head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+
+
+# Scores -------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """One number."""
+
+    metric: str
+    arrow: str
+    better: str
+    value: str
+    interval: str
+    limit: str
+    accepted: bool | None
+    """Against the paper's threshold; None where there is none."""
+    remark: str
+
+
+@final
+@dataclass(frozen=True)
+class Block:
+    """The numbers of one family: those that the leaderboard shows, and the others."""
+
+    family: str
+    first: tuple[Line, ...]
+    others: tuple[Line, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Absence:
+    """A reason with all the numbers that have it."""
+
+    reason: str
+    metrics: tuple[str, ...]
+
+
+def blocks(scores: Sequence[ScoreRow]) -> tuple[Block, ...]:
+    """All numbers with a value, by family."""
+    known = [family.value for family in Family]
+    names = [*known, *sorted({score.family for score in scores} - set(known))]
+    found = []
+    for name in names:
+        own = sorted(
+            (s for s in scores if s.family == name and s.value is not None), key=lambda s: s.metric
+        )
+        if own:
+            first = tuple(_line(score) for score in own if score.shown)
+            others = tuple(_line(score) for score in own if not score.shown)
+            found.append(Block(name, first, others))
+    return tuple(found)
+
+
+def absences(scores: Sequence[ScoreRow]) -> tuple[Absence, ...]:
+    """Numbers without a value, by reason."""
+    missing = sorted((s for s in scores if s.value is None), key=lambda s: (s.reason, s.metric))
+    return tuple(
+        Absence(reason or "no reason given", tuple(score.metric for score in own))
+        for reason, own in itertools.groupby(missing, key=lambda score: score.reason)
+    )
+
+
+def _line(score: ScoreRow) -> Line:
+    interval = ""
+    if score.low is not None and score.high is not None:
+        interval = f"[{show.number(score.low)}, {show.number(score.high)}]"
+    return Line(
+        score.metric,
+        show.arrow(score.direction),
+        show.better(score.direction),
+        show.number(score.value),
+        interval,
+        "" if score.limit is None else show.number(score.limit),
+        _accepted(score),
+        score.remark,
+    )
+
+
+def _accepted(score: ScoreRow) -> bool | None:
+    if score.limit is None or score.value is None or score.direction == Direction.NEUTRAL.value:
+        return None
+    if score.direction == Direction.HIGHER.value:
+        return score.value >= score.limit
+    return score.value <= score.limit

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
 from markupsafe import Markup
+from scipy import stats
 
 from bench.leaderboard.charts.critical_difference import diagram
-from bench.leaderboard.pages import links, shell, show
-from bench.leaderboard.pages.front_columns import columns, groups
-from bench.leaderboard.pages.front_data import document
-from bench.leaderboard.pages.front_models import models, ratio_metrics
-from bench.leaderboard.pages.shell import Page
-from bench.leaderboard.ranking.rank import REFERENCES
-from bench.leaderboard.tables.aggregate import severity, size_order
-from bench.leaderboard.tables.board import Board
+from bench.leaderboard.export import tables as export
+from bench.leaderboard.pages.board import Board
+from bench.leaderboard.ranking.rank import CEILING, DEPENDS_ON_OTHERS, FLOOR, REFERENCES, SAMPLE
+from bench.leaderboard.ranking.rows import Row, severity
+from bench.leaderboard.ranking.significance import FEWEST_BLOCKS, Comparison
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Measure, Span
+from bench.leaderboard.tables.show import ipc_order
+from bench.leaderboard.templates import rendering
+from bench.leaderboard.templates.rendering import Page
+from bench.plugins.metric import Direction, Family
+from bench.results.records import Status
 
 INCIDENTS = 300
 """Kinds of failure that the page lists; the tables hold all of them."""
@@ -38,10 +48,10 @@ def pages(board: Board) -> Iterator[Page]:
         name for metric in choices.headlines.values() for name in ratio_metrics(metric, True)
     )
     shown = columns(rows, ratios)
-    yield shell.page(
-        links.FRONT,
+    yield rendering.page(
+        rendering.FRONT,
         "index.html",
-        front_style=Markup(shell.asset("front.css")),
+        front_style=Markup(rendering.asset("front.css")),
         scripts=_SCRIPTS if rows else _SCRIPTS[:1],
         runs=results.runs,
         counts=board.counts,
@@ -59,7 +69,7 @@ def pages(board: Board) -> Iterator[Page]:
         methods=sorted({(row.entrant, row.reference) for row in rows}),
         tasks=sorted({row.task for row in rows}),
         models=tuple(choices.metrics),
-        sizes=sorted({row.size for row in rows}, key=size_order),
+        sizes=sorted({row.size for row in rows}, key=ipc_order),
         targets=sorted({row.epsilons.target for row in rows if row.epsilons.target is not None}),
         budgetless=any(row.epsilons.target is None for row in rows),
         verdicts=sorted({row.verdict_kind for row in rows}, key=severity),
@@ -68,3 +78,517 @@ def pages(board: Board) -> Iterator[Page]:
         more_incidents=max(0, len(board.incidents) - INCIDENTS),
         references=REFERENCES,
     )
+
+
+# Columns of the table -----------------------------------------------------------------------------
+
+
+METRIC = "metric:"
+"""What the name of a metric's column starts with."""
+
+_UP, _DOWN = Direction.HIGHER.value, Direction.LOWER.value
+_GROUPS: Mapping[str, str] = {
+    Family.UTILITY.value: "More utility",
+    Family.FIDELITY.value: "Fidelity",
+    Family.PRIVACY.value: "Attacks",
+    Family.COST.value: "Cost",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Column:
+    """One column."""
+
+    name: str
+    """In the page's address and in `data-column`."""
+    title: str
+    hint: str
+    group: str
+    direction: str = Direction.NEUTRAL.value
+    numeric: bool = True
+    metric: str = ""
+
+    @property
+    def head(self) -> str:
+        """The title with the sign for which way is better."""
+        return f"{self.title} {show.arrow(self.direction)}"
+
+    @property
+    def first(self) -> str:
+        """How the first click sorts: the best on top."""
+        return "descending" if self.direction == _UP else "ascending"
+
+
+_FIRST = (
+    Column("method", "Method", "the method's label in the grid", "", numeric=False),
+    Column("dataset", "Dataset", "with its task", "", numeric=False),
+    Column("size", "Rows per class", "synthetic rows per class that were asked for", ""),
+    Column("target", "target", "asked for by the grid", "Epsilon"),
+    Column("claimed", "claimed", "what the method says it spent: not trusted", "Epsilon", _DOWN),
+    Column(
+        "proven",
+        "proven",
+        "upper bound computed from the ledger; infinite where rows were read without noise",
+        "Epsilon",
+        _DOWN,
+    ),
+    Column("audited", "audited", "lower bound measured by attacks", "Epsilon", _DOWN),
+    Column("verdict", "Verdict", "with its reason; sorts from sound to refuted", ""),
+    Column(
+        "rank",
+        "Rank",
+        "among the sound methods shown, at the same dataset, size and target epsilon; 1 is best",
+        "Utility on real test rows",
+        _DOWN,
+    ),
+    Column(
+        "utility",
+        "Utility",
+        "headline metric of the task, or that of the chosen model, with its 95% interval from the "
+        "test rows",
+        "Utility on real test rows",
+        _UP,
+    ),
+    Column(
+        "ratio",
+        "Of real",
+        "utility over that of the same model trained on the real rows; 1 is as good as real",
+        "Utility on real test rows",
+        _UP,
+    ),
+    Column(
+        "deviation",
+        "Seeds sd",
+        "standard deviation of the utility over seeds: the method's own randomness, apart from "
+        "the choice of test rows",
+        "Utility on real test rows",
+        _DOWN,
+    ),
+    Column("failed", "Failed", "share of cells that did not finish; skipped ones apart", "", _DOWN),
+)
+
+_COST = (
+    Column("released", "Rows released", "synthetic rows", "Cost"),
+    Column("fit", "Fit seconds", "mean over seeds", "Cost", _DOWN),
+    Column("memory", "Peak MB", "the largest over seeds", "Cost", _DOWN),
+)
+
+
+def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[Column, ...]:
+    """All columns; `ratios` are metrics that the column of ratios shows already."""
+    known = {m.metric: m for row in rows for m in row.measures.values() if m.shown}
+    found: dict[str, list[Column]] = {}
+    for name in export.metric_names(rows, beside_headlines=True):
+        if name in ratios:
+            continue
+        direction = known[name].direction
+        group = _GROUPS.get(known[name].family, "Other")
+        hint = f"{name}: {show.better(direction)}"
+        found.setdefault(group, []).append(
+            Column(f"{METRIC}{name}", name, hint, group, direction, metric=name)
+        )
+    order = [*_GROUPS.values(), "Other"]
+    found["Cost"] = [*_COST, *found.get("Cost", [])]
+    return (*_FIRST, *(column for group in order for column in found.get(group, [])))
+
+
+@final
+@dataclass(frozen=True)
+class Group:
+    """Columns side by side under one heading."""
+
+    title: str
+    count: int
+
+
+def groups(found: Sequence[Column]) -> tuple[Group, ...]:
+    """The line above the columns; the first, which stays in place, stands alone."""
+    runs = itertools.groupby(found[1:], key=lambda column: column.group)
+    return (Group("", 1), *(Group(title, len(list(own))) for title, own in runs))
+
+
+# Downstream models --------------------------------------------------------------------------------
+
+
+_UNNAMED: Mapping[str, str] = {"auroc": "xgboost"}
+"""Models of metrics whose name has no model."""
+
+_NO_MODEL = ("ratio", "prevalence")
+"""What may stand where a model does."""
+
+
+@final
+@dataclass(frozen=True)
+class Ratio:
+    """Utility over that on the real rows."""
+
+    value: float
+    low: float | None
+    high: float | None
+    derived: bool
+    """True for the quotient of two rows, which has no interval of its own."""
+
+
+@final
+@dataclass(frozen=True)
+class Models:
+    """The metric of each model and dataset."""
+
+    headlines: Mapping[str, str]
+    """By cohort."""
+    metrics: Mapping[str, Mapping[str, str]]
+    """By model, then by cohort."""
+
+    @property
+    def all_metrics(self) -> tuple[str, ...]:
+        """Every metric that some choice shows."""
+        own = {name for by_cohort in self.metrics.values() for name in by_cohort.values()}
+        return tuple(sorted(own | set(self.headlines.values())))
+
+    def cohorts(self, metric: str) -> frozenset[str]:
+        """Where a metric is some choice's."""
+        return frozenset(
+            cohort
+            for by_cohort in (self.headlines, *self.metrics.values())
+            for cohort, name in by_cohort.items()
+            if name == metric
+        )
+
+
+def models(rows: Sequence[Row]) -> Models:
+    """The choices, from the names of the metrics."""
+    headlines = {row.cohort: row.headline.metric for row in rows if row.headline is not None}
+    found: dict[str, dict[str, str]] = {}
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        for measure in row.measures.values():
+            if (row.cohort, measure.metric) in seen or measure.value is None:
+                continue
+            seen.add((row.cohort, measure.metric))
+            model = _model(measure, headlines.get(row.cohort, ""))
+            if model:
+                found.setdefault(model, {})[row.cohort] = measure.metric
+    return Models(headlines, {model: found[model] for model in sorted(found)})
+
+
+def _model(measure: Measure, headline: str) -> str:
+    """The model behind a metric of the same kind as the headline; empty for every other metric."""
+    kind, _, model = measure.metric.partition("/")
+    if measure.family != Family.UTILITY.value or kind != headline.partition("/")[0]:
+        return ""
+    if not model:
+        return _UNNAMED.get(kind, "")
+    return "" if model in _NO_MODEL or model.endswith("-ratio") else model
+
+
+def ratio_metrics(metric: str, headline: bool) -> tuple[str, ...]:
+    """Names under which the ratio of a metric to real rows may be found."""
+    kind = metric.partition("/")[0]
+    return (f"{metric}/ratio", f"{metric}-ratio", *((f"{kind}/ratio",) if headline else ()))
+
+
+def ceilings(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
+    """The real rows of each cohort and split."""
+    return {(row.cohort, row.split): row for row in rows if row.reference == CEILING}
+
+
+def ratio(row: Row, metric: str, ceiling: Row | None) -> Ratio | None:
+    """As scored on the same test rows; otherwise the quotient of the two rows' means."""
+    is_headline = row.headline is not None and row.headline.metric == metric
+    for name in ratio_metrics(metric, is_headline):
+        scored = row.measures.get(name)
+        if scored is not None and scored.value is not None:
+            return Ratio(scored.value, scored.low, scored.high, derived=False)
+    own = row.measures.get(metric)
+    best = None if ceiling is None else ceiling.measures.get(metric)
+    if own is None or best is None or own.value is None or not best.value:
+        return None
+    if own.direction != Direction.HIGHER.value:
+        return None
+    return Ratio(own.value / best.value, None, None, derived=True)
+
+
+# Data of the script -------------------------------------------------------------------------------
+
+
+_MOST_UNITS = 200
+"""Beyond so many units Student's interval is the normal one."""
+
+
+@final
+class Places:
+    """A table of different values, and where each stands."""
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        self._places: dict[Any, int] = {}
+        for value in values:
+            self.of(value)
+
+    def of(self, value: Any) -> int:
+        """The place of a value, which is added where it is new."""
+        return self._places.setdefault(value, len(self._places))
+
+    @property
+    def values(self) -> list[Any]:
+        """In the order of their places."""
+        return list(self._places)
+
+
+def document(board: Board, columns: Sequence[Column], models: Models) -> Markup:
+    """JSON for a data block of the page: no sign in it can end the block."""
+    rows = board.rows
+    texts = Places([""])
+    entrants = Places(sorted({row.entrant for row in rows}))
+    cohorts = Places(sorted({row.cohort for row in rows}))
+    task_of = {row.cohort: row.task for row in rows}
+    reference_of = {row.entrant: row.reference for row in rows}
+    tables = {
+        "texts": texts,
+        "entrants": entrants,
+        "cohorts": cohorts,
+        "tasks": Places(sorted(set(task_of.values()))),
+        "sizes": Places(sorted({row.size for row in rows}, key=ipc_order)),
+        "targets": Places(
+            sorted({row.epsilons.target for row in rows if row.epsilons.target is not None})
+        ),
+        "kinds": Places(sorted({row.verdict_kind for row in rows}, key=severity)),
+        "seeds": Places(),
+    }
+    content: dict[str, Any] = {
+        "rows": _facts(rows, tables) | _lines(rows),
+        "utility": _utilities(board, models, tables["seeds"]),
+        "measures": {
+            column.metric: _measures([row.measures.get(column.metric) for row in rows], texts)
+            for column in columns
+            if column.metric
+        },
+        "headlines": [models.headlines.get(name, "") for name in cohorts.values],
+        "models": {
+            model: [own.get(name, "") for name in cohorts.values]
+            for model, own in models.metrics.items()
+        },
+        "pages": _pages(board),
+        "tests": [_told(found, entrants) for found in board.found.comparisons],
+        "tails": _tails(board.alpha),
+        "level": f"{100 * (1 - board.alpha):g}%",
+    }
+    content["directions"] = {
+        name: row.measures[name].direction
+        for name in (*models.all_metrics, *content["measures"])
+        for row in rows
+        if name in row.measures
+    }
+    content |= {name: table.values for name, table in tables.items()}
+    content["methodPaths"] = [rendering.method_path(name) for name in entrants.values]
+    content["datasetPaths"] = [rendering.dataset_path(name) for name in cohorts.values]
+    content["references"] = [reference_of[name] for name in entrants.values]
+    content["cohortTasks"] = [task_of[name] for name in cohorts.values]
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _facts(rows: Sequence[Row], tables: Mapping[str, Places]) -> dict[str, str]:
+    texts = tables["texts"]
+
+    def span(read: Callable[[Row], Span | None]) -> tuple[str, str]:
+        spans = [read(row) for row in rows]
+        return (
+            _numbers(None if own is None else own.low for own in spans),
+            _numbers(None if own is None else own.high for own in spans),
+        )
+
+    claimed, proven = span(lambda row: row.epsilons.claimed), span(lambda row: row.epsilons.proven)
+    audited, released = span(lambda row: row.epsilons.audited), span(lambda row: row.rows_released)
+    groups = Places()
+    return {
+        "entrant": _counts(tables["entrants"].of(row.entrant) for row in rows),
+        "cohort": _counts(tables["cohorts"].of(row.cohort) for row in rows),
+        "size": _counts(tables["sizes"].of(row.size) for row in rows),
+        "target": ",".join(
+            "" if row.epsilons.target is None else str(tables["targets"].of(row.epsilons.target))
+            for row in rows
+        ),
+        "kind": _counts(tables["kinds"].of(row.verdict_kind) for row in rows),
+        "verdict": _counts(texts.of(row.verdict) for row in rows),
+        "why": _counts(texts.of("; ".join(row.verdict_reasons)) for row in rows),
+        "warned": _counts(texts.of("; ".join(row.warnings)) for row in rows),
+        "variant": _counts(texts.of(row.variant) for row in rows),
+        "barred": _counts(texts.of(_barred(row)) for row in rows),
+        "group": _counts(groups.of(group(row)) for row in rows),
+        "study": _counts(int(row.study_only) for row in rows),
+        "finished": _counts(row.finished for row in rows),
+        "failed": _counts(row.failed for row in rows),
+        "skipped": _counts(row.skipped for row in rows),
+        "claimedLow": claimed[0],
+        "claimed": claimed[1],
+        "provenLow": proven[0],
+        "proven": proven[1],
+        "auditedLow": audited[0],
+        "audited": audited[1],
+        "releasedLow": released[0],
+        "released": released[1],
+        "fit": _numbers(row.fit_seconds for row in rows),
+        "memory": _numbers(row.peak_memory_mb for row in rows),
+        "detail": ",".join(_detail(row, texts) for row in rows),
+    }
+
+
+def group(row: Row) -> tuple[Any, ...]:
+    """What rows that are ranked together have in common."""
+    setting = (row.split, row.delta, row.private_counts, row.study_only, row.adjacency, row.unit)
+    return (row.cohort, row.size, row.epsilons.target, *setting)
+
+
+def _barred(row: Row) -> str:
+    """Why a row cannot be ranked in any company."""
+    return "" if row.place.reason in DEPENDS_ON_OTHERS else row.place.reason
+
+
+def _lines(rows: Sequence[Row]) -> dict[str, str]:
+    """For each row the places of the rows that say what it must beat and what it could reach."""
+    floors = {group(row): place for place, row in enumerate(rows) if row.reference == FLOOR}
+    samples = {
+        (row.cohort, row.split, row.size): place
+        for place, row in enumerate(rows)
+        if row.reference == SAMPLE
+    }
+    best = ceilings(rows)
+    places = {id(row): place for place, row in enumerate(rows)}
+    tops = {own: places[id(row)] for own, row in best.items()}
+    return {
+        "ceiling": ",".join(str(tops.get((row.cohort, row.split), "")) for row in rows),
+        "sample": ",".join(str(samples.get((row.cohort, row.split, row.size), "")) for row in rows),
+        "floor": ",".join(str(floors.get(group(row), "")) for row in rows),
+    }
+
+
+def _detail(row: Row, texts: Places) -> str:
+    """Places of heading and text, turn by turn: what is shown when a row is opened."""
+    counts = "private" if row.private_counts else "public"
+    privacy = f"delta {row.delta:g}, {row.adjacency} of one {row.unit or 'row'}, {counts} counts"
+    if row.accountants:
+        privacy += f", by {', '.join(row.accountants)}"
+    no_reason = "no reason given" if row.verdict else "no cell finished"
+    pairs = [("Why", "; ".join(row.verdict_reasons) or no_reason)]
+    pairs += [
+        (f"{problem.status}, {show.seeds(problem.seeds)}", problem.reason or "no reason given")
+        for problem in row.problems
+    ]
+    pairs += [("Warning", text) for text in row.warnings]
+    pairs += [("Claim", text) for text in row.claim_sources]
+    pairs += [("Privacy", privacy), ("Method", f"{row.method} {row.parameters}")]
+    pairs += [("Seeds", show.seeds(row.seeds))]
+    pairs += [(f"No {', '.join(names)}", reason) for reason, names in row.absences.items()]
+    return " ".join(str(texts.of(text)) for pair in pairs for text in pair)
+
+
+def _utilities(board: Board, models: Models, repetitions: Places) -> dict[str, dict[str, str]]:
+    """Of each metric that a choice of the model can show: rows, ratios, and seed by seed."""
+    scores = board.results.scores
+    wanted = scores[scores["metric"].isin(models.all_metrics)]
+    values = {
+        (key, metric): value
+        for key, metric, value in zip(wanted["key"], wanted["metric"], wanted["value"], strict=True)
+    }
+    cells = board.results.cells
+    seeds = {
+        key: repetitions.of(repetition)
+        for key, repetition, status in zip(
+            cells["key"], cells["repetition"], cells["status"], strict=True
+        )
+        if status != Status.SKIPPED.value
+    }
+    tops = ceilings(board.rows)
+    found = {}
+    for metric in models.all_metrics:
+        own_cohorts = models.cohorts(metric)
+        ratios = [ratio(row, metric, tops.get((row.cohort, row.split))) for row in board.rows]
+        measures = [row.measures.get(metric) for row in board.rows]
+        spans = [None if m is None else m.seeds for m in measures]
+        found[metric] = {
+            **_measures(measures),
+            "least": _numbers(None if own is None else own.low for own in spans),
+            "largest": _numbers(None if own is None else own.high for own in spans),
+            "count": ",".join("" if m is None else str(m.count) for m in measures),
+            "ratio": _numbers(None if own is None else own.value for own in ratios),
+            "ratioLow": _numbers(None if own is None else own.low for own in ratios),
+            "ratioHigh": _numbers(None if own is None else own.high for own in ratios),
+            "derived": ",".join("1" if own is not None and own.derived else "" for own in ratios),
+            "seeds": ",".join(
+                # Enough digits that no two utilities become a tie.
+                " ".join(
+                    f"{seeds[key]}:{_number(values.get((key, metric)), 12)}"
+                    for key in row.keys
+                    if key in seeds
+                )
+                if row.cohort in own_cohorts and not _barred(row)
+                else ""
+                for row in board.rows
+            ),
+        }
+    return found
+
+
+def _measures(measures: Sequence[Measure | None], texts: Places | None = None) -> dict[str, str]:
+    columns = {
+        name: _numbers(None if m is None else getattr(m, name) for m in measures)
+        for name in ("value", "low", "high", "deviation", "limit")
+    }
+    # A column without any number is not written out.
+    columns = {name: text for name, text in columns.items() if text.strip(",")}
+    if texts is not None and any(m is not None and m.remark for m in measures):
+        columns["remark"] = _counts(texts.of("" if m is None else m.remark) for m in measures)
+    return columns
+
+
+def _pages(board: Board) -> dict[str, list[tuple[int, str]]]:
+    """Seed and page of the cells that have one, by the row's place."""
+    found = {
+        str(place): [
+            (seed, board.cell_pages[key])
+            for seed, key in zip(row.seeds, row.keys, strict=True)
+            if key in board.cell_pages
+        ]
+        for place, row in enumerate(board.rows)
+    }
+    return {place: own for place, own in found.items() if own}
+
+
+def _told(found: Comparison, entrants: Places) -> dict[str, dict[int, Any]]:
+    """What the paired tests say: the places left open to each entrant, and whom it beats."""
+    return {
+        "places": {entrants.of(own.entrant): own.place for own in found.standings},
+        "better": {
+            entrants.of(own.entrant): [entrants.of(other) for other in own.better_than]
+            for own in found.standings
+        },
+    }
+
+
+def _tails(alpha: float) -> list[float]:
+    """Share of resamples below the interval, for so many units that were drawn again.
+
+    Expanded percentiles, as in `significance`: plain ones are too narrow for few units.
+    """
+    tails = [0.0] * FEWEST_BLOCKS
+    for count in range(FEWEST_BLOCKS, _MOST_UNITS + 1):
+        reach = stats.t.ppf(1 - alpha / 2, count - 1) * math.sqrt(count / (count - 1))
+        tails.append(round(float(stats.norm.cdf(-reach)), 6))
+    return tails
+
+
+def _numbers(values: Iterable[float | None]) -> str:
+    return ",".join([_number(value) for value in values])
+
+
+def _counts(values: Iterable[int]) -> str:
+    return ",".join(map(str, values))
+
+
+def _number(value: float | None, digits: int = 5) -> str:
+    if value is None or value != value:
+        return ""
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return f"{value:.{digits}g}"

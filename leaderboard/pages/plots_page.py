@@ -14,28 +14,32 @@ from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.audit import Audited, audit_panels
 from bench.leaderboard.charts.draw import classes, draw, marker_of
 from bench.leaderboard.charts.heat import HeatMap, heat_map, steps
-from bench.leaderboard.charts.panel import Member, Panel, Role
-from bench.leaderboard.charts.rows import (
+from bench.leaderboard.charts.panels import (
+    Member,
+    Panel,
+    Role,
     Scene,
     drawable,
     scene,
     sizes_first_to_last,
     targets_first_to_last,
 )
-from bench.leaderboard.charts.tradeoff import (
+from bench.leaderboard.charts.tradeoffs import (
     MEMORY,
     SECONDS,
     Attack,
     against_attack,
     against_cost,
+    against_epsilon,
+    against_size,
     attacks,
 )
-from bench.leaderboard.charts.utility import against_epsilon, against_size
-from bench.leaderboard.pages import links, shell, show
-from bench.leaderboard.pages.shell import Page
+from bench.leaderboard.pages.board import Board
 from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables.aggregate import Row
-from bench.leaderboard.tables.board import Board
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.templates import rendering
+from bench.leaderboard.templates.rendering import Page
 
 BUDGET = 330_000
 """Characters that the drawings of one section may take; further ones are left out."""
@@ -110,11 +114,11 @@ def page(board: Board, ceilings: Mapping[Audited, float]) -> Page:
     targets = targets_first_to_last(setting)
     tried = attacks(board.rows)[:ATTACKS]
     heat, heat_left_out = _heat(setting, board.rows, sizes, targets)
-    return shell.page(
-        links.PLOTS,
+    return rendering.page(
+        rendering.PLOTS,
         "plots.html",
         scripts=("plots.js",),
-        css=Markup(shell.asset("plots.css")),
+        css=Markup(rendering.asset("plots.css")),
         definitions=svg.definitions(),
         notes=[note for note in board.notes if note.study_only],
         methods=sorted((number, name) for name, number in setting.numbers.items()),
@@ -241,7 +245,7 @@ def _legend(rows: Sequence[Row], setting: Scene) -> tuple[Sign, ...]:
         style = setting.styles.get(name)
         hollow = Markup("") if name in sound else Markup(' class="h"')
         sign = template.format(classes(style, role), hollow, marker_of(style))
-        found.append(Sign(name, links.method_path(name), reference[name], sign))
+        found.append(Sign(name, rendering.method_path(name), reference[name], sign))
     return tuple(found)
 
 

@@ -9,16 +9,10 @@ from typing import final
 
 from bench.leaderboard.export import latex
 from bench.leaderboard.export import tables as export
-from bench.leaderboard.pages import (
-    cell_pages,
-    dataset_pages,
-    front,
-    method_pages,
-    plots_page,
-    shell,
-)
-from bench.leaderboard.pages.shell import Page
-from bench.leaderboard.tables.board import Board, compile_board
+from bench.leaderboard.pages import card_pages, cell_pages, front, plots_page
+from bench.leaderboard.pages.board import Board, compile_board
+from bench.leaderboard.templates import rendering
+from bench.leaderboard.templates.rendering import Page
 
 CELL_PAGES = 200
 """Cells that get a page of their own, unless more are asked for."""
@@ -54,7 +48,7 @@ def write_site(
     """
     board = compile_board(run_directories, alpha, seed, public=public, cells=cells)
     return SiteSummary(
-        paths=shell.write(Path(output), tuple(_pages(board))),
+        paths=rendering.write(Path(output), tuple(_pages(board))),
         cells=board.counts.cells,
         methods=int(board.results.cells["entrant"].nunique()),
         datasets=int(board.results.cells["cohort"].nunique()),
@@ -64,8 +58,11 @@ def write_site(
 
 
 def _pages(board: Board) -> Iterator[Page]:
-    for module in (front, plots_page, method_pages, dataset_pages, cell_pages):
-        yield from module.pages(board)
+    yield from front.pages(board)
+    yield from plots_page.pages(board)
+    yield from card_pages.method_pages(board)
+    yield from card_pages.dataset_pages(board)
+    yield from cell_pages.pages(board)
     notes = [f"{note.title} {note.text}" for note in board.notes]
     markdown = export.to_markdown(board.rows, board.mean_ranks, board.found.comparisons, notes)
     yield Page("leaderboard.csv", export.to_csv(board.rows).encode())

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.leaderboard.tables.load import GROUP, records
+from bench.leaderboard.tables.load import GROUP, WITHHELD, records
 from bench.plugins.metric import HEADLINES, Direction, Family
 from bench.results.records import Status
 from bench.results.verdicts import Verdict
@@ -27,9 +27,6 @@ FLOOR = "floor"
 SAMPLE = "real sample"
 REFERENCES: Mapping[str, str] = {"real": CEILING, "subset": SAMPLE, "marginals": FLOOR}
 """Methods that say what can be reached at best, what so few rows can do, what must be beaten."""
-
-WITHHELD = "withheld"
-"""A public site's column of cells whose scores it leaves out: neither ranked nor failing."""
 
 ALONE = "no other sound method to compare with here"
 NO_COMMON_SEED = "no seed in common with the other sound methods"

@@ -24,6 +24,9 @@ SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"
 GROUP = ["cohort", "size", "eps_target", *SETTING]
 """Results of different entrants in one group are compared with each other."""
 
+WITHHELD = "withheld"
+"""A public site's column of cells whose scores it leaves out: neither ranked nor failing."""
+
 _HINT = "give a folder that `bench run --out` wrote, or run `bench run` there again to mend it"
 
 

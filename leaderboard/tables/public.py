@@ -18,9 +18,8 @@ from typing import Any
 
 import pandas as pd
 
-from bench.leaderboard.ranking.rank import WITHHELD
 from bench.leaderboard.tables.about import About, identity_of
-from bench.leaderboard.tables.load import Results, records
+from bench.leaderboard.tables.load import WITHHELD, Results, records
 
 _IDENTITY = (
     "method",

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.engine.dossier_source import gather
+from bench.leaderboard.dossier.material import gather
 from bench.leaderboard.dossier.page import render
 from bench.privacy.accounting import Budget
 from bench.privacy.events import laplace, non_private, sampled_gaussian

@@ -10,9 +10,8 @@ import pytest
 
 from bench.leaderboard.charts.critical_difference import diagram
 from bench.leaderboard.charts.plots import PALETTE, Style
-from bench.leaderboard.ranking.blocks import Blocks
 from bench.leaderboard.ranking.rank import place_blocks
-from bench.leaderboard.ranking.significance import Comparison, compare_blocks
+from bench.leaderboard.ranking.significance import Blocks, Comparison, compare_blocks
 
 EVIL = "<script>alert(1)</script>\"'&"
 

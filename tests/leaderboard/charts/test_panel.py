@@ -14,11 +14,23 @@ import pytest
 from bench.leaderboard.charts import plots, svg
 from bench.leaderboard.charts.audit import audit_panels
 from bench.leaderboard.charts.draw import draw
-from bench.leaderboard.charts.panel import Panel, Role
-from bench.leaderboard.charts.rows import Scene, scene, sizes_first_to_last, targets_first_to_last
-from bench.leaderboard.charts.tradeoff import SECONDS, against_attack, against_cost, attacks
-from bench.leaderboard.charts.utility import against_epsilon, against_size
-from bench.leaderboard.tables.aggregate import Row, aggregate
+from bench.leaderboard.charts.panels import (
+    Panel,
+    Role,
+    Scene,
+    scene,
+    sizes_first_to_last,
+    targets_first_to_last,
+)
+from bench.leaderboard.charts.tradeoffs import (
+    SECONDS,
+    against_attack,
+    against_cost,
+    against_epsilon,
+    against_size,
+    attacks,
+)
+from bench.leaderboard.ranking.rows import Row, aggregate
 from bench.leaderboard.tables.load import load_results
 
 Stage = tuple[Scene, tuple[Row, ...]]

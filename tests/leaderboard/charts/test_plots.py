@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.leaderboard.charts import plots, svg
-from bench.leaderboard.tables.aggregate import aggregate
+from bench.leaderboard.ranking.rows import aggregate
 from bench.leaderboard.tables.load import load_results
 
 

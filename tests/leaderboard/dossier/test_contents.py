@@ -17,11 +17,11 @@ from click.testing import CliRunner
 from bench.cli.dossier import dossier
 from bench.engine import keys
 from bench.engine.cell import run_cell
-from bench.engine.dossier_source import find_cell
 from bench.errors import InputError, StoreError
 from bench.leaderboard.dossier.attacks import assess, quality
-from bench.leaderboard.dossier.composition import compose
+from bench.leaderboard.dossier.material import find_cell
 from bench.leaderboard.dossier.page import file_name
+from bench.leaderboard.dossier.privacy import compose
 from bench.plugins.source import build_dataset
 from bench.privacy.events import non_private
 from bench.privacy.ledger import Entry, Ledger

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench.engine.dossier_source import _training_rows
 from bench.leaderboard.dossier import words
+from bench.leaderboard.dossier.material import _training_rows
 from bench.plugins import registry
 from bench.plugins.source import build_dataset
 from bench.privacy.accounting import Budget

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bench.leaderboard.export.latex import escape, to_latex
-from bench.leaderboard.ranking.difference import difference, from_interval, from_seeds
-from bench.leaderboard.tables.aggregate import aggregate
+from bench.leaderboard.ranking.inference import difference, from_interval, from_seeds
+from bench.leaderboard.ranking.rows import aggregate
 from bench.leaderboard.tables.load import load_results
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.leaderboard.pages import dataset_pages, links
+from bench.leaderboard.pages import card_pages
+from bench.leaderboard.pages.board import compile_board
 from bench.leaderboard.tables.about import FILE, Cards, ClassCount, ColumnCard, DatasetCard
-from bench.leaderboard.tables.board import compile_board
+from bench.leaderboard.templates import rendering
 from tests.support.card_page import CardPage, parsed
 
 CARD = DatasetCard(
@@ -49,7 +50,7 @@ def page_of(
     if card is not None:
         (directory / FILE).write_text(Cards(datasets=(card,)).to_json(), encoding="utf-8")
     board = compile_board([directory], public=public, cells=cells)
-    return parsed(dataset_pages.pages(board))[links.dataset_path(cohort)]
+    return parsed(card_pages.dataset_pages(board))[rendering.dataset_path(cohort)]
 
 
 def test_facts_and_class_balance(run: Any, tmp_path: Path) -> None:

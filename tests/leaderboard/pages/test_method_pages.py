@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from dp_accounting import dp_event
 
-from bench.leaderboard.pages import links, method_pages
-from bench.leaderboard.pages.page_rows import Block, blocks
-from bench.leaderboard.pages.show import coded
+from bench.leaderboard.pages import card_pages
+from bench.leaderboard.pages.board import compile_board
+from bench.leaderboard.pages.card_pages import Block, blocks
 from bench.leaderboard.tables.about import FILE, Cards, MethodCard, Parameter
-from bench.leaderboard.tables.board import compile_board
+from bench.leaderboard.tables.show import coded
+from bench.leaderboard.templates import rendering
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
 from tests.support.card_page import CardPage, parsed
@@ -34,11 +35,11 @@ CARD = MethodCard(
 
 
 def rendered(directory: Path, *, public: bool = False, cells: int = 0) -> dict[str, CardPage]:
-    return parsed(method_pages.pages(compile_board([directory], public=public, cells=cells)))
+    return parsed(card_pages.method_pages(compile_board([directory], public=public, cells=cells)))
 
 
 def page_of(directory: Path, entrant: str, **options: Any) -> CardPage:
-    return rendered(directory, **options)[links.method_path(entrant)]
+    return rendered(directory, **options)[rendering.method_path(entrant)]
 
 
 def add_card(directory: Path, card: MethodCard = CARD) -> Path:
@@ -60,7 +61,7 @@ def add_ledger(directory: Path, key: str, text: str = "") -> Path:
 def test_one_page_a_method(mixed_run: Any, tmp_path: Path) -> None:
     pages = rendered(mixed_run.write(tmp_path / "run"))
     names = ("real", "gats", "marginals", "pate", "ldpdc", "picky")
-    assert sorted(pages) == sorted(links.method_path(name) for name in names)
+    assert sorted(pages) == sorted(rendering.method_path(name) for name in names)
 
 
 def test_the_card_is_shown(run: Any, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_the_ledger_is_said_in_words(run: Any, tmp_path: Path) -> None:
     assert "50 times in each part , on training rows, class 0; training rows, class 1" in told
     assert "on a random sample that holds each row with probability 0.25" in told
     assert "Gaussian noise, standard deviation 4 times" in told
-    assert f"../{links.cell_path(key)}" in page.links
+    assert f"../{rendering.cell_path(key)}" in page.links
 
 
 def test_equal_ledgers_are_told_once(run: Any, tmp_path: Path) -> None:

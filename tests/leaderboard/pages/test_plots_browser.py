@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.leaderboard.pages import plots_page, shell
-from bench.leaderboard.tables.board import compile_board
+from bench.leaderboard.pages import plots_page
+from bench.leaderboard.pages.board import compile_board
+from bench.leaderboard.templates import rendering
 from tests.leaderboard.conftest import Run
 from tests.support import browser
 
@@ -34,7 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     run.score(key, "mia/auroc", attack, attack, attack, "lower", "privacy")
     folder = tmp_path_factory.mktemp("site")
     board = compile_board([run.write(folder / "run")])
-    shell.write(folder, tuple(plots_page.pages(board)))
+    rendering.write(folder, tuple(plots_page.pages(board)))
     return folder / "plots.html"
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bench.leaderboard.charts.heat import STEPS, heat_map, step, steps
-from bench.leaderboard.charts.rows import scene
+from bench.leaderboard.charts.panels import scene
 from bench.leaderboard.pages import plots_page
-from bench.leaderboard.tables.board import compile_board
+from bench.leaderboard.pages.board import compile_board
 
 SCRIPT = "<script>alert(1)</script>"
 

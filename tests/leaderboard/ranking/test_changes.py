@@ -14,8 +14,7 @@ from scipy import stats
 
 from bench.cli.main import main
 from bench.errors import StoreError
-from bench.leaderboard.export.changes_text import to_text
-from bench.leaderboard.ranking.changes import Changes, find_changes
+from bench.leaderboard.ranking.changes import Changes, find_changes, to_text
 from bench.leaderboard.tables.load import load_results
 
 

@@ -13,10 +13,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bench.leaderboard.ranking import rank_tests
-from bench.leaderboard.ranking.blocks import Blocks, blocks_of, largest_set
+from bench.leaderboard.ranking import inference
 from bench.leaderboard.ranking.rank import place_blocks, ranking_table
-from bench.leaderboard.ranking.significance import compare, compare_blocks
+from bench.leaderboard.ranking.significance import (
+    Blocks,
+    blocks_of,
+    compare,
+    compare_blocks,
+    largest_set,
+)
 from bench.leaderboard.tables.load import load_results
 from bench.stats.multiple_testing import holm
 
@@ -95,14 +100,14 @@ def test_nemenyi_as_scikit_posthocs() -> None:
     known |= {(1, 3): 0.999859, (2, 3): 0.226697}
     means = place_blocks(DEMSAR)[0].mean(axis=0)
     for (i, j), p in known.items():
-        assert rank_tests.nemenyi_p(means[i] - means[j], 4, 14) == pytest.approx(p, abs=2e-4)
+        assert inference.nemenyi_p(means[i] - means[j], 4, 14) == pytest.approx(p, abs=2e-4)
     means = place_blocks(HAND)[0].mean(axis=0)
     assert means == pytest.approx([8 / 7, 2, 20 / 7])
-    assert rank_tests.nemenyi_p(means[0] - means[1], 3, 7) == pytest.approx(0.24408, abs=2e-4)
-    assert rank_tests.nemenyi_p(means[0] - means[2], 3, 7) == pytest.approx(0.0038337, abs=2e-5)
+    assert inference.nemenyi_p(means[0] - means[1], 3, 7) == pytest.approx(0.24408, abs=2e-4)
+    assert inference.nemenyi_p(means[0] - means[2], 3, 7) == pytest.approx(0.0038337, abs=2e-5)
     # The critical difference is where the p-value is alpha.
-    width = rank_tests.critical_difference(3, 7, 0.05)
-    assert rank_tests.nemenyi_p(width, 3, 7) == pytest.approx(0.05, abs=1e-6)
+    width = inference.critical_difference(3, 7, 0.05)
+    assert inference.nemenyi_p(width, 3, 7) == pytest.approx(0.05, abs=1e-6)
 
 
 def test_critical_values_of_the_published_table() -> None:
@@ -110,7 +115,7 @@ def test_critical_values_of_the_published_table() -> None:
     published = [1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164]
     for entrants, quantile in enumerate(published, 2):
         scale = math.sqrt(entrants * (entrants + 1) / (6 * 10))
-        found = rank_tests.critical_difference(entrants, 10, 0.05) / scale
+        found = inference.critical_difference(entrants, 10, 0.05) / scale
         assert found == pytest.approx(quantile, abs=1.1e-3)
 
 
@@ -120,7 +125,7 @@ def test_signed_ranks_are_exact() -> None:
     for count in (1, 2, 5, 9, 30):
         differences = rng.normal(0.3, 1.0, count)
         expected = stats.wilcoxon(differences, method="exact").pvalue
-        assert rank_tests.signed_rank_p(differences) == pytest.approx(expected)
+        assert inference.signed_rank_p(differences) == pytest.approx(expected)
     for _ in range(5):
         differences = rng.integers(-2, 4, 9).astype(float)
         ranks = stats.rankdata(np.abs(differences))
@@ -128,15 +133,15 @@ def test_signed_ranks_are_exact() -> None:
             ranks[differences != 0] @ np.array(signs)
             for signs in itertools.product((-1, 1), repeat=int((differences != 0).sum()))
         ]
-        extreme = np.abs(sums) >= abs(rank_tests.signed_rank_sum(differences)) - 1e-9
-        assert rank_tests.signed_rank_p(differences) == pytest.approx(extreme.mean())
+        extreme = np.abs(sums) >= abs(inference.signed_rank_sum(differences)) - 1e-9
+        assert inference.signed_rank_p(differences) == pytest.approx(extreme.mean())
 
 
 def test_signed_ranks_of_the_published_example() -> None:
     # scipy 1.17: wilcoxon(zero_method="pratt", method=PermutationMethod) over all signs.
     known = [0.0078125, 0.865966796875, 0.01123046875, 0.052978515625, 0.4501953125, 0.033447265625]
     found = [
-        rank_tests.signed_rank_p((DEMSAR[:, i] - DEMSAR[:, j]).round(12))
+        inference.signed_rank_p((DEMSAR[:, i] - DEMSAR[:, j]).round(12))
         for i, j in itertools.combinations(range(4), 2)
     ]
     assert found == pytest.approx(known)
@@ -145,16 +150,16 @@ def test_signed_ranks_of_the_published_example() -> None:
 def test_many_blocks_use_the_normal_approximation() -> None:
     differences = np.random.default_rng(4).normal(0.2, 1.0, 101)
     exact = stats.wilcoxon(differences, method="exact").pvalue
-    assert rank_tests.signed_rank_p(differences) == pytest.approx(exact, rel=0.05)
-    assert rank_tests.signed_rank_p(np.zeros(101)) == 1.0
+    assert inference.signed_rank_p(differences) == pytest.approx(exact, rel=0.05)
+    assert inference.signed_rank_p(np.zeros(101)) == 1.0
 
 
 def test_no_block_can_give_less_than_the_smallest_p() -> None:
     for count in range(1, 9):
         won = np.arange(1.0, count + 1)
-        assert rank_tests.signed_rank_p(won) == pytest.approx(rank_tests.smallest_p(count))
-    assert rank_tests.smallest_p(5) == 0.0625
-    assert rank_tests.smallest_p(6, pairs=3) == 0.09375
+        assert inference.signed_rank_p(won) == pytest.approx(inference.smallest_p(count))
+    assert inference.smallest_p(5) == 0.0625
+    assert inference.smallest_p(6, pairs=3) == 0.09375
 
 
 def test_holm_as_in_the_metrics() -> None:

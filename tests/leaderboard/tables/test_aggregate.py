@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench.leaderboard.tables.aggregate import Row, Span, aggregate
+from bench.leaderboard.ranking.rows import Row, aggregate
 from bench.leaderboard.tables.load import load_results
+from bench.leaderboard.tables.measures import Span
 
 
 @pytest.fixture

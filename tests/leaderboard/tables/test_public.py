@@ -12,14 +12,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench.leaderboard.pages.links import cell_path
+from bench.leaderboard.pages.board import compile_board
 from bench.leaderboard.pages.site import write_site
 from bench.leaderboard.ranking.rank import mean_ranks
+from bench.leaderboard.ranking.rows import aggregate
 from bench.leaderboard.tables.about import FILE, Cards, ColumnCard, DatasetCard, read_about
-from bench.leaderboard.tables.aggregate import aggregate
-from bench.leaderboard.tables.board import compile_board
 from bench.leaderboard.tables.load import Results, load_results
 from bench.leaderboard.tables.public import redact, without_paths
+from bench.leaderboard.templates.rendering import cell_path
 
 OPEN = DatasetCard("breast-cancer", "{}", "Breast cancer", open=True)
 CLOSED = DatasetCard("ward", "{}", "A ward of ours", licence="closed", open=False)

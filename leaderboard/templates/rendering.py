@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from bench.errors import StoreError
-from bench.leaderboard.pages import links, show
+from bench.leaderboard.tables import show
 
 
 @final
@@ -97,5 +98,42 @@ def environment() -> jinja2.Environment:
         templates.filters[name] = getattr(show, name)
     templates.globals["place"] = show.place
     templates.globals["absent"] = show.ABSENT
-    templates.globals["links"] = links
+    templates.globals["links"] = {
+        "FRONT": FRONT,
+        "PLOTS": PLOTS,
+        "method_path": method_path,
+        "dataset_path": dataset_path,
+    }
     return templates
+
+
+# Paths of pages -----------------------------------------------------------------------------------
+
+
+FRONT = "index.html"
+PLOTS = "plots.html"
+
+_HARMLESS = re.compile(r"[^a-z0-9]+")
+
+
+def method_path(entrant: str) -> str:
+    """The page of a method, by its label."""
+    return f"methods/{_stem(entrant)}.html"
+
+
+def dataset_path(cohort: str) -> str:
+    """The page of a dataset, by its label."""
+    return f"datasets/{_stem(cohort)}.html"
+
+
+def cell_path(key: str) -> str:
+    """The page of a cell, by its key."""
+    return f"cells/{_digest(key, 16)}.html"
+
+
+def _stem(name: str) -> str:
+    return f"{_HARMLESS.sub('-', name.lower()).strip('-')[:40]}-{_digest(name, 8)}"
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]

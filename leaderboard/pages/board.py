@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 
 from bench.leaderboard.charts import plots
-from bench.leaderboard.pages import links
-from bench.leaderboard.pages.cell_choice import chosen_cells
 from bench.leaderboard.ranking.rank import mean_ranks, ranking_table
+from bench.leaderboard.ranking.rows import Row, aggregate
 from bench.leaderboard.ranking.significance import Absent, Comparison, compare
 from bench.leaderboard.tables.about import About, read_about
-from bench.leaderboard.tables.aggregate import Row, aggregate, size_order
-from bench.leaderboard.tables.load import Results, load_results
+from bench.leaderboard.tables.load import GROUP, Results, load_results
 from bench.leaderboard.tables.public import redact
+from bench.leaderboard.tables.show import ipc_order
+from bench.leaderboard.templates import rendering
 from bench.results.records import Status
 
 
@@ -163,7 +163,7 @@ def compile_board(
         alpha=alpha,
         public=public,
         omitted=omitted,
-        cell_pages={key: links.cell_path(key) for key in chosen},
+        cell_pages={key: rendering.cell_path(key) for key in chosen},
     )
 
 
@@ -251,7 +251,7 @@ def _incidents(rows: Sequence[Row]) -> tuple[Incident, ...]:
                 status=status,
                 reason=reason,
                 cells=sum(len(problem.seeds) for _, problem in own),
-                sizes=tuple(sorted({row.size for row, _ in own}, key=size_order)),
+                sizes=tuple(sorted({row.size for row, _ in own}, key=ipc_order)),
                 targets=tuple(sorted(targets)),
                 seeds=tuple(sorted({seed for _, problem in own for seed in problem.seeds})),
                 key=own[0][1].key,
@@ -260,3 +260,11 @@ def _incidents(rows: Sequence[Row]) -> tuple[Incident, ...]:
     # What failed needs somebody's attention; what was skipped is as it should be.
     order = sorted(found, key=lambda item: (item.status == Status.SKIPPED.value, item.entrant))
     return tuple(order)
+
+
+def chosen_cells(results: Results, limit: int) -> tuple[str, ...]:
+    """Keys of at most `limit` cells: one seed of every row first, then the next seed."""
+    cells = results.cells
+    turn = cells.groupby(["entrant", *GROUP], dropna=False, sort=False).cumcount()
+    ordered = cells.assign(turn=turn).sort_values("turn", kind="stable")
+    return tuple(ordered["key"].iloc[:limit])

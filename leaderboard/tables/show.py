@@ -7,7 +7,7 @@ import math
 
 from markupsafe import Markup, escape
 
-from bench.leaderboard.tables.aggregate import Measure, Span
+from bench.leaderboard.tables.measures import Measure, Span
 from bench.plugins.metric import Direction
 
 ABSENT = "–"  # noqa: RUF001 (an en dash is meant)
@@ -112,6 +112,13 @@ def sizes(texts: tuple[str, ...]) -> str:
     numbers = [text for text in texts if text.isdigit()]
     counted = [f"{', '.join(numbers)} rows per class"] if numbers else []
     return ", ".join([*counted, *(size(text) for text in texts if not text.isdigit())])
+
+
+def ipc_order(ipc: str) -> tuple[int, int]:
+    """Numbers by value, then full size, then methods with a size of their own."""
+    if ipc.isdigit():
+        return (0, int(ipc))
+    return (1 if ipc == "full" else 2, 0)
 
 
 def arrow(direction: str) -> str:

@@ -21,20 +21,9 @@ from bench.leaderboard.ranking.rank import (
 )
 from bench.leaderboard.tables.load import SETTING, Results, records
 from bench.leaderboard.tables.measures import Measure, Span, measures_by_row
+from bench.leaderboard.tables.show import ipc_order
 from bench.results.records import Status
 from bench.results.verdicts import Verdict
-
-__all__ = [
-    "Epsilons",
-    "Measure",
-    "Place",
-    "Problem",
-    "Row",
-    "Span",
-    "aggregate",
-    "severity",
-    "size_order",
-]
 
 _SEVERITY = [
     Verdict.SOUND,
@@ -311,19 +300,12 @@ def _verdict_reasons(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     return _distinct(f"{verdict}: {reason}" if several else reason for verdict, reason in found)
 
 
-def size_order(size: str) -> tuple[int, int]:
-    """Numbers by value, then full size, then methods with a size of their own."""
-    if size.isdigit():
-        return (0, int(size))
-    return (1 if size == "full" else 2, 0)
-
-
 def _reading_order(row: Row) -> tuple[Any, ...]:
     target = row.epsilons.target
     return (
         row.cohort,
         row.reference != "ceiling",
-        size_order(row.size),
+        ipc_order(row.size),
         row.variant,
         math.inf if target is None else target,
         math.inf if row.place.rank is None else row.place.rank,
