@@ -13,16 +13,16 @@ from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.draw import classes, marker_of
-from bench.leaderboard.charts.panels import Role, Scene
-from bench.leaderboard.charts.plots import Style
-from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, Kind, Scale, Tick, n
+from bench.leaderboard.charts.panels import Prominence, Scene
+from bench.leaderboard.charts.plots import MethodStyle
+from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, Scale, Spacing, Tick, n
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Span
 
 Audited = tuple[str, str, str, float | None]
-"""Entrant, cohort, size and target epsilon: what a ceiling belongs to."""
+"""Entrant, dataset, IPC and target epsilon: what a ceiling belongs to."""
 
 _MOST = 500
 """Marks in a panel."""
@@ -34,7 +34,7 @@ _ROUND = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 class AuditPoint:
     """An audited result beside the number that it is held against.
 
-    What was audited once and holds at many sizes or datasets is one point.
+    What was audited once and holds at many IPCs or datasets is one point.
     """
 
     row: Row
@@ -63,7 +63,7 @@ class AuditPanels:
 def audit_panels(
     scene: Scene, rows: Sequence[Row], ceilings: Mapping[Audited, float]
 ) -> AuditPanels:
-    """Claimed and proven epsilon against the audited one, over all datasets and sizes.
+    """Claimed and proven epsilon against the audited one, over all datasets and IPCs.
 
     `ceilings` are the largest bounds that the trials could have shown, where they are known.
     """
@@ -102,10 +102,10 @@ def _points(
         audited = row.epsilons.audited
         if held is None or audited is None or not svg.finite(audited.high):
             continue
-        known = ceilings.get((row.entrant, row.cohort, row.size, row.epsilons.target))
+        known = ceilings.get((row.label, row.dataset, row.ipc, row.epsilons.target))
         ceiling = known if svg.finite(known) else None
         x = max(held.high, 0.0)
-        identity = (row.entrant, x, audited.low, audited.high, ceiling, row.verdict)
+        identity = (row.label, x, audited.low, audited.high, ceiling, row.verdict)
         before = found.get(identity)
         count = 1 if before is None else before.count + 1
         found[identity] = AuditPoint(before.row if before else row, count, x, audited, ceiling)
@@ -119,8 +119,8 @@ def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
     top = next((value for value in _ROUND if value >= max(numbers)), max(numbers))
     marks = [Tick(value, f"{value:g}") for value in _ROUND if value <= top]
     endless = any(not svg.finite(point.x) for point in points)
-    horizontal = svg.chosen(marks, LEFT, RIGHT - 12, "∞" if endless else "", Kind.FROM_ZERO)
-    vertical = svg.chosen(marks, BOTTOM, TOP + 6, kind=Kind.FROM_ZERO)
+    horizontal = svg.chosen(marks, LEFT, RIGHT - 12, "∞" if endless else "", Spacing.FROM_ZERO)
+    vertical = svg.chosen(marks, BOTTOM, TOP + 6, kind=Spacing.FROM_ZERO)
     refuted = sum(point.count for point in points if point.exceeds)
     every = sum(point.count for point in points)
     description = f"Audited against {name} epsilon: {refuted} of {every} above the diagonal"
@@ -130,7 +130,7 @@ def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
         svg.axes(horizontal, vertical, f"{name} ε"),
         _diagonal(horizontal, vertical, top),
     ]
-    ordered = sorted(points, key=lambda point: scene.roles[point.row.entrant] is not Role.OTHER)
+    ordered = sorted(points, key=lambda point: scene.roles[point.row.label] is not Prominence.OTHER)
     parts += [_mark(scene, point, horizontal, vertical, name) for point in ordered]
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
@@ -139,7 +139,7 @@ def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
 def _spoken(points: Sequence[AuditPoint], name: str) -> str:
     beyond = [point for point in points if point.exceeds]
     listed = [
-        f"{point.row.entrant} on {point.row.cohort}: audited {show.epsilon(point.audited.high)}, "
+        f"{point.row.label} on {point.row.dataset}: audited {show.epsilon(point.audited.high)}, "
         f"{name} {show.epsilon(point.x)}"
         for point in beyond[:8]
     ]
@@ -160,9 +160,9 @@ def _mark(scene: Scene, point: AuditPoint, horizontal: Scale, vertical: Scale, n
     row = point.row
     x, y = horizontal.place(point.x), vertical.place(point.audited.high)
     ceiling = "" if point.ceiling is None else f", could have shown {show.epsilon(point.ceiling)}"
-    where = row.cohort if point.count == 1 else f"{row.cohort} and {point.count - 1} more"
+    where = row.dataset if point.count == 1 else f"{row.dataset} and {point.count - 1} more"
     text = (
-        f"{row.entrant} on {where}, target ε {show.epsilon(row.epsilons.target)}: audited "
+        f"{row.label} on {where}, target ε {show.epsilon(row.epsilons.target)}: audited "
         f"{show.epsilon_span(point.audited)}{ceiling}, {name} {show.epsilon(point.x)}; "
         f"{row.verdict or 'no verdict'}"
     )
@@ -172,15 +172,15 @@ def _mark(scene: Scene, point: AuditPoint, horizontal: Scale, vertical: Scale, n
     limit = ""
     if point.ceiling is not None:
         limit = f"M{n(x)} {n(y)}V{n(vertical.place(point.ceiling))}m-3 0h6"
-    style: Style | None = scene.styles.get(row.entrant)
-    role = scene.roles[row.entrant]
-    look = "x" if role is Role.OTHER and not point.exceeds else f"s {classes(style, role)}"
+    style: MethodStyle | None = scene.styles.get(row.label)
+    role = scene.roles[row.label]
+    look = "x" if role is Prominence.OTHER and not point.exceeds else f"s {classes(style, role)}"
     return Markup(
         '<g class="{}" data-e="{}">{}<path class="w" d="{}"/><path class="v" d="{}"/>'
         '<use{} href="#{}" x="{}" y="{}"/></g>'
     ).format(
         look,
-        scene.numbers[row.entrant],
+        scene.numbers[row.label],
         svg.title(text),
         path,
         limit,

@@ -8,8 +8,8 @@ from typing import final
 
 from bench.data.schema import Task
 from bench.leaderboard.charts import cell_panels
-from bench.leaderboard.charts.cell_panels import Drawn
-from bench.leaderboard.tables.details import Files, NoSuchFile, Unavailable
+from bench.leaderboard.charts.cell_panels import CellFigure
+from bench.leaderboard.tables.details import CellFiles, NoSuchFile, Unavailable
 from bench.plugins.metric import Family
 from bench.results.records import ScoreRow
 
@@ -18,7 +18,7 @@ _TABLES = (Task.CLASSIFICATION.value, Task.SURVIVAL.value)
 
 @final
 @dataclass(frozen=True)
-class Plan:
+class FigureKind:
     """A figure that a cell may have."""
 
     name: str
@@ -27,12 +27,12 @@ class Plan:
     family: Family
     metric: str
     """Its details are drawn; its scores know why there are none."""
-    draw: Callable[[Files], Drawn]
+    draw: Callable[[CellFiles], CellFigure]
     tasks: tuple[str, ...] = tuple(task.value for task in Task)
 
 
 PLANS = (
-    Plan(
+    FigureKind(
         "survival",
         "Survival curves",
         Family.FIDELITY,
@@ -40,7 +40,7 @@ PLANS = (
         cell_panels.kaplan_meier,
         (Task.SURVIVAL.value,),
     ),
-    Plan(
+    FigureKind(
         "roc",
         "ROC of the downstream model",
         Family.UTILITY,
@@ -48,7 +48,7 @@ PLANS = (
         cell_panels.roc,
         (Task.CLASSIFICATION.value,),
     ),
-    Plan(
+    FigureKind(
         "confusion",
         "Which images are taken for which",
         Family.UTILITY,
@@ -56,7 +56,7 @@ PLANS = (
         cell_panels.confusion,
         (Task.IMAGE.value,),
     ),
-    Plan(
+    FigureKind(
         "hazards",
         "Hazard ratios",
         Family.UTILITY,
@@ -64,7 +64,7 @@ PLANS = (
         cell_panels.hazards,
         (Task.SURVIVAL.value,),
     ),
-    Plan(
+    FigureKind(
         "importance",
         "Which columns matter",
         Family.UTILITY,
@@ -72,7 +72,7 @@ PLANS = (
         cell_panels.importance,
         _TABLES,
     ),
-    Plan(
+    FigureKind(
         "marginals",
         "Columns, real against released",
         Family.FIDELITY,
@@ -80,7 +80,7 @@ PLANS = (
         cell_panels.marginals,
         _TABLES,
     ),
-    Plan(
+    FigureKind(
         "correlations",
         "Correlations",
         Family.FIDELITY,
@@ -88,22 +88,22 @@ PLANS = (
         cell_panels.correlations,
         _TABLES,
     ),
-    Plan(
+    FigureKind(
         "embedding",
         "Real and released rows in two dimensions",
         Family.FIDELITY,
         "embedding",
         cell_panels.embedding,
     ),
-    Plan(
+    FigureKind(
         "closest",
         "Distance to the closest record",
         Family.PRIVACY,
         "dcr-distribution",
         cell_panels.closest,
     ),
-    Plan("attacks", "Membership attacks", Family.PRIVACY, "mia", cell_panels.attacks),
-    Plan(
+    FigureKind("attacks", "Membership attacks", Family.PRIVACY, "mia", cell_panels.attacks),
+    FigureKind(
         "attributes",
         "Attribute inference",
         Family.PRIVACY,
@@ -116,32 +116,32 @@ PLANS = (
 
 @final
 @dataclass(frozen=True)
-class Figure:
+class FigureOrReason:
     """A figure, or why there is none."""
 
-    plan: Plan
-    drawn: Drawn | None
+    plan: FigureKind
+    drawn: CellFigure | None
     reason: str = ""
 
 
 def figures(
-    files: Files, task: str, scores: Sequence[ScoreRow], asked: Sequence[str]
-) -> tuple[Figure, ...]:
+    files: CellFiles, task: str, scores: Sequence[ScoreRow], asked: Sequence[str]
+) -> tuple[FigureOrReason, ...]:
     """All figures of a task; `asked` are the metrics that scored the release."""
     found = []
     for plan in PLANS:
         if task and task not in plan.tasks:
             continue
         try:
-            found.append(Figure(plan, plan.draw(files)))
+            found.append(FigureOrReason(plan, plan.draw(files)))
         except Unavailable as problem:
-            found.append(Figure(plan, None, str(problem)))
+            found.append(FigureOrReason(plan, None, str(problem)))
         except NoSuchFile as problem:
-            found.append(Figure(plan, None, _why(plan, scores, asked) or str(problem)))
+            found.append(FigureOrReason(plan, None, _why(plan, scores, asked) or str(problem)))
     return tuple(found)
 
 
-def _why(plan: Plan, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
+def _why(plan: FigureKind, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
     """What the metric itself said, or that nobody asked it."""
     own = [s for s in scores if s.metric == plan.metric or s.metric.startswith(f"{plan.metric}/")]
     said = dict.fromkeys(score.reason for score in own if score.value is None and score.reason)

@@ -19,14 +19,14 @@ from bench.leaderboard.charts.cell_svg import (
     Mark,
     Rung,
     Scale,
-    Series,
+    SeriesStyle,
     across,
     upright,
 )
 from bench.leaderboard.tables.details import (
     Array,
-    Columns,
-    Files,
+    CellFiles,
+    DetailTable,
     NoSuchFile,
     Unavailable,
     shortened,
@@ -40,14 +40,14 @@ _GRID = np.linspace(0.0, 1.0, 101)
 _SQUARE = 270
 """Of a confusion matrix."""
 _ATTACKS = (
-    ("mia-roc", Series("first", "distance attack (mia)")),
-    ("domias-roc", Series("second", "density attack (domias)")),
+    ("mia-roc", SeriesStyle("first", "distance attack (mia)")),
+    ("domias-roc", SeriesStyle("second", "density attack (domias)")),
 )
 
 
-def kaplan_meier(files: Files) -> Drawn:
+def kaplan_meier(files: CellFiles) -> CellFigure:
     """Survival of the training rows and of the released rows."""
-    table = files.table("km", ("time", "real", "released"))
+    table = files.read("km", ("time", "real", "released"))
     time, real, released = table.finite("time", "real", "released")
     order = np.argsort(time, kind="stable")
     kept = order[svg.thinned(len(time), 2 * svg.MOST_POINTS)]
@@ -57,21 +57,21 @@ def kaplan_meier(files: Files) -> Drawn:
         svg.steps(REAL, x(time[kept]), y(real[kept])),
         svg.steps(RELEASED, x(time[kept]), y(released[kept])),
     ]
-    panel = Panel("", svg.picture("Kaplan-Meier curves of real and released rows", parts))
+    panel = CellPanel("", svg.picture("Kaplan-Meier curves of real and released rows", parts))
     text = (
         "Kaplan-Meier estimates of the training rows and of the released rows, weighted to the "
         "declared share of events."
     )
-    return Drawn(text, (panel,), (REAL, RELEASED))
+    return CellFigure(text, (panel,), (REAL, RELEASED))
 
 
-def roc(files: Files) -> Drawn:
+def roc(files: CellFiles) -> CellFigure:
     """ROC of the model trained on the release, with a band, and of that trained on real rows."""
     try:
-        table = files.table("predictions", ("label", "score"))
+        table = files.read("predictions", ("label", "score"))
     except Unavailable:
         # More than two classes have one score a class.
-        files.table("predictions", ("label", "score-0", "score-1", "score-2"))
+        files.read("predictions", ("label", "score-0", "score-1", "score-2"))
         raise Unavailable("more than two classes have no single ROC curve") from None
     label, score = table.finite("label", "score")
     curve, low, high, area = roc_with_band(label > 0.5, score)
@@ -81,11 +81,11 @@ def roc(files: Files) -> Drawn:
         svg.line("chance", x(np.array([0.0, 1.0])), y(np.array([0.0, 1.0]))),
         svg.band(RELEASED, x(_GRID), y(low), y(high)),
     ]
-    legend = [Series(RELEASED.style, "trained on the released rows, with 95% band")]
+    legend = [SeriesStyle(RELEASED.style, "trained on the released rows, with 95% band")]
     real = _real_curve(files)
     if real is not None:
         parts.append(svg.line(REAL, x(real.numbers["fpr"]), y(real.numbers["tpr"])))
-        legend.insert(0, Series(REAL.style, "trained on the real rows"))
+        legend.insert(0, SeriesStyle(REAL.style, "trained on the real rows"))
     parts += [
         svg.line(RELEASED, x(_GRID), y(curve)),
         svg.text(
@@ -97,14 +97,14 @@ def roc(files: Files) -> Drawn:
         f"real test rows. Band: {RESAMPLES} bootstrap resamples of the test rows within class, at "
         "each false-positive rate. Thin diagonal: guessing."
     )
-    return Drawn(
-        text, (Panel("", svg.picture("ROC curve on real test rows", parts)),), tuple(legend)
+    return CellFigure(
+        text, (CellPanel("", svg.picture("ROC curve on real test rows", parts)),), tuple(legend)
     )
 
 
-def _real_curve(files: Files) -> Columns | None:
+def _real_curve(files: CellFiles) -> DetailTable | None:
     try:
-        table = files.table("roc-real", ("fpr", "tpr"))
+        table = files.read("roc-real", ("fpr", "tpr"))
         table.finite("fpr", "tpr")
     except (NoSuchFile, Unavailable):  # the curve beside it is drawn all the same
         return None
@@ -151,7 +151,7 @@ def _curve(found: npt.NDArray[np.int64], alarms: npt.NDArray[np.int64]) -> Array
     return curve
 
 
-def attacks(files: Files) -> Drawn:
+def attacks(files: CellFiles) -> CellFigure:
     """ROC of the membership attacks."""
     x, y = across(0.0, 1.0), upright(0.0, 1.0)
     parts = [
@@ -162,7 +162,7 @@ def attacks(files: Files) -> Drawn:
     absent: list[NoSuchFile] = []
     for name, series in _ATTACKS:
         try:
-            fpr, tpr = files.table(name, ("fpr", "tpr")).finite("fpr", "tpr")
+            fpr, tpr = files.read(name, ("fpr", "tpr")).finite("fpr", "tpr")
         except NoSuchFile as problem:
             absent.append(problem)
             continue
@@ -176,14 +176,16 @@ def attacks(files: Files) -> Drawn:
         "the thin diagonal: no better than guessing. Far left is what matters: members found while "
         "hardly anybody is accused in error."
     )
-    return Drawn(
-        text, (Panel("", svg.picture("ROC curves of membership attacks", parts)),), tuple(legend)
+    return CellFigure(
+        text,
+        (CellPanel("", svg.picture("ROC curves of membership attacks", parts)),),
+        tuple(legend),
     )
 
 
-def confusion(files: Files) -> Drawn:
+def confusion(files: CellFiles) -> CellFigure:
     """Which classes a network trained on the released images takes for which."""
-    table = files.table("predictions-convnet", ("label", "predicted"))
+    table = files.read("predictions-convnet", ("label", "predicted"))
     label, predicted = (np.rint(values) for values in table.finite("label", "predicted"))
     classes = int(max(label.max(), predicted.max())) + 1
     if min(label.min(), predicted.min()) < 0 or not 2 <= classes <= 100:
@@ -215,12 +217,12 @@ def confusion(files: Files) -> Drawn:
         "each true class, a column for each answer. Darker: a larger share of the row."
     )
     drawing = svg.picture("Confusion matrix of the ConvNet", parts, svg.WIDTH, _SQUARE + 38)
-    return Drawn(text, (Panel("", drawing),))
+    return CellFigure(text, (CellPanel("", drawing),))
 
 
 @final
 @dataclass(frozen=True)
-class Panel:
+class CellPanel:
     """One drawing, with its heading."""
 
     title: str
@@ -229,19 +231,19 @@ class Panel:
 
 @final
 @dataclass(frozen=True)
-class Drawn:
+class CellFigure:
     """A figure: panels that belong together, and how to read them."""
 
     text: str
-    panels: tuple[Panel, ...]
-    legend: tuple[Series, ...] = ()
+    panels: tuple[CellPanel, ...]
+    legend: tuple[SeriesStyle, ...] = ()
     small: bool = False
     """Many little panels beside each other."""
     lines: tuple[str, ...] = ()
     """Said below the panels."""
 
 
-# Columns: distributions side by side --------------------------------------------------------------
+# Columns: distributions side by side -------------------------------------------------------------
 
 
 MOST_COLUMNS = 24
@@ -266,7 +268,7 @@ class _Marginal:
     drawing: Markup
 
 
-def marginals(files: Files) -> Drawn:
+def marginals(files: CellFiles) -> CellFigure:
     """Distribution of every column, real against released."""
     found: list[_Marginal] = []
     lines: list[str] = []
@@ -279,7 +281,8 @@ def marginals(files: Files) -> Drawn:
         raise NoSuchFile("the run keeps neither histograms nor shares of this cell")
     found.sort(key=lambda each: -each.difference)
     panels = tuple(
-        Panel(f"{each.name} ({each.difference:.2f})", each.drawing) for each in found[:MOST_COLUMNS]
+        CellPanel(f"{each.name} ({each.difference:.2f})", each.drawing)
+        for each in found[:MOST_COLUMNS]
     )
     if len(found) > MOST_COLUMNS:
         lines.append(f"{MOST_COLUMNS} of {len(found)} columns, the most different ones.")
@@ -288,11 +291,11 @@ def marginals(files: Files) -> Drawn:
         "shares; the most different columns first. In brackets: total variation distance of what "
         "is drawn, 0 for equal shares, 1 for none in common. The outer bins hold what lies beyond."
     )
-    return Drawn(text, panels, (REAL, RELEASED), small=True, lines=tuple(lines))
+    return CellFigure(text, panels, (REAL, RELEASED), small=True, lines=tuple(lines))
 
 
-def _numeric(files: Files) -> list[_Marginal]:
-    table = files.table("histograms", ("low", "high", "real", "released"), ("column",))
+def _numeric(files: CellFiles) -> list[_Marginal]:
+    table = files.read("histograms", ("low", "high", "real", "released"), ("column",))
     table.finite("low", "high", "real", "released")
     found = []
     for name, own in _by_name(table, "column"):
@@ -314,8 +317,8 @@ def _numeric(files: Files) -> list[_Marginal]:
     return found
 
 
-def _categories(files: Files) -> list[_Marginal]:
-    table = files.table("shares", ("real", "released"), ("column", "category"))
+def _categories(files: CellFiles) -> list[_Marginal]:
+    table = files.read("shares", ("real", "released"), ("column", "category"))
     table.finite("real", "released")
     found = []
     for name, own in _by_name(table, "column"):
@@ -354,7 +357,7 @@ def _difference(real: Array, released: Array) -> float:
     return float(np.abs(real - released).sum() / 2)
 
 
-def _by_name(table: Columns, column: str) -> list[tuple[str, Columns]]:
+def _by_name(table: DetailTable, column: str) -> list[tuple[str, DetailTable]]:
     names = np.array(table.texts[column])
     return [(name, table.where(names == name)) for name in dict.fromkeys(table.texts[column])]
 
@@ -362,9 +365,9 @@ def _by_name(table: Columns, column: str) -> list[tuple[str, Columns]]:
 # Correlations -------------------------------------------------------------------------------------
 
 
-def correlations(files: Files) -> Drawn:
+def correlations(files: CellFiles) -> CellFigure:
     """Correlations of all pairs of columns: real, released, difference."""
-    table = files.table("correlations", ("real", "released"), ("first", "second"))
+    table = files.read("correlations", ("real", "released"), ("first", "second"))
     table.finite("real", "released")
     names = list(dict.fromkeys((*table.texts["first"], *table.texts["second"])))
     shown, lines = names, []
@@ -382,9 +385,9 @@ def correlations(files: Files) -> Drawn:
             real[i, j] = real[j, i] = table.numbers["real"][k]
             released[i, j] = released[j, i] = table.numbers["released"][k]
     panels = (
-        Panel("Real rows", _heat("Correlations of real rows", real, shown)),
-        Panel("Released rows", _heat("Correlations of released rows", released, shown)),
-        Panel("Released minus real", _heat("Differences", released - real, shown)),
+        CellPanel("Real rows", _heat("Correlations of real rows", real, shown)),
+        CellPanel("Released rows", _heat("Correlations of released rows", released, shown)),
+        CellPanel("Released minus real", _heat("Differences", released - real, shown)),
     )
     lines.append("Columns from top to bottom and from left to right: " + ", ".join(shown) + ".")
     lines += _largest(table)
@@ -392,10 +395,10 @@ def correlations(files: Files) -> Drawn:
         "Pearson correlation of each pair of columns. Orange: positive, blue: negative; the "
         "stronger the colour, the larger; none at 0, full at 1 and -1."
     )
-    return Drawn(text, panels, lines=tuple(lines))
+    return CellFigure(text, panels, lines=tuple(lines))
 
 
-def _most_different(table: Columns, names: Sequence[str]) -> list[str]:
+def _most_different(table: DetailTable, names: Sequence[str]) -> list[str]:
     difference = np.abs(table.numbers["released"] - table.numbers["real"])
     total = dict.fromkeys(names, 0.0)
     for first, second, amount in zip(
@@ -431,7 +434,7 @@ def _heat(label: str, values: Array, names: Sequence[str]) -> Markup:
     return svg.picture(label, parts, _HEAT, whole + 8)
 
 
-def _largest(table: Columns) -> list[str]:
+def _largest(table: DetailTable) -> list[str]:
     real, released = table.numbers["real"], table.numbers["released"]
     order = np.argsort(-np.abs(released - real), kind="stable")[:_PAIRS_LISTED]
     said = (
@@ -451,9 +454,9 @@ _LARGEST_RATIO = 20.0
 _SIDES = tuple(f"{side}{end}" for side in ("real", "released") for end in ("", "-low", "-high"))
 
 
-def importance(files: Files) -> Drawn:
+def importance(files: CellFiles) -> CellFigure:
     """SHAP: which columns matter to models trained on real and on released rows."""
-    table = files.table("shap", _SIDES, ("column",)).drawable("real", "released")
+    table = files.read("shap", _SIDES, ("column",)).drawable("real", "released")
     if not table.rows:
         raise Unavailable("shap.parquet holds no number that can be drawn")
     ranks = {side: _ranks(table.numbers[side]) for side in ("real", "released")}
@@ -487,7 +490,9 @@ def importance(files: Files) -> Drawn:
         "rows and of one trained on the released rows. At the right: rank by the real, then by the "
         "released."
     )
-    return Drawn(text, (Panel("", drawing),), (REAL, RELEASED), lines=_more(table.rows, len(rungs)))
+    return CellFigure(
+        text, (CellPanel("", drawing),), (REAL, RELEASED), lines=_more(table.rows, len(rungs))
+    )
 
 
 def _ranks(values: Array) -> Array:
@@ -496,12 +501,12 @@ def _ranks(values: Array) -> Array:
     return ranks
 
 
-def hazards(files: Files) -> Drawn:
+def hazards(files: CellFiles) -> CellFigure:
     """Hazard ratios of a Cox model, on a logarithmic axis."""
     try:
-        table = files.table("hazard-contrasts", _SIDES, ("covariate", "per"))
+        table = files.read("hazard-contrasts", _SIDES, ("covariate", "per"))
     except NoSuchFile:
-        table = files.table("hazards", _SIDES, ("covariate", "per"))
+        table = files.read("hazards", _SIDES, ("covariate", "per"))
     positive = (table.numbers["real"] > 0) & (table.numbers["released"] > 0)
     table = table.where(positive).drawable("real", "released")
     if not table.rows:
@@ -535,24 +540,24 @@ def hazards(files: Files) -> Drawn:
         "Cox model of the training rows and of the released rows, with 95% intervals; numeric "
         "columns per standard deviation of the training rows. 1: no effect."
     )
-    return Drawn(text, (Panel("", drawing),), (REAL, RELEASED), lines=lines)
+    return CellFigure(text, (CellPanel("", drawing),), (REAL, RELEASED), lines=lines)
 
 
 def _covariate(name: str, per: str) -> str:
     return name if per == "standard deviation" else f"{name}: {per}"
 
 
-def attributes(files: Files) -> Drawn:
+def attributes(files: CellFiles) -> CellFigure:
     """Attributes of training rows, guessed from the release and from control rows."""
-    table = files.table("aia", ("value", "low", "high"), ("attribute", "number")).drawable("value")
+    table = files.read("aia", ("value", "low", "high"), ("attribute", "number")).drawable("value")
     found: dict[str, dict[str, int]] = {}
     for k, (attribute, number) in enumerate(
         zip(table.texts["attribute"], table.texts["number"], strict=True)
     ):
         found.setdefault(attribute, {})[number] = k
-    train = Series(RELEASED.style, "with the released rows")
-    control = Series(CONTROL.style, "with control rows")
-    panels: list[Panel] = []
+    train = SeriesStyle(RELEASED.style, "with the released rows")
+    control = SeriesStyle(CONTROL.style, "with control rows")
+    panels: list[CellPanel] = []
     lines: list[str] = []
     taken: set[str] = set()
     for number, title, axis, lowest in (
@@ -579,7 +584,9 @@ def attributes(files: Files) -> Drawn:
         if not rungs:
             continue
         label = f"Attribute inference, {title.lower()}: {axis}"
-        panels.append(Panel(title, svg.ladder(label, rungs, (lowest, 1.0), axis, 0.0, bars=True)))
+        panels.append(
+            CellPanel(title, svg.ladder(label, rungs, (lowest, 1.0), axis, 0.0, bars=True))
+        )
         lines += _more(len(own), len(rungs))
         if number == "r2":
             lines.append("An R² below -1 is drawn at -1: worse than guessing the mean.")
@@ -591,10 +598,10 @@ def attributes(files: Files) -> Drawn:
         "could learn from other people. Only what the release adds to that is leakage; largest "
         "excess (equally many rows of both) first. Whiskers: 95% intervals."
     )
-    return Drawn(text, tuple(panels), (train, control), lines=tuple(lines))
+    return CellFigure(text, tuple(panels), (train, control), lines=tuple(lines))
 
 
-def _excess(table: Columns, numbers: dict[str, int], number: str) -> float:
+def _excess(table: DetailTable, numbers: dict[str, int], number: str) -> float:
     values = table.numbers["value"]
     given = numbers.get(f"{number}-excess")
     if given is not None:
@@ -602,14 +609,14 @@ def _excess(table: Columns, numbers: dict[str, int], number: str) -> float:
     return float(values[numbers[number]] - values[numbers[f"{number}-control"]])
 
 
-def _mark(series: Series, table: Columns, side: str, row: int, unit: float) -> Mark:
+def _mark(series: SeriesStyle, table: DetailTable, side: str, row: int, unit: float) -> Mark:
     value, low, high = (float(table.numbers[f"{side}{end}"][row]) for end in ("", "-low", "-high"))
     if not (math.isfinite(low) and math.isfinite(high)):
         return Mark(series, value * unit)
     return Mark(series, value * unit, low * unit, high * unit)
 
 
-def _row_mark(series: Series, table: Columns, row: int) -> Mark:
+def _row_mark(series: SeriesStyle, table: DetailTable, row: int) -> Mark:
     value, low, high = (float(table.numbers[name][row]) for name in ("value", "low", "high"))
     if not (math.isfinite(low) and math.isfinite(high)):
         return Mark(series, value)
@@ -633,19 +640,19 @@ _PAIRS = (
 )
 
 
-def closest(files: Files) -> Drawn:
+def closest(files: CellFiles) -> CellFigure:
     """Distances to the closest record, with control."""
-    table = files.table("dcr-distribution", ("low", "high", "count"), ("rows",))
+    table = files.read("dcr-distribution", ("low", "high", "count"), ("rows",))
     low, high, count = table.finite("low", "high", "count")
     if (count < 0).any() or (high < low).any():
         raise Unavailable("dcr-distribution.parquet is not what it should be: negative counts")
     kinds = np.array(table.texts["rows"])
     found = {kind: _Histogram(table.where(kinds == kind)) for kind in dict.fromkeys(kinds.tolist())}
     names = {
-        "matched": Series("released", "released to training rows"),
-        "control": Series("control", "released to control rows"),
-        "released": Series("released", "released to training rows"),
-        "real": Series("real", "training to other training rows"),
+        "matched": SeriesStyle("released", "released to training rows"),
+        "control": SeriesStyle("control", "released to control rows"),
+        "released": SeriesStyle("released", "released to training rows"),
+        "real": SeriesStyle("real", "training to other training rows"),
     }
     panels, lines = [], []
     for title, first, second, which in _PAIRS:
@@ -653,7 +660,7 @@ def closest(files: Files) -> Drawn:
         if len(own) < 2:
             lines.append(f"{title}: not in this run.")
             continue
-        panels.append(Panel(title, _histograms(title, {names[k]: own[k] for k in own})))
+        panels.append(CellPanel(title, _histograms(title, {names[k]: own[k] for k in own})))
         copies = {names[kind].label: own[kind].copies for kind in (first, second)}
         said = ", ".join(f"{share:.1%} ({name})" for name, share in copies.items())
         lines.append(f"{title}. {which}; at distance 0: {said}.")
@@ -663,13 +670,13 @@ def closest(files: Files) -> Drawn:
         "Distance of each row to its closest record. A release that copied training rows lies "
         "closer to them than to control rows, which no method saw."
     )
-    return Drawn(text, tuple(panels), (RELEASED, CONTROL, REAL), lines=tuple(lines))
+    return CellFigure(text, tuple(panels), (RELEASED, CONTROL, REAL), lines=tuple(lines))
 
 
 class _Histogram:
     """Shares by equal bins, fewer than the table has; and the share at distance 0."""
 
-    def __init__(self, table: Columns) -> None:
+    def __init__(self, table: DetailTable) -> None:
         low, high, count = (table.numbers[name] for name in ("low", "high", "count"))
         order = np.argsort(low, kind="stable")
         low, high, count = low[order], high[order], count[order]
@@ -686,7 +693,7 @@ class _Histogram:
         self.shares: Array = sums / total
 
 
-def _histograms(title: str, own: dict[Series, _Histogram]) -> Markup:
+def _histograms(title: str, own: dict[SeriesStyle, _Histogram]) -> Markup:
     most = max(float(each.shares.max()) for each in own.values())
     furthest = max(float(each.edges[-1]) for each in own.values())
     x, y = across(0.0, furthest), upright(0.0, 1.05 * most)
@@ -697,9 +704,9 @@ def _histograms(title: str, own: dict[Series, _Histogram]) -> Markup:
     return svg.picture(f"Histogram of distances: {title}", parts)
 
 
-def embedding(files: Files) -> Drawn:
+def embedding(files: CellFiles) -> CellFigure:
     """A t-SNE of real and released rows."""
-    table = files.table("embedding", ("x", "y"), ("rows",))
+    table = files.read("embedding", ("x", "y"), ("rows",))
     across_, up = table.finite("x", "y")
     kinds = np.array(table.texts["rows"])
     x = svg.scale_over(across_, 8, svg.WIDTH - 8)
@@ -716,4 +723,4 @@ def embedding(files: Files) -> Drawn:
         "the score `embedding` says how well they mix before anything is drawn."
     )
     drawing = svg.picture("Real and released rows in two dimensions", parts)
-    return Drawn(text, (Panel("", drawing),), (REAL, RELEASED))
+    return CellFigure(text, (CellPanel("", drawing),), (REAL, RELEASED))

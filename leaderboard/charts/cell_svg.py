@@ -26,16 +26,16 @@ MOST_POINTS = 160
 
 @final
 @dataclass(frozen=True)
-class Series:
+class SeriesStyle:
     """What a line, a bar or a point stands for; `style` is a class of `cell.css`."""
 
     style: str
     label: str
 
 
-REAL = Series("real", "real rows")
-RELEASED = Series("released", "released rows")
-CONTROL = Series("control", "control rows")
+REAL = SeriesStyle("real", "real rows")
+RELEASED = SeriesStyle("released", "released rows")
+CONTROL = SeriesStyle("control", "control rows")
 
 
 @final
@@ -151,13 +151,13 @@ def thinned(count: int, most: int = MOST_POINTS) -> Array:
     return places.astype(np.int64)
 
 
-def line(series: Series | str, x: Array, y: Array) -> Markup:
+def line(series: SeriesStyle | str, x: Array, y: Array) -> Markup:
     """A line through places of the page."""
     style = series if isinstance(series, str) else series.style
     return Markup(f'<polyline class="line {style}" points="{_points(x, y)}"/>')
 
 
-def steps(series: Series, x: Array, y: Array) -> Markup:
+def steps(series: SeriesStyle, x: Array, y: Array) -> Markup:
     """A line that stays level from each place to the next."""
     path = [f"M{x[0]:.1f} {y[0]:.1f}"]
     before = f"{y[0]:.1f}"
@@ -168,7 +168,7 @@ def steps(series: Series, x: Array, y: Array) -> Markup:
     return Markup(f'<path class="line {series.style}" d="{"".join(path)}"/>')
 
 
-def outline(series: Series, edges: Array, heights: Array, bottom: float) -> Markup:
+def outline(series: SeriesStyle, edges: Array, heights: Array, bottom: float) -> Markup:
     """A histogram: an area with steps, from places of edges and of heights."""
     pairs = zip(heights.tolist(), edges[1:].tolist(), strict=True)
     path = "".join(f"V{top:.1f}H{end:.1f}" for top, end in pairs)
@@ -176,7 +176,7 @@ def outline(series: Series, edges: Array, heights: Array, bottom: float) -> Mark
     return Markup(f'<path class="area {series.style}" d="{start}{path}V{bottom:.1f}"/>')
 
 
-def band(series: Series, x: Array, low: Array, high: Array) -> Markup:
+def band(series: SeriesStyle, x: Array, low: Array, high: Array) -> Markup:
     """The area between two lines."""
     around = f"{_points(x, low)} {_points(x[::-1], high[::-1])}"
     return Markup(f'<polygon class="band {series.style}" points="{around}"/>')
@@ -186,7 +186,7 @@ def _points(x: Array, y: Array) -> str:
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
 
 
-def dots(series: Series, x: Array, y: Array) -> Markup:
+def dots(series: SeriesStyle, x: Array, y: Array) -> Markup:
     """Points, all in one path: a page with thousands of elements is slow."""
     pairs = zip(x.tolist(), y.tolist(), strict=True)
     path = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in pairs)
@@ -206,7 +206,7 @@ def squares(style: str, x: Array, y: Array, side: float) -> Markup:
     return Markup(f'<path class="{style}" transform="{place}" d="{path}"/>')
 
 
-def bar(series: Series, x: float, y: float, width: float, height: float) -> Markup:
+def bar(series: SeriesStyle, x: float, y: float, width: float, height: float) -> Markup:
     """A bar; one of nothing is still to be seen."""
     return Markup(
         f'<rect class="bar {series.style}" x="{x:.1f}" y="{y:.1f}" '
@@ -238,7 +238,7 @@ _THICK = 8.0
 class Mark:
     """One value of a row; its ends may be absent."""
 
-    series: Series
+    series: SeriesStyle
     value: float
     low: float | None = None
     high: float | None = None

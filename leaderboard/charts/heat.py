@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import final
 
 from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.panels import Ground, Scene, drawable, higher, skipped
+from bench.leaderboard.charts.panels import DatasetSetting, Scene, drawable, higher, skipped
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
@@ -41,7 +41,7 @@ class HeatCell:
 class HeatLine:
     """One method on all datasets."""
 
-    entrant: str
+    label: str
     reference: str
     cells: tuple[HeatCell, ...]
 
@@ -51,7 +51,7 @@ class HeatLine:
 class HeatColumn:
     """One dataset."""
 
-    cohort: str
+    dataset: str
     name: str
     metric: str
     real: str
@@ -61,7 +61,7 @@ class HeatColumn:
 @final
 @dataclass(frozen=True)
 class HeatMap:
-    """All methods and datasets at one size and target epsilon."""
+    """All methods and datasets at one IPC and target epsilon."""
 
     columns: tuple[HeatColumn, ...]
     lines: tuple[HeatLine, ...]
@@ -102,24 +102,24 @@ def relative(measure: Measure | None, real: Measure | None) -> float | None:
     return own.value / top.value if higher(own.direction) else top.value / own.value
 
 
-def heat_map(scene: Scene, rows: Sequence[Row], size: str, target: float | None) -> HeatMap | None:
-    """Releases of one size at one target epsilon, and those without a budget; None if none are."""
-    found: dict[tuple[str, Ground], Row] = {}
+def heat_map(scene: Scene, rows: Sequence[Row], ipc: str, target: float | None) -> HeatMap | None:
+    """Releases of one IPC at one target epsilon, and those without a budget; None if none are."""
+    found: dict[tuple[str, DatasetSetting], Row] = {}
     grounds = []
     for ground in scene.grounds:
         own = [
             row
             for row in scene.rows(ground)
-            if row.size == size and row.epsilons.target in (target, None)
+            if row.ipc == ipc and row.epsilons.target in (target, None)
         ]
         if any(row.epsilons.target == target for row in own):
             grounds.append(ground)
-            found |= {(row.entrant, ground): row for row in own}
+            found |= {(row.label, ground): row for row in own}
     if not grounds:
         return None
     reals = {ground: _real(scene, ground) for ground in grounds}
     present = {name for name, _ in found}
-    reference = {row.entrant: row.reference for row in rows}
+    reference = {row.label: row.reference for row in rows}
     names = [name for name in scene.roles if name in present]
     lines = [
         HeatLine(
@@ -136,15 +136,15 @@ def heat_map(scene: Scene, rows: Sequence[Row], size: str, target: float | None)
     return HeatMap(columns, tuple(lines), _finding(found, reals))
 
 
-def _real(scene: Scene, ground: Ground) -> Measure | None:
+def _real(scene: Scene, ground: DatasetSetting) -> Measure | None:
     present = [drawable(row.headline) for row in scene.ceilings[ground]]
     return next((measure for measure in present if measure is not None), None)
 
 
-def _column(ground: Ground, real: Measure | None, rows: Sequence[Row]) -> HeatColumn:
+def _column(ground: DatasetSetting, real: Measure | None, rows: Sequence[Row]) -> HeatColumn:
     first = next((row.headline for row in rows if row.headline is not None), real)
     return HeatColumn(
-        ground.cohort,
+        ground.dataset,
         ground.name,
         "" if first is None else f"{first.metric} {show.arrow(first.direction)}",
         "" if real is None else show.number(real.value),
@@ -183,7 +183,7 @@ def _cell(row: Row | None, real: Measure | None) -> HeatCell:
 
 
 def _finding(
-    found: Mapping[tuple[str, Ground], Row], reals: Mapping[Ground, Measure | None]
+    found: Mapping[tuple[str, DatasetSetting], Row], reals: Mapping[DatasetSetting, Measure | None]
 ) -> str:
     """The sound method that keeps most on average, among those with a value everywhere."""
     shares: dict[str, list[float | None]] = {}

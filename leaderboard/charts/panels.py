@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.plots import Style, foreground, order
+from bench.leaderboard.charts.plots import MethodStyle, foreground, order
 from bench.leaderboard.charts.svg import Scale
 from bench.leaderboard.ranking.rank import CEILING, is_sound
 from bench.leaderboard.ranking.rows import Row
@@ -19,7 +19,7 @@ from bench.leaderboard.tables.show import ipc_order
 from bench.plugins.metric import Direction
 
 
-class Role(enum.Enum):
+class Prominence(enum.Enum):
     """How much a method stands out."""
 
     LEADING = "leading"
@@ -61,12 +61,12 @@ class Missing:
 
 @final
 @dataclass(frozen=True)
-class Series:
+class MethodSeries:
     """The results of one method in a panel."""
 
-    entrant: str
-    role: Role
-    style: Style | None
+    label: str
+    role: Prominence
+    style: MethodStyle | None
     """None for a ceiling, which is drawn in the colour of the text."""
     points: tuple[Point, ...]
     missing: tuple[Missing, ...] = ()
@@ -77,9 +77,9 @@ class Series:
 class Level:
     """A horizontal line: real rows, a random subset, or a method without a budget."""
 
-    entrant: str
-    role: Role
-    style: Style | None
+    label: str
+    role: Prominence
+    style: MethodStyle | None
     """None for a ceiling, which is drawn in the colour of the text."""
     point: Point
 
@@ -95,18 +95,18 @@ class Upright:
 
 @final
 @dataclass(frozen=True)
-class Member:
+class FrontPoint:
     """A point on the front, for the table below the panels."""
 
     panel: str
-    entrant: str
+    label: str
     x: float
     y: float
 
 
 @final
 @dataclass(frozen=True)
-class Panel:
+class PanelContent:
     """What one panel shows, before it is drawn."""
 
     name: str
@@ -118,7 +118,7 @@ class Panel:
     """Where and against what; the front is added when it is drawn."""
     horizontal: Scale
     vertical: Scale
-    series: tuple[Series, ...]
+    series: tuple[MethodSeries, ...]
     higher: bool
     """Whether higher is better on the vertical axis."""
     levels: tuple[Level, ...] = ()
@@ -137,17 +137,17 @@ _REASON = 140
 
 @final
 @dataclass(frozen=True)
-class Ground:
-    """A dataset in one setting: one panel for each size or epsilon."""
+class DatasetSetting:
+    """A dataset in one setting: one panel for each IPC or epsilon."""
 
-    cohort: str
+    dataset: str
     variant: str
     split: str
 
     @property
     def name(self) -> str:
         """As shown above a panel."""
-        return f"{self.cohort} ({self.variant})" if self.variant else self.cohort
+        return f"{self.dataset} ({self.variant})" if self.variant else self.dataset
 
 
 @final
@@ -155,64 +155,70 @@ class Ground:
 class Scene:
     """Everything that panels draw from, sorted once."""
 
-    roles: Mapping[str, Role]
-    """Of all entrants, best mean rank first, references last."""
-    styles: Mapping[str, Style]
+    roles: Mapping[str, Prominence]
+    """Of all labels, best mean rank first, references last."""
+    styles: Mapping[str, MethodStyle]
     numbers: Mapping[str, int]
     """Tells methods apart for the page's script."""
-    grounds: tuple[Ground, ...]
-    budgeted: Mapping[Ground, tuple[Row, ...]]
-    flat: Mapping[Ground, tuple[Row, ...]]
+    grounds: tuple[DatasetSetting, ...]
+    budgeted: Mapping[DatasetSetting, tuple[Row, ...]]
+    flat: Mapping[DatasetSetting, tuple[Row, ...]]
     """Methods without a budget: the same at every epsilon."""
-    ceilings: Mapping[Ground, tuple[Row, ...]]
+    ceilings: Mapping[DatasetSetting, tuple[Row, ...]]
 
     @property
     def crowded(self) -> bool:
         """Whether some methods stand in the background."""
-        return Role.OTHER in self.roles.values()
+        return Prominence.OTHER in self.roles.values()
 
-    def rows(self, ground: Ground) -> tuple[Row, ...]:
+    def rows(self, ground: DatasetSetting) -> tuple[Row, ...]:
         """All rows but the ceilings."""
         return (*self.budgeted[ground], *self.flat[ground])
 
-    def style(self, row: Row) -> Style | None:
+    def style(self, row: Row) -> MethodStyle | None:
         """None for a ceiling."""
-        return self.styles.get(row.entrant)
+        return self.styles.get(row.label)
 
-    def series(self, entrant: str, points: Iterable[Point], missing: Iterable[Missing]) -> Series:
+    def series(
+        self, label: str, points: Iterable[Point], missing: Iterable[Missing]
+    ) -> MethodSeries:
         """The results of one method with its style; no whiskers in the background."""
-        role = self.roles[entrant]
-        if role is Role.OTHER:
+        role = self.roles[label]
+        if role is Prominence.OTHER:
             points = [replace(p, low=None, high=None, left=None, right=None) for p in points]
-        return Series(entrant, role, self.styles.get(entrant), tuple(points), tuple(missing))
+        return MethodSeries(label, role, self.styles.get(label), tuple(points), tuple(missing))
 
-    def levels(self, ground: Ground, flat: Iterable[Row]) -> tuple[Level, ...]:
+    def levels(self, ground: DatasetSetting, flat: Iterable[Row]) -> tuple[Level, ...]:
         """Ceilings and rows without a budget as lines over the whole panel."""
         found = []
         for row in (*self.ceilings[ground], *flat):
             measure = drawable(row.headline)
             if measure is not None and measure.value is not None:
                 point = Point(0.0, measure.value, is_sound(row.verdict), told(row, measure))
-                found.append(Level(row.entrant, self.roles[row.entrant], self.style(row), point))
+                found.append(Level(row.label, self.roles[row.label], self.style(row), point))
         return tuple(found)
 
 
-def scene(rows: Sequence[Row], styles: Mapping[str, Style]) -> Scene:
+def scene(rows: Sequence[Row], styles: Mapping[str, MethodStyle]) -> Scene:
     """Sort the rows of a board for its panels."""
     roles = _roles(rows)
     ceilings = [row for row in rows if row.reference == CEILING]
-    budgeted: dict[Ground, list[Row]] = {}
+    budgeted: dict[DatasetSetting, list[Row]] = {}
     free: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.reference == CEILING:
             continue
         if row.epsilons.target is None:
-            free.setdefault((row.cohort, row.split), []).append(row)
+            free.setdefault((row.dataset, row.split), []).append(row)
         else:
-            ground = Ground(row.cohort, row.variant, row.split)
+            ground = DatasetSetting(row.dataset, row.variant, row.split)
             budgeted.setdefault(ground, []).append(row)
-    covered = {(ground.cohort, ground.split) for ground in budgeted}
-    alone = [Ground(cohort, "", split) for cohort, split in free if (cohort, split) not in covered]
+    covered = {(ground.dataset, ground.split) for ground in budgeted}
+    alone = [
+        DatasetSetting(dataset, "", split)
+        for dataset, split in free
+        if (dataset, split) not in covered
+    ]
     grounds = tuple(sorted((*budgeted, *alone), key=lambda ground: (ground.name, ground.split)))
     return Scene(
         roles=roles,
@@ -220,23 +226,25 @@ def scene(rows: Sequence[Row], styles: Mapping[str, Style]) -> Scene:
         numbers={name: place for place, name in enumerate(roles)},
         grounds=grounds,
         budgeted={ground: tuple(budgeted.get(ground, ())) for ground in grounds},
-        flat={ground: tuple(free.get((ground.cohort, ground.split), ())) for ground in grounds},
+        flat={ground: tuple(free.get((ground.dataset, ground.split), ())) for ground in grounds},
         ceilings={
             ground: tuple(
-                row for row in ceilings if (row.cohort, row.split) == (ground.cohort, ground.split)
+                row
+                for row in ceilings
+                if (row.dataset, row.split) == (ground.dataset, ground.split)
             )
             for ground in grounds
         },
     )
 
 
-def _roles(rows: Sequence[Row]) -> dict[str, Role]:
+def _roles(rows: Sequence[Row]) -> dict[str, Prominence]:
     """Methods by mean rank, references last; references always stand out."""
     others = order(rows)
     leading = set(foreground(others))
-    roles = {name: Role.LEADING if name in leading else Role.OTHER for name in others}
-    references = sorted({row.entrant for row in rows if row.reference})
-    return roles | dict.fromkeys(references, Role.REFERENCE)
+    roles = {name: Prominence.LEADING if name in leading else Prominence.OTHER for name in others}
+    references = sorted({row.label for row in rows if row.reference})
+    return roles | dict.fromkeys(references, Prominence.REFERENCE)
 
 
 def drawable(measure: Measure | None) -> Measure | None:
@@ -262,7 +270,7 @@ def subject(measures: Iterable[Measure | None]) -> tuple[str, bool]:
 
 def told(row: Row, measure: Measure, also: str = "") -> str:
     """The tooltip of a result."""
-    name = row.entrant
+    name = row.label
     if row.epsilons.target is not None:
         proven = show.epsilon_span(row.epsilons.proven)
         name += f", target ε {show.epsilon(row.epsilons.target)} (proven {proven})"
@@ -280,7 +288,7 @@ def missing(row: Row, x: float, what: Measure | None) -> Missing:
         why = why or "; ".join(what.reasons)
     target = row.epsilons.target
     budget = "" if target is None else f", target ε {show.epsilon(target)}"
-    text = f"{row.entrant}{budget}: no value. {why}".strip()
+    text = f"{row.label}{budget}: no value. {why}".strip()
     return Missing(x, svg.shortened(text, _REASON), skipped(row))
 
 
@@ -295,19 +303,19 @@ def vertical(points: Iterable[Point]) -> Scale | None:
     return svg.linear(ends, svg.BOTTOM, svg.TOP + 6) if ends else None
 
 
-def sizes_first_to_last(scene: Scene) -> tuple[str, ...]:
-    """The size with the most results first, then larger before smaller, own sizes last."""
+def ipcs_first_to_last(scene: Scene) -> tuple[str, ...]:
+    """The IPC with the most results first, then larger before smaller, own sizes last."""
     counts: dict[str, int] = {}
     for ground in scene.grounds:
         for row in scene.rows(ground):
-            counts[row.size] = counts.get(row.size, 0) + (drawable(row.headline) is not None)
+            counts[row.ipc] = counts.get(row.ipc, 0) + (drawable(row.headline) is not None)
     largest_first = sorted(
-        counts, key=lambda size: (size == "own", tuple(-part for part in ipc_order(size)))
+        counts, key=lambda ipc: (ipc == "own", tuple(-part for part in ipc_order(ipc)))
     )
     if not largest_first:
         return ()
-    most = max(largest_first, key=lambda size: counts[size])
-    return (most, *(size for size in largest_first if size != most))
+    most = max(largest_first, key=lambda ipc: counts[ipc])
+    return (most, *(ipc for ipc in largest_first if ipc != most))
 
 
 def targets_first_to_last(scene: Scene) -> tuple[float, ...]:

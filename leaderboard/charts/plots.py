@@ -39,8 +39,8 @@ _DODGE, _DODGE_SPAN = 6.0, 48.0
 
 @final
 @dataclass(frozen=True)
-class Style:
-    """How one entrant is drawn, everywhere the same."""
+class MethodStyle:
+    """How one label is drawn, everywhere the same."""
 
     colour: str
     marker: str
@@ -49,34 +49,34 @@ class Style:
 
 @final
 @dataclass(frozen=True)
-class Figure:
-    """The panels for one size of release."""
+class UtilityFigure:
+    """The panels for one IPC of release."""
 
-    size: str
+    ipc: str
     panels: tuple[Markup, ...]
 
 
 @final
 @dataclass(frozen=True)
-class Legend:
-    """One entrant with its sign."""
+class LegendEntry:
+    """One label with its sign."""
 
     name: str
     sign: Markup
 
 
-def styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """A colour, a marker and dashes for each entrant but the ceilings.
+def styles(rows: Sequence[Row]) -> dict[str, MethodStyle]:
+    """A colour, a marker and dashes for each label but the ceilings.
 
     Those that plots show in the foreground come first and so get the most different ones; 36 pairs
     of colour and marker before one comes again.
     """
     others = order(rows)
     fore = foreground(others)
-    references = sorted({row.entrant for row in rows if row.reference not in ("", CEILING)})
+    references = sorted({row.label for row in rows if row.reference not in ("", CEILING)})
     turns = len(PALETTE)
     return {
-        name: Style(
+        name: MethodStyle(
             PALETTE[place % turns], MARKERS[(place + place // turns) % len(MARKERS)], place % DASHES
         )
         for place, name in enumerate((*fore, *references, *others[len(fore) :]))
@@ -89,14 +89,14 @@ def foreground(others: Sequence[str]) -> Sequence[str]:
 
 
 def order(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Entrants but the references: by mean rank as in the ranking, then those without, by name."""
+    """Methods but the references: by mean rank as in the ranking, then those without, by name."""
     ranks: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         if not row.reference:
-            own = ranks.setdefault(row.entrant, {})
+            own = ranks.setdefault(row.label, {})
             if row.place.rank is not None:
-                own.setdefault(row.cohort, []).append(row.place.rank)
-    # Datasets have equal weight, however many sizes and budgets were run on them.
+                own.setdefault(row.dataset, []).append(row.place.rank)
+    # Datasets have equal weight, however many IPCs and budgets were run on them.
     means = {
         name: fmean(fmean(found) for found in own.values()) if own else math.inf
         for name, own in ranks.items()
@@ -104,14 +104,14 @@ def order(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(sorted(ranks, key=lambda name: (means[name], name)))
 
 
-def legend(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Legend, ...]:
-    """What the signs stand for; hollow for an entrant that is sound nowhere."""
-    sound = {row.entrant for row in rows if is_sound(row.verdict)}
+def legend(rows: Sequence[Row], used: Mapping[str, MethodStyle]) -> tuple[LegendEntry, ...]:
+    """What the signs stand for; hollow for an label that is sound nowhere."""
+    sound = {row.label for row in rows if is_sound(row.verdict)}
     shown = _standing_out(rows)
     template = Markup('<svg class="sign" viewBox="0 0 26 14" aria-hidden="true">{}{}</svg>')
     line = Markup('<line x1="1" y1="7" x2="25" y2="7" stroke="{}" stroke-width="1.5"/>')
     return tuple(
-        Legend(
+        LegendEntry(
             name, template.format(line.format(style.colour), _marker(style, 13, 7, name in sound))
         )
         for name, style in used.items()
@@ -120,12 +120,12 @@ def legend(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Legend, ...]
 
 
 def _standing_out(rows: Sequence[Row]) -> Set[str]:
-    references = {row.entrant for row in rows if row.reference}
+    references = {row.label for row in rows if row.reference}
     return references | set(foreground(order(rows)))
 
 
-def figures(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Figure, ...]:
-    """Utility against target epsilon: a figure a size, a panel a dataset, largest size first.
+def figures(rows: Sequence[Row], used: Mapping[str, MethodStyle]) -> tuple[UtilityFigure, ...]:
+    """Utility against target epsilon: a figure a IPC, a panel a dataset, largest IPC first.
 
     Where methods are too many for their signs, those with the worse mean ranks are faint lines.
     """
@@ -133,38 +133,38 @@ def figures(rows: Sequence[Row], used: Mapping[str, Style]) -> tuple[Figure, ...
     ceilings = [row for row in rows if row.reference == CEILING]
     drawn = [row for row in rows if row.reference != CEILING]
     found = []
-    for size in sorted({row.size for row in drawn}, key=ipc_order, reverse=True):
-        own = [row for row in drawn if row.size == size]
-        budgeted = sorted({(r.cohort, r.variant) for r in own if r.epsilons.target is not None})
+    for ipc in sorted({row.ipc for row in drawn}, key=ipc_order, reverse=True):
+        own = [row for row in drawn if row.ipc == ipc]
+        budgeted = sorted({(r.dataset, r.variant) for r in own if r.epsilons.target is not None})
         panels = [
-            _panel(cohort, variant, own, ceilings, used, shown) for cohort, variant in budgeted
+            _panel(dataset, variant, own, ceilings, used, shown) for dataset, variant in budgeted
         ]
         present = tuple(panel for panel in panels if panel is not None)
         if present:
-            found.append(Figure(size, present))
-    # Methods with a size of their own come after those that can be compared at equal size.
-    return tuple(sorted(found, key=lambda figure: figure.size == "own"))
+            found.append(UtilityFigure(ipc, present))
+    # Methods with a IPC of their own come after those that can be compared at equal IPC.
+    return tuple(sorted(found, key=lambda figure: figure.ipc == "own"))
 
 
 def _panel(
-    cohort: str,
+    dataset: str,
     variant: str,
     rows: Sequence[Row],
     references: Sequence[Row],
-    used: Mapping[str, Style],
+    used: Mapping[str, MethodStyle],
     shown: Set[str],
 ) -> Markup | None:
     budgeted = [
         row
         for row in rows
-        if (row.cohort, row.variant) == (cohort, variant) and row.epsilons.target is not None
+        if (row.dataset, row.variant) == (dataset, variant) and row.epsilons.target is not None
     ]
     split = budgeted[0].split
-    ceilings = [row for row in references if (row.cohort, row.split) == (cohort, split)]
+    ceilings = [row for row in references if (row.dataset, row.split) == (dataset, split)]
     flat = [
         row
         for row in rows
-        if (row.cohort, row.split) == (cohort, split) and row.epsilons.target is None
+        if (row.dataset, row.split) == (dataset, split) and row.epsilons.target is None
     ]
     measures = [
         row.headline for row in (*budgeted, *ceilings, *flat) if _drawable(row.headline) is not None
@@ -177,7 +177,7 @@ def _panel(
     targets = sorted({row.epsilons.target for row in budgeted if row.epsilons.target is not None})
     horizontal = _horizontal(targets)
     first = next(m for m in measures if m is not None)
-    name = f"{cohort} ({variant})" if variant else cohort
+    name = f"{dataset} ({variant})" if variant else dataset
     parts = [
         Markup('<svg class="panel" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
             _WIDTH, _HEIGHT, f"{first.metric} against target epsilon on {name}"
@@ -190,15 +190,15 @@ def _panel(
     parts += [_ceiling(row, vertical) for row in ceilings]
     by_name: dict[str, list[Row]] = {}
     for row in sorted(budgeted, key=lambda row: row.epsilons.target or 0.0):
-        by_name.setdefault(row.entrant, []).append(row)
+        by_name.setdefault(row.label, []).append(row)
     parts += [
         _faint(name, by_name[name], horizontal, vertical) for name in sorted(set(by_name) - shown)
     ]
-    parts += [_flat(row, used[row.entrant], vertical) for row in flat if row.entrant in shown]
+    parts += [_flat(row, used[row.label], vertical) for row in flat if row.label in shown]
     names = sorted(set(by_name) & shown)
-    for place, entrant in enumerate(names):
+    for place, label in enumerate(names):
         shift = (place - (len(names) - 1) / 2) * min(_DODGE, _DODGE_SPAN / len(names))
-        parts.append(_series(by_name[entrant], used[entrant], horizontal, vertical, shift))
+        parts.append(_series(by_name[label], used[label], horizontal, vertical, shift))
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 
@@ -283,7 +283,7 @@ def _faint(
 
 def _series(
     rows: Sequence[Row],
-    style: Style,
+    style: MethodStyle,
     horizontal: Callable[[float], float],
     vertical: Callable[[float], float],
     shift: float,
@@ -304,10 +304,10 @@ def _series(
 
 
 def _point(
-    row: Row, measure: Measure, style: Style, x: float, vertical: Callable[[float], float]
+    row: Row, measure: Measure, style: MethodStyle, x: float, vertical: Callable[[float], float]
 ) -> Markup:
     value = measure.value if measure.value is not None else math.nan
-    text = f"{row.entrant}, target ε {show.epsilon(row.epsilons.target)}: {show.number(value)} "
+    text = f"{row.label}, target ε {show.epsilon(row.epsilons.target)}: {show.number(value)} "
     text += f"{show.interval(measure)} {row.verdict or 'no verdict'}"
     whisker = Markup("")
     if measure.low is not None and measure.high is not None:
@@ -319,13 +319,13 @@ def _point(
     return Markup("<g><title>{}</title>{}{}</g>").format(text, whisker, marker)
 
 
-def _missing(row: Row, style: Style, x: float) -> Markup:
+def _missing(row: Row, style: MethodStyle, x: float) -> Markup:
     """A method that has no value here still shows: a cross on the axis."""
     why = "; ".join(problem.reason or problem.status for problem in row.problems)
     if row.headline is not None:
         why = why or "; ".join(row.headline.reasons)
     y = _HEIGHT - _BOTTOM - 5
-    text = f"{row.entrant}, target ε {show.epsilon(row.epsilons.target)}: no value. {why}"
+    text = f"{row.label}, target ε {show.epsilon(row.epsilons.target)}: no value. {why}"
     return Markup(
         '<g><title>{0}</title><path d="M{1:.1f} {2:.1f}l6 6m0 -6l-6 6" stroke="{3}" '
         'stroke-width="2" fill="none"/></g>'
@@ -337,14 +337,14 @@ def _ceiling(row: Row, vertical: Callable[[float], float]) -> Markup:
     if measure is None or measure.value is None:
         return Markup("")
     y = vertical(measure.value)
-    text = f"{row.entrant}: {show.number(measure.value)} {show.interval(measure)}"
+    text = f"{row.label}: {show.number(measure.value)} {show.interval(measure)}"
     return Markup(
         '<g><title>{0}</title><line class="ceiling" x1="{1}" y1="{2:.1f}" x2="{3}" y2="{2:.1f}"/>'
         '<text class="tick" x="{3}" y="{4:.1f}" text-anchor="end">{5}</text></g>'
-    ).format(text, _LEFT, y, _WIDTH - _RIGHT, y - 3, row.entrant)
+    ).format(text, _LEFT, y, _WIDTH - _RIGHT, y - 3, row.label)
 
 
-def _flat(row: Row, style: Style, vertical: Callable[[float], float]) -> Markup:
+def _flat(row: Row, style: MethodStyle, vertical: Callable[[float], float]) -> Markup:
     """A method without a budget: the same at every epsilon."""
     measure = _drawable(row.headline)
     if measure is None or measure.value is None:
@@ -362,7 +362,7 @@ def _drawable(measure: Measure | None) -> Measure | None:
     return measure if shown else None
 
 
-def _marker(style: Style, x: float, y: float, filled: bool) -> Markup:
+def _marker(style: MethodStyle, x: float, y: float, filled: bool) -> Markup:
     """Filled for a sound release, hollow for every other."""
     return Markup(
         '<path class="{}" d="{}" transform="translate({:.1f} {:.1f})" fill="{}" stroke="{}" '

@@ -36,7 +36,7 @@ _APART = 26.0
 """Labels of an axis that stand closer than this are thinned out; half of it on an upright one."""
 
 
-class Kind(enum.Enum):
+class Spacing(enum.Enum):
     """How values are spread along an axis."""
 
     LINEAR = "linear"
@@ -62,7 +62,7 @@ class Scale:
     `beyond` is a value of its own (say `full size` or infinity) that stands apart, at the end.
     """
 
-    kind: Kind
+    kind: Spacing
     start: float
     end: float
     first: float
@@ -94,7 +94,7 @@ def linear(values: Sequence[float], first: float, last: float, wanted: int = 4) 
     margin = 0.08 * (high - low) if high - low > 1e-9 * size else 0.05 * size
     low, high = low - margin, high + margin
     shown = tuple(Tick(value, f"{value:g}") for value in ticks(low, high, wanted))
-    return Scale(Kind.LINEAR, low, high, first, last, shown)
+    return Scale(Spacing.LINEAR, low, high, first, last, shown)
 
 
 def logarithmic(values: Sequence[float], first: float, last: float) -> Scale:
@@ -102,13 +102,13 @@ def logarithmic(values: Sequence[float], first: float, last: float) -> Scale:
     low, high = math.log(min(values)), math.log(max(values))
     margin = max(0.08 * (high - low), 0.15)
     start, end = math.exp(low - margin), math.exp(high + margin)
-    scale = Scale(Kind.LOG, start, end, first, last, ())
+    scale = Scale(Spacing.LOG, start, end, first, last, ())
     places = _thinned(scale, [Tick(value, f"{value:g}") for value in log_ticks(start, end)])
-    return Scale(Kind.LOG, start, end, first, last, places)
+    return Scale(Spacing.LOG, start, end, first, last, places)
 
 
 def chosen(
-    values: Sequence[Tick], first: float, last: float, beyond: str = "", kind: Kind = Kind.LOG
+    values: Sequence[Tick], first: float, last: float, beyond: str = "", kind: Spacing = Spacing.LOG
 ) -> Scale:
     """An axis on which exactly these values occur, each a tick; `beyond` names a last one."""
     end = last - 40 if beyond else last
@@ -202,10 +202,10 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def _warp(kind: Kind, value: float) -> float:
-    if kind is Kind.LOG:
+def _warp(kind: Spacing, value: float) -> float:
+    if kind is Spacing.LOG:
         return math.log(value)
-    return math.log1p(10.0 * value) if kind is Kind.FROM_ZERO else value
+    return math.log1p(10.0 * value) if kind is Spacing.FROM_ZERO else value
 
 
 def _thinned(scale: Scale, marks: Sequence[Tick]) -> tuple[Tick, ...]:

@@ -1,4 +1,4 @@
-"""Utility against what a release costs in privacy (epsilon), or against its size."""
+"""Utility against what a release costs in privacy (epsilon), or against its IPC."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import final
 
 from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.panels import (
-    Ground,
+    DatasetSetting,
+    MethodSeries,
     Missing,
-    Panel,
+    PanelContent,
     Point,
     Scene,
-    Series,
     Upright,
     drawable,
     missing,
@@ -34,23 +34,23 @@ _ROOM = 28
 """Beside the first and the last place, for points that are moved apart."""
 
 
-def against_epsilon(scene: Scene, size: str) -> Iterator[Panel]:
-    """A panel a dataset: headline utility at each target epsilon, releases of one size."""
+def against_epsilon(scene: Scene, ipc: str) -> Iterator[PanelContent]:
+    """A panel a dataset: headline utility at each target epsilon, releases of one IPC."""
     for ground in scene.grounds:
-        rows = [row for row in scene.budgeted[ground] if row.size == size]
-        flat = [row for row in scene.flat[ground] if row.size == size]
+        rows = [row for row in scene.budgeted[ground] if row.ipc == ipc]
+        flat = [row for row in scene.flat[ground] if row.ipc == ipc]
         targets = sorted({row.epsilons.target for row in rows if row.epsilons.target is not None})
         ticks = [Tick(target, show.epsilon(target)) for target in targets]
         places = [row.epsilons.target or 1.0 for row in rows]
         panel = _utility_panel(
-            scene, ground, rows, places, flat, ticks, "", "target ε", show.sizes((size,))
+            scene, ground, rows, places, flat, ticks, "", "target ε", show.ipcs((ipc,))
         )
         if panel is not None:
             yield panel
 
 
-def against_size(scene: Scene, target: float) -> Iterator[Panel]:
-    """A panel a dataset: headline utility at each size, at one target epsilon.
+def against_ipc(scene: Scene, target: float) -> Iterator[PanelContent]:
+    """A panel a dataset: headline utility at each IPC, at one target epsilon.
 
     Methods without a budget take part at every target. Sizes of a release's own have no place.
     """
@@ -58,14 +58,14 @@ def against_size(scene: Scene, target: float) -> Iterator[Panel]:
         able = [row for row in scene.budgeted[ground] if row.epsilons.target == target]
         if not able:
             continue
-        rows = [row for row in (*able, *scene.flat[ground]) if row.size != "own"]
-        sizes = sorted({row.size for row in rows}, key=ipc_order)
-        if len(sizes) < 2:
+        rows = [row for row in (*able, *scene.flat[ground]) if row.ipc != "own"]
+        ipcs = sorted({row.ipc for row in rows}, key=ipc_order)
+        if len(ipcs) < 2:
             continue
-        counted = [size for size in sizes if size.isdigit() and int(size) > 0]
-        ticks = [Tick(float(size), size) for size in counted]
-        places = [float(row.size) if row.size in counted else math.inf for row in rows]
-        beyond = "full" if "full" in sizes else ""
+        counted = [ipc for ipc in ipcs if ipc.isdigit() and int(ipc) > 0]
+        ticks = [Tick(float(ipc), ipc) for ipc in counted]
+        places = [float(row.ipc) if row.ipc in counted else math.inf for row in rows]
+        beyond = "full" if "full" in ipcs else ""
         words = f"target ε {show.epsilon(target)}"
         panel = _utility_panel(
             scene, ground, rows, places, (), ticks, beyond, "rows per class", words
@@ -76,7 +76,7 @@ def against_size(scene: Scene, target: float) -> Iterator[Panel]:
 
 def _utility_panel(
     scene: Scene,
-    ground: Ground,
+    ground: DatasetSetting,
     rows: Sequence[Row],
     places: Sequence[float],
     flat: Sequence[Row],
@@ -84,14 +84,14 @@ def _utility_panel(
     beyond: str,
     label: str,
     where: str,
-) -> Panel | None:
+) -> PanelContent | None:
     """None where there is nothing to draw."""
     if not rows:
         return None
     found: dict[str, tuple[list[Point], list[Missing]]] = {}
     in_order = sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])
     for x, row in in_order:
-        points, absent = found.setdefault(row.entrant, ([], []))
+        points, absent = found.setdefault(row.label, ([], []))
         measure = drawable(row.headline)
         if measure is None or measure.value is None:
             # The place of a full size is known, though it is not a number.
@@ -108,9 +108,9 @@ def _utility_panel(
             )
         )
     levels = scene.levels(ground, flat)
-    series: list[Series] = [scene.series(name, *found[name]) for name in sorted(found)]
+    series: list[MethodSeries] = [scene.series(name, *found[name]) for name in sorted(found)]
     series += [
-        scene.series(row.entrant, (), [missing(row, math.inf, row.headline)])
+        scene.series(row.label, (), [missing(row, math.inf, row.headline)])
         for row in flat
         if drawable(row.headline) is None
     ]
@@ -119,7 +119,7 @@ def _utility_panel(
     if upright is None:
         return None
     name, higher = subject(row.headline for row in (*rows, *flat, *scene.ceilings[ground]))
-    return Panel(
+    return PanelContent(
         name=ground.name,
         subject=name,
         label=label,
@@ -209,8 +209,8 @@ def attacks(rows: Sequence[Row]) -> tuple[Attack, ...]:
     )
 
 
-def against_attack(scene: Scene, size: str, attack: Attack) -> Iterator[Panel]:
-    """A panel a dataset: headline utility against the success of an attack, releases of one size.
+def against_attack(scene: Scene, ipc: str, attack: Attack) -> Iterator[PanelContent]:
+    """A panel a dataset: headline utility against the success of an attack, releases of one IPC.
 
     The budgets of a method are joined by a line. An attack that does worse than guessing is
     counted as guessing when the front is drawn: that is chance, not safety.
@@ -222,35 +222,35 @@ def against_attack(scene: Scene, size: str, attack: Attack) -> Iterator[Panel]:
     if attack.limit is not None:
         uprights.append(Upright(attack.limit, f"limit {attack.limit:g}"))
     for ground in scene.grounds:
-        panel = _tradeoff_panel(scene, ground, size, cost, True, attack.chance, uprights)
+        panel = _tradeoff_panel(scene, ground, ipc, cost, True, attack.chance, uprights)
         if panel is not None:
             yield panel
 
 
-def against_cost(scene: Scene, size: str, cost: Cost) -> Iterator[Panel]:
-    """A panel a dataset: headline utility against seconds or memory, releases of one size."""
+def against_cost(scene: Scene, ipc: str, cost: Cost) -> Iterator[PanelContent]:
+    """A panel a dataset: headline utility against seconds or memory, releases of one IPC."""
     for ground in scene.grounds:
-        panel = _tradeoff_panel(scene, ground, size, cost, False, None, ())
+        panel = _tradeoff_panel(scene, ground, ipc, cost, False, None, ())
         if panel is not None:
             yield panel
 
 
 def _tradeoff_panel(
     scene: Scene,
-    ground: Ground,
-    size: str,
+    ground: DatasetSetting,
+    ipc: str,
     cost: Cost,
     with_ceilings: bool,
     chance: float | None,
     uprights: Sequence[Upright],
-) -> Panel | None:
-    rows = [row for row in scene.rows(ground) if row.size == size]
+) -> PanelContent | None:
+    rows = [row for row in scene.rows(ground) if row.ipc == ipc]
     if not rows:
         return None
     placed = [*rows, *(scene.ceilings[ground] if with_ceilings else ())]
     found: dict[str, tuple[list[Point], list[Missing]]] = {}
     for row in sorted(placed, key=lambda row: row.epsilons.target or 0.0):
-        points, absent = found.setdefault(row.entrant, ([], []))
+        points, absent = found.setdefault(row.label, ([], []))
         point = _point(row, cost, chance)
         if point is None:
             absent.append(_why(row, cost))
@@ -263,11 +263,11 @@ def _tradeoff_panel(
     if not every or upright is None:
         return None
     name, higher = subject(row.headline for row in placed)
-    return Panel(
+    return PanelContent(
         name=ground.name,
         subject=name,
         label=cost.label,
-        description=f"{name} against {cost.label} on {ground.name}, {show.sizes((size,))}",
+        description=f"{name} against {cost.label} on {ground.name}, {show.ipcs((ipc,))}",
         horizontal=_horizontal(_axis_points(series) or every, cost, uprights),
         vertical=upright,
         series=series,
@@ -278,7 +278,7 @@ def _tradeoff_panel(
     )
 
 
-def _axis_points(series: Sequence[Series]) -> list[Point]:
+def _axis_points(series: Sequence[MethodSeries]) -> list[Point]:
     """Real rows give attacks what no release does: an axis that held them would hide the rest."""
     return [point for item in series if item.style is not None for point in item.points]
 

@@ -40,7 +40,7 @@ class Reading:
 
 @final
 @dataclass(frozen=True)
-class Risk:
+class PrivacyRisk:
     """One of the three risks, with the scores that speak about it."""
 
     title: str
@@ -48,8 +48,8 @@ class Risk:
     readings: tuple[Reading, ...]
 
 
-RISKS: tuple[Risk, ...] = (
-    Risk(
+RISKS: tuple[PrivacyRisk, ...] = (
+    PrivacyRisk(
         "Singling out",
         "Can somebody find, in the release, a description that fits exactly one real person, or a "
         "released row that is a real person's row?",
@@ -67,7 +67,7 @@ RISKS: tuple[Risk, ...] = (
             Reading("exposure/mean", "invented outliers that come back (bits)", 1.44),
         ),
     ),
-    Risk(
+    PrivacyRisk(
         "Linkability",
         "Can somebody who knows two parts of a person's record see from the release that they "
         "belong together?",
@@ -76,7 +76,7 @@ RISKS: tuple[Risk, ...] = (
             Reading("linkability/k5", "links by the five closest", 0.0),
         ),
     ),
-    Risk(
+    PrivacyRisk(
         "Inference",
         "Can somebody infer that a person was in the data (membership), or a sensitive value of a "
         "person, better than for strangers?",
@@ -100,7 +100,7 @@ RISKS: tuple[Risk, ...] = (
 
 @final
 @dataclass(frozen=True)
-class Finding:
+class AttackScore:
     """One score with what it says. `tone`: alarm, quiet or absent."""
 
     metric: str
@@ -117,15 +117,15 @@ class Finding:
 
 @final
 @dataclass(frozen=True)
-class Assessed:
+class AssessedRisk:
     """One risk with its findings and a sentence."""
 
-    risk: Risk
-    findings: tuple[Finding, ...]
+    risk: PrivacyRisk
+    findings: tuple[AttackScore, ...]
     summary: str
 
 
-def assess(scores: Sequence[ScoreRow]) -> tuple[Assessed, ...]:
+def assess(scores: Sequence[ScoreRow]) -> tuple[AssessedRisk, ...]:
     """The scores of a release by risk; scores that nobody has a reading for stand in the annex."""
     known = {score.metric: score for score in scores if score.family == Family.PRIVACY}
     assessed = []
@@ -135,11 +135,11 @@ def assess(scores: Sequence[ScoreRow]) -> tuple[Assessed, ...]:
             for reading in risk.readings
             if reading.metric in known
         ]
-        assessed.append(Assessed(risk, _said_once(findings), _summary(findings)))
+        assessed.append(AssessedRisk(risk, _said_once(findings), _summary(findings)))
     return tuple(assessed)
 
 
-def _said_once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _said_once(findings: Iterable[AttackScore]) -> tuple[AttackScore, ...]:
     """Why an attack is weak is said where it stands first."""
     said: set[str] = set()
     shown = []
@@ -149,7 +149,7 @@ def _said_once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(shown)
 
 
-def others(scores: Sequence[ScoreRow]) -> tuple[Finding, ...]:
+def others(scores: Sequence[ScoreRow]) -> tuple[AttackScore, ...]:
     """Privacy scores without a reading of their own, for the annex."""
     read = {reading.metric for risk in RISKS for reading in risk.readings}
     return tuple(
@@ -159,15 +159,15 @@ def others(scores: Sequence[ScoreRow]) -> tuple[Finding, ...]:
     )
 
 
-def alarms(assessed: Sequence[Assessed]) -> tuple[Finding, ...]:
+def alarms(assessed: Sequence[AssessedRisk]) -> tuple[AttackScore, ...]:
     """What found something, or stands over its threshold."""
     return tuple(item for one in assessed for item in one.findings if item.tone == "alarm")
 
 
-def _finding(reading: Reading, score: ScoreRow, known: Mapping[str, ScoreRow]) -> Finding:
+def _finding(reading: Reading, score: ScoreRow, known: Mapping[str, ScoreRow]) -> AttackScore:
     outcome, tone = _outcome(reading, score, known)
     weak = score.remark.startswith(_WEAK)
-    return Finding(
+    return AttackScore(
         metric=score.metric,
         question=reading.question,
         value=number(score.value),
@@ -211,7 +211,7 @@ def _interval(score: ScoreRow) -> str:
     return f"{number(score.low)} to {number(score.high)}"
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _summary(findings: Sequence[AttackScore]) -> str:
     measured = [item for item in findings if item.tone != "absent"]
     if not measured:
         return "No attack of this kind gave a number for this release: this risk was not tested."

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from bench.data.dataset import SITE_PRESET, split_sizes
 from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
+from bench.leaderboard.tables import show
 from bench.leaderboard.tables.load import load_results
 from bench.plugins import registry
 from bench.plugins.metric import Family
@@ -188,8 +189,8 @@ def _record(kind: type[Any], line: Mapping[str, Any]) -> Any:
 def find_cell(cells: Sequence[CellRow], wanted: str) -> CellRow:
     """The cell with this key, the one whose key starts so, or the one that a filter leaves.
 
-    A filter is `method/dataset/epsilon/size/seed`; parts may be left out at the end, `*` and an
-    empty part stand for anything. The size is the number of rows per class, `full` or `own`.
+    A filter is `method/dataset/epsilon/ipc/seed`; parts may be left out at the end, `*` and an
+    empty part stand for anything. The IPC is the number of rows per class, `full` or `own`.
     """
     found = [cell for cell in cells if cell.key == wanted]
     if not found and wanted:
@@ -205,16 +206,16 @@ def find_cell(cells: Sequence[CellRow], wanted: str) -> CellRow:
     raise InputError(
         printable(
             f"{wanted!r} {problem} of this run; give a key, the beginning of one, or "
-            "method/dataset/epsilon/size/seed. "
+            "method/dataset/epsilon/ipc/seed. "
             + ("Candidates:\n  " + "\n  ".join(listed) if listed else "The run has no cells.")
         )
     )
 
 
 def _matches(cell: CellRow, parts: Sequence[str]) -> bool:
-    size = "full" if cell.full_size else "own" if cell.ipc is None else str(cell.ipc)
+    ipc = show.ipc_text(cell.ipc, cell.full_size)
     target = "none" if cell.eps_target is None else f"{cell.eps_target:g}"
-    told = ((cell.label, cell.method), (cell.dataset,), (target,), (size,), (str(cell.seed),))
+    told = ((cell.label, cell.method), (cell.dataset,), (target,), (ipc,), (str(cell.seed),))
     if len(parts) > len(told) or all(part in _ANY for part in parts):
         return False
     asked = [*parts[:2], *(_as_number(part) for part in parts[2:])]
@@ -230,9 +231,9 @@ def _as_number(text: str) -> str:
 
 
 def _in_words(cell: CellRow) -> str:
-    size = "full" if cell.full_size else "own" if cell.ipc is None else str(cell.ipc)
+    ipc = show.ipc_text(cell.ipc, cell.full_size)
     target = "none" if cell.eps_target is None else f"{cell.eps_target:g}"
-    name = "/".join([cell.label, cell.dataset, target, size, str(cell.seed)])
+    name = "/".join([cell.label, cell.dataset, target, ipc, str(cell.seed)])
     return f"{cell.key}  {name}  {cell.status}"
 
 

@@ -23,7 +23,7 @@ from markupsafe import Markup
 from bench.errors import StoreError
 from bench.leaderboard.dossier import attacks, privacy, words
 from bench.leaderboard.dossier.material import Material, PublicFacts
-from bench.leaderboard.dossier.privacy import Composition, compose, size_of
+from bench.leaderboard.dossier.privacy import Composition, compose, ipc_in_words
 from bench.leaderboard.tables.show import ABSENT
 from bench.leaderboard.templates import rendering
 from bench.results.records import CellRow
@@ -34,7 +34,7 @@ _SHOWN_COLUMNS = 60
 
 @final
 @dataclass(frozen=True)
-class Fact:
+class HeaderLine:
     """A line of the header. `code` is set in a fixed-width type."""
 
     name: str
@@ -58,8 +58,8 @@ def write_dossier(material: Material, output: Path, public: bool = False) -> Non
 def file_name(row: CellRow, public: bool) -> str:
     """A name that tells releases apart, without the key."""
     target = "" if row.eps_target is None else f"eps{row.eps_target:g}"
-    size = "full" if row.full_size else "" if row.ipc is None else f"ipc{row.ipc}"
-    parts = ["dossier", row.label, row.dataset, target, size, f"seed{row.seed}"]
+    ipc = "full" if row.full_size else "" if row.ipc is None else f"ipc{row.ipc}"
+    parts = ["dossier", row.label, row.dataset, target, ipc, f"seed{row.seed}"]
     name = "-".join(part for part in [*parts, "public" if public else ""] if part)
     return re.sub(r"[^0-9A-Za-z._-]+", "_", name)[:150] + ".html"
 
@@ -108,28 +108,28 @@ def render(material: Material, public: bool = False) -> str:
 # Header -----------------------------------------------------------------------------------------
 
 
-def _header(material: Material, public: bool) -> tuple[Fact, ...]:
+def _header(material: Material, public: bool) -> tuple[HeaderLine, ...]:
     row, files = material.row, material.files
     columns = words.several(len(files.columns), "column")
     found = [
-        Fact("Method", _method(material)),
-        Fact("Source of the method", f"hash {row.source_hash}", code=True),
-        Fact("Dataset", _dataset(material)),
-        Fact("Released", f"{words.several(files.rows, 'row')} with {columns}"),
-        Fact("Columns", _listed(files.columns)),
-        Fact("Rows of each class", _by_class(material)),
-        Fact("Asked for", f"{size_of(row)}, seed {row.seed}, split {row.split}"),
-        Fact("Made", _moment(row.finished_at)),
-        Fact("Run", material.run),
-        Fact("Software", _software(material)),
+        HeaderLine("Method", _method(material)),
+        HeaderLine("Source of the method", f"hash {row.source_hash}", code=True),
+        HeaderLine("Dataset", _dataset(material)),
+        HeaderLine("Released", f"{words.several(files.rows, 'row')} with {columns}"),
+        HeaderLine("Columns", _listed(files.columns)),
+        HeaderLine("Rows of each class", _by_class(material)),
+        HeaderLine("Asked for", f"{ipc_in_words(row)}, seed {row.seed}, split {row.split}"),
+        HeaderLine("Made", _moment(row.finished_at)),
+        HeaderLine("Run", material.run),
+        HeaderLine("Software", _software(material)),
     ]
     if files.beside:
-        found.insert(6, Fact("Beside the columns", ", ".join(files.beside)))
+        found.insert(6, HeaderLine("Beside the columns", ", ".join(files.beside)))
     if not public:
         found += [
-            Fact("Command", str(material.manifest.get("command") or ABSENT), code=True),
-            Fact("Cell", row.key, code=True),
-            Fact("Fingerprint of the dataset", row.fingerprint or ABSENT, code=True),
+            HeaderLine("Command", str(material.manifest.get("command") or ABSENT), code=True),
+            HeaderLine("Cell", row.key, code=True),
+            HeaderLine("Fingerprint of the dataset", row.fingerprint or ABSENT, code=True),
         ]
     return tuple(found)
 
@@ -213,19 +213,19 @@ coin toss may then be right in more than 99% of cases."""
 
 @final
 @dataclass(frozen=True)
-class Delta:
+class DeltaNote:
     """Delta against the number of rows."""
 
     text: str
     too_large: bool
 
 
-def delta_against(row: CellRow, facts: PublicFacts | None) -> Delta:
+def delta_against(row: CellRow, facts: PublicFacts | None) -> DeltaNote:
     """Delta should be below 1/(10 n), n the declared number of training rows."""
     warned = "above 1/(10 n)" in row.warnings
     given = f"Delta is {row.delta:g} ({words.chance(row.delta)})"
     if row.private_counts:
-        return Delta(
+        return DeltaNote(
             f"{given}. The number of training rows is not declared here, since counts were paid "
             "for: check that delta is below 1/(10 n).",
             warned,
@@ -233,25 +233,25 @@ def delta_against(row: CellRow, facts: PublicFacts | None) -> Delta:
     rows = 0 if facts is None else sum(facts.training_rows)
     if rows < 1:
         text = f"{given}. The number of training rows is not known here."
-        return Delta(text + (f" The run warned: {row.warnings}." if warned else ""), warned)
+        return DeltaNote(text + (f" The run warned: {row.warnings}." if warned else ""), warned)
     limit = 1 / (10 * rows)
     if row.delta > limit:
-        return Delta(
+        return DeltaNote(
             f"{given}, which is too large for {rows:,} training rows: it should be below "
             f"1/(10 n) = {limit:.2g}. A procedure with too large a delta may publish whole rows of "
             "a few people and still keep its promise.",
             True,
         )
-    return Delta(
+    return DeltaNote(
         f"{given}, below 1/(10 n) = {limit:.2g} for the {rows:,} declared training rows.", warned
     )
 
 
 def points(
     material: Material,
-    replayed: privacy.Replay,
-    delta: Delta,
-    assessed: tuple[attacks.Assessed, ...],
+    replayed: privacy.LedgerReplay,
+    delta: DeltaNote,
+    assessed: tuple[attacks.AssessedRisk, ...],
     composed: Composition,
     public: bool,
 ) -> tuple[tuple[str, str], ...]:
@@ -295,11 +295,13 @@ def points(
     return tuple(found)
 
 
-def _readable(assessed: tuple[attacks.Assessed, ...]) -> int:
+def _readable(assessed: tuple[attacks.AssessedRisk, ...]) -> int:
     return sum(item.tone != "absent" for one in assessed for item in one.findings)
 
 
-def assumptions(material: Material, unit: words.Unit, replayed: privacy.Replay) -> Iterator[str]:
+def assumptions(
+    material: Material, unit: words.PrivacyUnit, replayed: privacy.LedgerReplay
+) -> Iterator[str]:
     """What must be true for the guarantee to hold, in sentences."""
     row, facts = material.row, material.facts
     yield (

@@ -9,7 +9,7 @@ from typing import final
 
 from bench.errors import BenchError
 from bench.leaderboard.dossier import words
-from bench.leaderboard.dossier.words import Step, steps
+from bench.leaderboard.dossier.words import LedgerStep, steps
 from bench.plugins.release import Claim
 from bench.privacy.accounting import Budget, Proof
 from bench.privacy.ledger import Ledger
@@ -24,25 +24,29 @@ _REFUTED = (Verdict.CLAIM_REFUTED, Verdict.PROOF_REFUTED)
 
 @final
 @dataclass(frozen=True)
-class Replay:
+class LedgerReplay:
     """The ledger, read and accounted here and now."""
 
     proof: Proof | None
-    steps: tuple[Step, ...]
+    steps: tuple[LedgerStep, ...]
     problems: tuple[str, ...]
     """Contradictions between the ledger and the result row; nothing may be concluded then."""
 
 
-def replay(row: CellRow, text: str | None) -> Replay:
+def replay(row: CellRow, text: str | None) -> LedgerReplay:
     """Account the ledger file anew and compare with the row of the result table."""
     if text is None:
-        return Replay(None, (), ("The ledger of this release is missing: nothing can be checked.",))
+        return LedgerReplay(
+            None, (), ("The ledger of this release is missing: nothing can be checked.",)
+        )
     try:
         ledger = Ledger.from_json(text)
         proof = ledger.proof()
     except (BenchError, RecursionError, ArithmeticError) as problem:
-        return Replay(None, (), (f"The ledger of this release cannot be replayed: {problem}.",))
-    return Replay(proof, steps(ledger), tuple(_contradictions(row, ledger, proof)))
+        return LedgerReplay(
+            None, (), (f"The ledger of this release cannot be replayed: {problem}.",)
+        )
+    return LedgerReplay(proof, steps(ledger), tuple(_contradictions(row, ledger, proof)))
 
 
 def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]:
@@ -105,7 +109,7 @@ def verdict_of(row: CellRow) -> Verdict | None:
 
 @final
 @dataclass(frozen=True)
-class Conclusion:
+class ReleaseConclusion:
     """The one sentence, or why there is none. `tone` is that of the box: plain, bad or study."""
 
     text: str
@@ -113,10 +117,10 @@ class Conclusion:
     drawn: bool
 
 
-def conclude(row: CellRow, replayed: Replay, unit: words.Unit) -> Conclusion:
+def conclude(row: CellRow, replayed: LedgerReplay, unit: words.PrivacyUnit) -> ReleaseConclusion:
     """Never more than the evidence; nothing from seeded noise, nothing from a contradiction."""
     if row.study_only:
-        return Conclusion(
+        return ReleaseConclusion(
             "No conclusion can be drawn from this page. The release was made for study only: its "
             "noise follows from a seed, so that it can be repeated, and whoever knows the seed "
             "and the code can compute the noise and subtract it. What a guarantee would be worth "
@@ -126,7 +130,7 @@ def conclude(row: CellRow, replayed: Replay, unit: words.Unit) -> Conclusion:
         )
     verdict = verdict_of(row)
     if replayed.problems or replayed.proof is None or verdict is None:
-        return Conclusion(
+        return ReleaseConclusion(
             "No conclusion can be drawn from this page: the files of the run contradict each "
             "other, or cannot be read. See the section on the ledger.",
             "bad",
@@ -135,16 +139,18 @@ def conclude(row: CellRow, replayed: Replay, unit: words.Unit) -> Conclusion:
     return _sentence(row, verdict, replayed.proof, unit)
 
 
-def _sentence(row: CellRow, verdict: Verdict, proof: Proof, unit: words.Unit) -> Conclusion:
+def _sentence(
+    row: CellRow, verdict: Verdict, proof: Proof, unit: words.PrivacyUnit
+) -> ReleaseConclusion:
     if verdict is Verdict.NON_PRIVATE:
-        return Conclusion(
+        return ReleaseConclusion(
             "This release has no differential privacy, and its method claims none: treat it like "
             f"the private rows themselves ({row.verdict_reason}).",
             "bad",
             True,
         )
     if verdict is Verdict.UNPROVEN:
-        return Conclusion(
+        return ReleaseConclusion(
             f"The privacy of this release is not shown: it {row.verdict_reason}."
             if row.verdict_reason.startswith("claims ")
             else f"The privacy of this release is not as asked for: {row.verdict_reason}.",
@@ -153,7 +159,7 @@ def _sentence(row: CellRow, verdict: Verdict, proof: Proof, unit: words.Unit) ->
         )
     if verdict in _REFUTED:
         what = "claim" if verdict is Verdict.CLAIM_REFUTED else "proof"
-        return Conclusion(
+        return ReleaseConclusion(
             f"An attack has refuted the {what} of privacy behind this release: "
             f"{row.verdict_reason}.",
             "bad",
@@ -166,7 +172,7 @@ def _sentence(row: CellRow, verdict: Verdict, proof: Proof, unit: words.Unit) ->
     )
     if proof.trust:
         condition += f", and {' and '.join(proof.trust)} does what its documentation says"
-    return Conclusion(
+    return ReleaseConclusion(
         f"{condition}, then this release alone can raise the odds that a given {unit.name} is "
         "recognised as having been in the data by a factor of at most "
         f"{words.factor(proof.epsilon)} (epsilon {words.bound(proof.epsilon)}), apart from a "
@@ -181,7 +187,7 @@ def _sentence(row: CellRow, verdict: Verdict, proof: Proof, unit: words.Unit) ->
 
 @final
 @dataclass(frozen=True)
-class Number:
+class EpsilonInWords:
     """One of the four epsilons."""
 
     name: str
@@ -190,7 +196,7 @@ class Number:
     meaning: str
 
 
-def four_numbers(row: CellRow) -> tuple[Number, ...]:
+def four_numbers(row: CellRow) -> tuple[EpsilonInWords, ...]:
     """Target, claimed, proven, audited: never mixed up."""
     source = f" It says: {row.claim_source}." if row.claim_source else ""
     audited = (
@@ -217,7 +223,7 @@ def four_numbers(row: CellRow) -> tuple[Number, ...]:
         ("audited", row.eps_audited, audited, audited),
     )
     return tuple(
-        Number(
+        EpsilonInWords(
             name,
             "–" if value is None else words.bound(value),  # noqa: RUF001
             "–" if value is None else words.factor(value),  # noqa: RUF001
@@ -232,11 +238,11 @@ def four_numbers(row: CellRow) -> tuple[Number, ...]:
 
 @final
 @dataclass(frozen=True)
-class Releases:
-    """Releases of one method with one size and one target."""
+class ReleaseGroup:
+    """Releases of one method with one IPC and one target."""
 
     method: str
-    size: str
+    ipc: str
     target: float | None
     seeds: tuple[int, ...]
     epsilon: float
@@ -249,7 +255,7 @@ class Releases:
 class Composition:
     """What all releases of a dataset in this run spend together (basic composition)."""
 
-    groups: tuple[Releases, ...]
+    groups: tuple[ReleaseGroup, ...]
     bounded: int
     epsilon: float
     """Sum of the proven epsilons that are finite, and of the targets of lost cells."""
@@ -302,7 +308,7 @@ def compose(row: CellRow, cells: Sequence[CellRow], charged: frozenset[str]) -> 
     )
 
 
-def size_of(row: CellRow) -> str:
+def ipc_in_words(row: CellRow) -> str:
     """How large a release was asked for."""
     if row.full_size:
         return "as many rows as the training table"
@@ -338,14 +344,14 @@ def _setting(cell: CellRow) -> tuple[object, ...]:
     )
 
 
-def _groups(row: CellRow, cells: Sequence[CellRow]) -> tuple[Releases, ...]:
+def _groups(row: CellRow, cells: Sequence[CellRow]) -> tuple[ReleaseGroup, ...]:
     found: dict[tuple[object, ...], list[CellRow]] = {}
     for cell in cells:
         found.setdefault((cell.label, *_setting(cell)), []).append(cell)
     return tuple(
-        Releases(
+        ReleaseGroup(
             method=own[0].label,
-            size=size_of(own[0]),
+            ipc=ipc_in_words(own[0]),
             target=own[0].eps_target,
             seeds=tuple(sorted({cell.seed for cell in own})),
             epsilon=math.fsum(_trusted_bound(cell) for cell in own),

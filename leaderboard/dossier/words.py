@@ -90,7 +90,7 @@ def _rounded_down(value: float, digits: int) -> float:
 
 @final
 @dataclass(frozen=True)
-class Unit:
+class PrivacyUnit:
     """Whom the guarantee protects."""
 
     name: str
@@ -112,10 +112,12 @@ _PROTECTS: Mapping[str, str] = {
 }
 
 
-def unit_of(name: str) -> Unit:
+def unit_of(name: str) -> PrivacyUnit:
     """The unit of privacy in words."""
     known = name or "row"
-    return Unit(known, _PROTECTS.get(known, f"One {known}, as the dataset's file declares it."))
+    return PrivacyUnit(
+        known, _PROTECTS.get(known, f"One {known}, as the dataset's file declares it.")
+    )
 
 
 _ADJACENCIES: Mapping[str, str] = {
@@ -124,7 +126,7 @@ _ADJACENCIES: Mapping[str, str] = {
 }
 
 
-def adjacency(name: str, unit: Unit) -> str:
+def adjacency(name: str, unit: PrivacyUnit) -> str:
     """Which two tables the guarantee compares."""
     known = _ADJACENCIES.get(name, "The definition is called " + repr(name) + ".")
     return known.replace("{unit}", unit.name)
@@ -144,7 +146,7 @@ def accountant(name: str) -> str:
     return "no accountant: there is nothing to add up" if name in ("", "none") else name
 
 
-def mechanism(event: DpEvent, unit: Unit) -> str:
+def mechanism(event: DpEvent, unit: PrivacyUnit) -> str:
     """What one recorded step did, in a sentence without class names."""
     most = f"the most that one {unit.name} can change the result"
     match event:
@@ -244,7 +246,7 @@ _PLAIN_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}")
 
 @final
 @dataclass(frozen=True)
-class Step:
+class LedgerStep:
     """One kind of step of the ledger, with all parts that it was done in equally often."""
 
     mechanism: str
@@ -253,7 +255,7 @@ class Step:
     note: str
 
 
-def steps(ledger: Ledger) -> tuple[Step, ...]:
+def steps(ledger: Ledger) -> tuple[LedgerStep, ...]:
     """Entries in their order; equal ones in different parts become one line."""
     unit = words.unit_of(ledger.unit)
     alike: dict[tuple[Entry, int], list[Path]] = {}
@@ -261,7 +263,7 @@ def steps(ledger: Ledger) -> tuple[Step, ...]:
         anywhere = Entry((), entry.event, entry.adaptive, entry.reason, entry.trust)
         alike.setdefault((anywhere, count), []).append(entry.path)
     return tuple(
-        Step(
+        LedgerStep(
             mechanism=words.mechanism(entry.event, unit),
             times=words.times(count) + (" in each part" if len(paths) > 1 else ""),
             where=words.places(paths),

@@ -1,10 +1,15 @@
-"""The leaderboard as LaTeX tables (booktabs): one a dataset and size, with a column an epsilon."""
+"""The leaderboard as LaTeX tables (booktabs): one a dataset and IPC, with a column an epsilon."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.leaderboard.ranking.inference import Component, difference, from_interval, from_seeds
+from bench.leaderboard.ranking.inference import (
+    VarianceComponent,
+    difference,
+    from_interval,
+    from_seeds,
+)
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
@@ -46,22 +51,22 @@ _HEAD = r"""% Needs \usepackage{booktabs} and \usepackage[T1]{fontenc}.
 def to_latex(rows: Sequence[Row], alpha: float = 0.05) -> str:
     """All tables; those of a method without a budget stand in every column of their dataset."""
     tables = sorted(
-        {(row.cohort, row.variant, row.size) for row in rows if row.epsilons.target is not None},
+        {(row.dataset, row.variant, row.ipc) for row in rows if row.epsilons.target is not None},
         key=lambda table: (table[0], table[1], ipc_order(table[2])),
     )
     parts = [_HEAD]
-    for number, (cohort, variant, size) in enumerate(tables, 1):
+    for number, (dataset, variant, ipc) in enumerate(tables, 1):
         own = [
             row
             for row in rows
-            if (row.cohort, row.variant, row.size) == (cohort, variant, size)
+            if (row.dataset, row.variant, row.ipc) == (dataset, variant, ipc)
             and row.epsilons.target is not None
         ]
         beside = [
             row
             for row in rows
-            if (row.cohort, row.split) == (cohort, own[0].split)
-            and row.size in (size, "own")
+            if (row.dataset, row.split) == (dataset, own[0].split)
+            and row.ipc in (ipc, "own")
             and row.epsilons.target is None
         ]
         parts.append(_table(own, beside, number, alpha))
@@ -86,7 +91,7 @@ def _table(own: Sequence[Row], beside: Sequence[Row], number: int, alpha: float)
     best = [
         _best([row for row in own if row.epsilons.target == target], alpha) for target in targets
     ]
-    sound = {row.entrant for row in own if _competes(row)}
+    sound = {row.label for row in own if _competes(row)}
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -98,15 +103,15 @@ def _table(own: Sequence[Row], beside: Sequence[Row], number: int, alpha: float)
         + r" \\",
     ]
     ceilings = [row for row in beside if row.reference]
-    others = [row for row in own if row.entrant not in sound]
+    others = [row for row in own if row.label not in sound]
     others += [row for row in beside if not row.reference]
-    for section in (ceilings, [row for row in own if row.entrant in sound], others):
+    for section in (ceilings, [row for row in own if row.label in sound], others):
         lines += [r"\midrule"] if section else []
-        for entrant in dict.fromkeys(row.entrant for row in section):
-            mine = [row for row in section if row.entrant == entrant]
+        for label in dict.fromkeys(row.label for row in section):
+            mine = [row for row in section if row.label == label]
             cells = [_cell(mine, t, bold) for t, bold in zip(targets, best, strict=True)]
             verdicts = dict.fromkeys(row.verdict or "no verdict" for row in mine)
-            names = [escape(entrant), escape(" / ".join(verdicts))]
+            names = [escape(label), escape(" / ".join(verdicts))]
             lines.append(" & ".join([*names, *cells]) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines)
@@ -115,8 +120,8 @@ def _table(own: Sequence[Row], beside: Sequence[Row], number: int, alpha: float)
 def _caption(own: Sequence[Row], alpha: float) -> str:
     first = next((row.headline for row in own if row.headline is not None), None)
     metric = "No score" if first is None else f"{first.metric} {show.arrow(first.direction)}"
-    place = f"{own[0].cohort} ({own[0].variant})" if own[0].variant else own[0].cohort
-    text = f"{metric} on {place}, {show.sizes((own[0].size,))}"
+    place = f"{own[0].dataset} ({own[0].variant})" if own[0].variant else own[0].dataset
+    text = f"{metric} on {place}, {show.ipcs((own[0].ipc,))}"
     return escape(text) + (
         r": mean over seeds $\pm$ their standard deviation. Bold: best sound method, and those "
         rf"not significantly worse (level {alpha:g}, Holm; unpaired, from the test-set intervals "
@@ -129,7 +134,7 @@ def _cell(rows: Sequence[Row], target: float, best: frozenset[str]) -> str:
     if row is None or row.headline is None or row.headline.value is None:
         return "--"
     value = escape(show.number(row.headline.value))
-    if row.entrant in best and row.epsilons.target is not None:
+    if row.label in best and row.epsilons.target is not None:
         value = rf"\textbf{{{value}}}"
     if row.headline.deviation is not None:
         value += rf" $\pm$ {escape(show.number(row.headline.deviation))}"
@@ -145,9 +150,9 @@ def _competes(row: Row) -> bool:
 
 
 def _best(rows: Sequence[Row], alpha: float) -> frozenset[str]:
-    """The best sound entrant of a group and all that are statistically tied with it."""
+    """The best sound label of a group and all that are statistically tied with it."""
     found = [
-        (row.entrant, row.headline, value if row.headline.direction == "higher" else -value)
+        (row.label, row.headline, value if row.headline.direction == "higher" else -value)
         for row in rows
         if _competes(row) and row.headline is not None
         for value in [row.headline.value]
@@ -168,7 +173,7 @@ def _best(rows: Sequence[Row], alpha: float) -> frozenset[str]:
     return frozenset({leader, *tied})
 
 
-def _parts(first: Measure, second: Measure) -> list[Component]:
+def _parts(first: Measure, second: Measure) -> list[VarianceComponent]:
     """Of the variance of their difference.
 
     Both were tested on the same rows, which makes the difference less uncertain than two separate

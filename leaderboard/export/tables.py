@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.leaderboard.ranking.rows import Row
-from bench.leaderboard.ranking.significance import Comparison
+from bench.leaderboard.ranking.significance import MethodComparison
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure, Span
 
@@ -28,7 +28,7 @@ _COLUMNS: Mapping[str, pa.DataType] = {
     "reference": _TEXT,
     "dataset": _TEXT,
     "task": _TEXT,
-    "rows_per_class": _TEXT,
+    "ipc": _TEXT,
     "split": _TEXT,
     "eps_target": _NUMBER,
     "eps_claimed": _NUMBER,
@@ -66,7 +66,7 @@ _COLUMNS: Mapping[str, pa.DataType] = {
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """One line a row; epsilons and sizes are the largest over seeds, scores the mean.
+    """One line a row; epsilons and IPCs are the largest over seeds, scores the mean.
 
     Text that a spreadsheet would take for a formula gets a leading apostrophe; numbers stay as
     they are, infinity is `inf`, absent is empty.
@@ -139,13 +139,13 @@ def _facts(row: Row) -> list[object]:
             headline.count,
         ]
     return [
-        row.entrant,
+        row.label,
         row.method,
         row.parameters,
         row.reference,
-        row.cohort,
+        row.dataset,
         row.task,
-        row.size,
+        row.ipc,
         row.split,
         epsilons.target,
         _largest(epsilons.claimed),
@@ -159,7 +159,7 @@ def _facts(row: Row) -> list[object]:
         row.verdict,
         "; ".join(row.verdict_reasons),
         row.place.rank,
-        row.place.entrants or None,
+        row.place.among or None,
         row.place.reason,
         *measured,
         None if row.rows_released is None else int(row.rows_released.high),
@@ -191,7 +191,7 @@ def _text(value: object) -> object:
 def to_markdown(
     rows: Sequence[Row],
     standings: pd.DataFrame,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[MethodComparison],
     notes: Sequence[str],
 ) -> str:
     """The same for people who read text: mean ranks, who is better, then all rows."""
@@ -200,15 +200,15 @@ def to_markdown(
         lines += [f"> {_escape(note)}", ""]
     lines += ["## Mean rank of sound methods", ""]
     if standings.empty:
-        lines += ["No two sound methods met at the same dataset, size and target epsilon.", ""]
+        lines += ["No two sound methods met at the same dataset, IPC and target epsilon.", ""]
     else:
         lines += _table(
             ["method", "mean rank ↓", "among", "beaten ↑", "datasets", "groups", "cells", "failed"],
             (
                 [
-                    _escape(standing["entrant"]),
+                    _escape(standing["shown_label"]),
                     f"{standing['mean_rank']:.2f}",
-                    f"{standing['entrants']:.1f}",
+                    f"{standing['among']:.1f}",
                     f"{standing['beaten']:.0%}",
                     *(str(standing[name]) for name in ("datasets", "groups", "cells", "failing")),
                 ]
@@ -232,7 +232,7 @@ def to_markdown(
     return "\n".join(lines)
 
 
-def _who_is_better(comparisons: Sequence[Comparison]) -> list[str]:
+def _who_is_better(comparisons: Sequence[MethodComparison]) -> list[str]:
     lines = ["## Who is better?", ""] if comparisons else []
     for result in comparisons:
         caution = f" {result.caution}" if result.caution else ""
@@ -243,7 +243,7 @@ def _who_is_better(comparisons: Sequence[Comparison]) -> list[str]:
             (
                 [
                     standing.place,
-                    _escape(standing.entrant),
+                    _escape(standing.label),
                     f"{standing.mean_rank:.2f}",
                     show.ABSENT
                     if standing.low is None
@@ -271,17 +271,16 @@ def _markdown_row(row: Row, metrics: Sequence[str]) -> list[str]:
     stamps = [row.reference, "study only" if row.study_only else ""]
     stamp = "".join(f" ({text})" for text in stamps if text)
     return [
-        _escape(row.entrant) + stamp,
-        _escape(f"{row.cohort} ({row.variant})" if row.variant else row.cohort),
-        show.size(row.size),
+        _escape(row.label) + stamp,
+        _escape(f"{row.dataset} ({row.variant})" if row.variant else row.dataset),
+        show.ipc(row.ipc),
         show.epsilon(row.epsilons.target),
         show.epsilon_span(row.epsilons.claimed),
         show.epsilon_span(row.epsilons.proven),
         show.epsilon_span(row.epsilons.audited),
         _escape(row.verdict) or show.ABSENT,
         _escape("; ".join(row.verdict_reasons)) or show.ABSENT,
-        show.place(row.place.rank, row.place.entrants)
-        or _escape(f"not ranked: {row.place.reason}"),
+        show.place(row.place.rank, row.place.among) or _escape(f"not ranked: {row.place.reason}"),
         *utility,
         *(
             show.ABSENT if m is None or m is headline else show.number(m.value)

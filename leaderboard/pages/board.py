@@ -13,7 +13,7 @@ import pandas as pd
 from bench.leaderboard.charts import plots
 from bench.leaderboard.ranking.rank import mean_ranks, ranking_table
 from bench.leaderboard.ranking.rows import Row, aggregate
-from bench.leaderboard.ranking.significance import Absent, Comparison, compare
+from bench.leaderboard.ranking.significance import MethodComparison, UncomparedMethod, compare
 from bench.leaderboard.tables.about import About, read_about
 from bench.leaderboard.tables.load import GROUP, Results, load_results
 from bench.leaderboard.tables.public import redact
@@ -24,7 +24,7 @@ from bench.results.records import Status
 
 @final
 @dataclass(frozen=True)
-class Counts:
+class CellCounts:
     """How the cells ended."""
 
     cells: int
@@ -46,13 +46,13 @@ class Note:
 
 @final
 @dataclass(frozen=True)
-class Standing:
+class MeanRank:
     """A line of the overall ranking."""
 
-    entrant: str
+    label: str
     reference: str
     mean_rank: float
-    entrants: float
+    among: float
     beaten: float
     datasets: int
     groups: int
@@ -65,7 +65,7 @@ class Standing:
 class Unranked:
     """A method without any rank, and why."""
 
-    entrant: str
+    label: str
     reference: str
     reasons: tuple[str, ...]
 
@@ -75,24 +75,15 @@ class Unranked:
 class Incident:
     """Cells of one method and dataset that ended the same way and were not ok."""
 
-    entrant: str
-    cohort: str
+    label: str
+    dataset: str
     status: str
     reason: str
     cells: int
-    sizes: tuple[str, ...]
+    ipcs: tuple[str, ...]
     targets: tuple[float, ...]
     seeds: tuple[int, ...]
     key: str
-
-
-@final
-@dataclass(frozen=True)
-class Findings:
-    """What can be told apart, and who takes no part in that."""
-
-    comparisons: tuple[Comparison, ...]
-    absent: tuple[Absent, ...]
 
 
 @final
@@ -104,14 +95,17 @@ class Board:
     rows: tuple[Row, ...]
     places: pd.DataFrame
     mean_ranks: pd.DataFrame
-    standings: tuple[Standing, ...]
+    standings: tuple[MeanRank, ...]
     unranked: tuple[Unranked, ...]
     incidents: tuple[Incident, ...]
-    found: Findings
-    counts: Counts
+    comparisons: tuple[MethodComparison, ...]
+    """Tests of who is better, the one with the most results first."""
+    uncompared: tuple[UncomparedMethod, ...]
+    """Ranked methods that are in no comparison."""
+    counts: CellCounts
     notes: tuple[Note, ...]
-    styles: Mapping[str, plots.Style]
-    """Colour and marker of each entrant, on every page the same."""
+    styles: Mapping[str, plots.MethodStyle]
+    """Colour and marker of each label, on every page the same."""
     about: About
     """Cards of methods and datasets that the runs brought along."""
     alpha: float
@@ -146,7 +140,8 @@ def compile_board(
     counts = _counts(results.cells)
     chosen = chosen_cells(results, cells)
     table = ranking_table(results.cells, results.scores)
-    reference = {row.entrant: row.reference for row in rows}
+    comparisons, uncompared = compare(table, np.random.default_rng(seed), alpha)
+    reference = {row.label: row.reference for row in rows}
     return Board(
         results=results,
         rows=rows,
@@ -155,7 +150,8 @@ def compile_board(
         standings=_standings(ranks, reference),
         unranked=_unranked(places, reference),
         incidents=_incidents(rows),
-        found=Findings(*compare(table, np.random.default_rng(seed), alpha)),
+        comparisons=comparisons,
+        uncompared=uncompared,
         counts=counts,
         notes=_notes(results, counts, omitted, len(chosen)),
         styles=plots.styles(rows),
@@ -167,10 +163,10 @@ def compile_board(
     )
 
 
-def _counts(cells: pd.DataFrame) -> Counts:
+def _counts(cells: pd.DataFrame) -> CellCounts:
     ok = int((cells["status"] == Status.OK.value).sum())
     skipped = int((cells["status"] == Status.SKIPPED.value).sum())
-    return Counts(
+    return CellCounts(
         cells=len(cells),
         ok=ok,
         failed=len(cells) - ok - skipped,
@@ -180,7 +176,7 @@ def _counts(cells: pd.DataFrame) -> Counts:
 
 
 def _notes(
-    results: Results, counts: Counts, omitted: Sequence[str], pages: int
+    results: Results, counts: CellCounts, omitted: Sequence[str], pages: int
 ) -> tuple[Note, ...]:
     notes = []
     if counts.study_only:
@@ -209,13 +205,13 @@ def _notes(
     return tuple(notes)
 
 
-def _standings(standings: pd.DataFrame, reference: dict[str, str]) -> tuple[Standing, ...]:
+def _standings(standings: pd.DataFrame, reference: dict[str, str]) -> tuple[MeanRank, ...]:
     return tuple(
-        Standing(
-            entrant=record["entrant"],
-            reference=reference[record["entrant"]],
+        MeanRank(
+            label=record["shown_label"],
+            reference=reference[record["shown_label"]],
             mean_rank=float(record["mean_rank"]),
-            entrants=float(record["entrants"]),
+            among=float(record["among"]),
             beaten=float(record["beaten"]),
             datasets=int(record["datasets"]),
             groups=int(record["groups"]),
@@ -227,11 +223,11 @@ def _standings(standings: pd.DataFrame, reference: dict[str, str]) -> tuple[Stan
 
 
 def _unranked(places: pd.DataFrame, reference: dict[str, str]) -> tuple[Unranked, ...]:
-    ranked = set(places.loc[places["rank"].notna(), "entrant"])
-    others = places[~places["entrant"].isin(ranked)]
+    ranked = set(places.loc[places["rank"].notna(), "shown_label"])
+    others = places[~places["shown_label"].isin(ranked)]
     return tuple(
-        Unranked(str(entrant), reference[str(entrant)], tuple(own["reason"].unique()))
-        for entrant, own in others.groupby("entrant")
+        Unranked(str(label), reference[str(label)], tuple(own["reason"].unique()))
+        for label, own in others.groupby("shown_label")
     )
 
 
@@ -239,32 +235,32 @@ def _incidents(rows: Sequence[Row]) -> tuple[Incident, ...]:
     alike: dict[tuple[str, str, str, str], list[tuple[Row, Any]]] = {}
     for row in rows:
         for problem in row.problems:
-            name = (row.entrant, row.cohort, problem.status, problem.reason)
+            name = (row.label, row.dataset, problem.status, problem.reason)
             alike.setdefault(name, []).append((row, problem))
     found = []
-    for (entrant, cohort, status, reason), own in alike.items():
+    for (label, dataset, status, reason), own in alike.items():
         targets = {row.epsilons.target for row, _ in own if row.epsilons.target is not None}
         found.append(
             Incident(
-                entrant=entrant,
-                cohort=cohort,
+                label=label,
+                dataset=dataset,
                 status=status,
                 reason=reason,
                 cells=sum(len(problem.seeds) for _, problem in own),
-                sizes=tuple(sorted({row.size for row, _ in own}, key=ipc_order)),
+                ipcs=tuple(sorted({row.ipc for row, _ in own}, key=ipc_order)),
                 targets=tuple(sorted(targets)),
                 seeds=tuple(sorted({seed for _, problem in own for seed in problem.seeds})),
                 key=own[0][1].key,
             )
         )
     # What failed needs somebody's attention; what was skipped is as it should be.
-    order = sorted(found, key=lambda item: (item.status == Status.SKIPPED.value, item.entrant))
+    order = sorted(found, key=lambda item: (item.status == Status.SKIPPED.value, item.label))
     return tuple(order)
 
 
 def chosen_cells(results: Results, limit: int) -> tuple[str, ...]:
     """Keys of at most `limit` cells: one seed of every row first, then the next seed."""
     cells = results.cells
-    turn = cells.groupby(["entrant", *GROUP], dropna=False, sort=False).cumcount()
+    turn = cells.groupby(["shown_label", *GROUP], dropna=False, sort=False).cumcount()
     ordered = cells.assign(turn=turn).sort_values("turn", kind="stable")
     return tuple(ordered["key"].iloc[:limit])

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from bench.errors import StoreError
 from bench.leaderboard.charts import plots
 from bench.leaderboard.dossier import words as dossier_words
-from bench.leaderboard.dossier.words import Step, steps, stored_ledger
+from bench.leaderboard.dossier.words import LedgerStep, steps, stored_ledger
 from bench.leaderboard.pages.board import Board, Incident
 from bench.leaderboard.ranking.rank import CEILING, FLOOR, is_sound
 from bench.leaderboard.ranking.rows import Row
@@ -37,8 +37,8 @@ _NUMBERS = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 @final
 @dataclass(frozen=True)
-class Setting:
-    """A hyperparameter as the entrant has it."""
+class Hyperparameter:
+    """A hyperparameter as the label has it."""
 
     name: str
     value: str
@@ -49,7 +49,7 @@ class Setting:
 
 @final
 @dataclass(frozen=True)
-class Judgement:
+class GroupedVerdict:
     """A verdict with one reason, and where it was given."""
 
     verdict: str
@@ -57,19 +57,19 @@ class Judgement:
     reason: str
     alike: int
     """Other reasons that differ from it in numbers only."""
-    cohorts: tuple[str, ...]
+    datasets: tuple[str, ...]
     targets: tuple[float, ...]
     rows: int
 
 
 @final
 @dataclass(frozen=True)
-class Place:
+class LedgerSource:
     """A cell whose ledger is shown."""
 
     task: str
-    cohort: str
-    size: str
+    dataset: str
+    ipc: str
     target: float | None
     path: str
     """Its page, if it has one."""
@@ -77,11 +77,11 @@ class Place:
 
 @final
 @dataclass(frozen=True)
-class Record:
+class LedgerInWords:
     """The ledger of cells in words, or why it cannot be read."""
 
-    places: tuple[Place, ...]
-    steps: tuple[Step, ...]
+    places: tuple[LedgerSource, ...]
+    steps: tuple[LedgerStep, ...]
     more: int
     problem: str
 
@@ -89,29 +89,29 @@ class Record:
 def method_pages(board: Board) -> Iterator[Page]:
     """One page a method."""
     found = page_rows(board)
-    standings = {item.entrant: item for item in board.standings}
-    unranked = {item.entrant: item for item in board.unranked}
+    standings = {item.label: item for item in board.standings}
+    unranked = {item.label: item for item in board.unranked}
     references = [row for row in board.rows if row.reference]
     finished = _finished(board)
-    for entrant, own in found.by_entrant.items():
+    for label, own in found.by_label.items():
         rows = [item.row for item in own]
         first = rows[0]
         card = board.about.methods.get(first.method)
         figure = _figure(rows, references, board)
         judged, more_reasons = capped(_judgements(rows), _MOST_REASONS)
         yield rendering.page(
-            rendering.method_path(entrant),
+            rendering.method_path(label),
             "method.html",
             card_style=card_style(),
             board=board,
-            entrant=entrant,
+            label=label,
             first=first,
             card=card,
-            text=blocks(card.text) if card else (),
+            text=doc_blocks(card.text) if card else (),
             parameters=_settings(first, card),
             unread=first.parameters if settings(first.parameters) is None else "",
-            standing=standings.get(entrant),
-            unranked=unranked.get(entrant),
+            standing=standings.get(label),
+            unranked=unranked.get(label),
             cells=sum(row.cells for row in rows),
             ok=sum(row.finished for row in rows),
             failed=sum(row.failed for row in rows),
@@ -126,22 +126,22 @@ def method_pages(board: Board) -> Iterator[Page]:
             deltas=sorted({row.delta for row in rows}),
             accountants=distinct(n for row in rows for n in row.accountants if n != "none"),
             warnings=distinct(text for row in rows for text in row.warnings),
-            ledgers=_ledgers(board, finished.get(entrant, ())),
+            ledgers=_ledgers(board, finished.get(label, ())),
             items=sorted(own, key=_by_dataset),
-            withheld=sorted({row.cohort for row in rows} & found.withheld),
+            withheld=sorted({row.dataset for row in rows} & found.withheld),
             figure=figure,
             legend=_legend(rows, references, board) if figure else (),
-            failures=failures(board, entrant=entrant),
+            failures=failures(board, label=label),
         )
 
 
 def _by_dataset(item: GridRow) -> tuple[Any, ...]:
     row = item.row
     target = row.epsilons.target
-    return row.cohort, ipc_order(row.size), row.variant, target is None, target or 0.0
+    return row.dataset, ipc_order(row.ipc), row.variant, target is None, target or 0.0
 
 
-def _settings(row: Row, card: MethodCard | None) -> tuple[Setting, ...]:
+def _settings(row: Row, card: MethodCard | None) -> tuple[Hyperparameter, ...]:
     given = settings(row.parameters) or {}
     known = {item.name: item for item in card.parameters} if card else {}
     found = []
@@ -149,7 +149,7 @@ def _settings(row: Row, card: MethodCard | None) -> tuple[Setting, ...]:
         default = known[name].default if name in known else ""
         value = given.get(name, default)
         text = known[name].text if name in known else ""
-        found.append(Setting(name, value, default, text, name in given and value != default))
+        found.append(Hyperparameter(name, value, default, text, name in given and value != default))
     return tuple(found)
 
 
@@ -162,7 +162,7 @@ def _claimed(row: Row) -> str:
     return f"{claimed.high:.4g} at {asked}"
 
 
-def _judgements(rows: Sequence[Row]) -> list[Judgement]:
+def _judgements(rows: Sequence[Row]) -> list[GroupedVerdict]:
     """Verdicts by how many rows they were given for; reasons that differ in numbers are one."""
     alike: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
@@ -173,12 +173,12 @@ def _judgements(rows: Sequence[Row]) -> list[Judgement]:
     for (verdict, kind, _), own in alike.items():
         reasons = distinct("; ".join(row.verdict_reasons) for row in own)
         found.append(
-            Judgement(
+            GroupedVerdict(
                 verdict,
                 kind,
                 reasons[0] if reasons else "",
                 len(reasons) - 1 if reasons else 0,
-                distinct(row.cohort for row in own),
+                distinct(row.dataset for row in own),
                 tuple(sorted({r.epsilons.target for r in own if r.epsilons.target is not None})),
                 len(own),
             )
@@ -190,34 +190,36 @@ def _judgements(rows: Sequence[Row]) -> list[Judgement]:
 
 
 def _drawn(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
-    """The method at the size it has most results for, with the reference lines at that size."""
+    """The method at the IPC it has most results for, with the reference lines at that IPC."""
     budgeted = [row for row in rows if row.epsilons.target is not None and row.headline is not None]
     if not budgeted:
         return []
-    sizes = [row.size for row in budgeted]
-    size = max(sorted(set(sizes), key=ipc_order), key=sizes.count)
-    own = [row for row in budgeted if row.size == size]
-    cohorts = {row.cohort for row in own}
+    ipcs = [row.ipc for row in budgeted]
+    ipc = max(sorted(set(ipcs), key=ipc_order), key=ipcs.count)
+    own = [row for row in budgeted if row.ipc == ipc]
+    datasets = {row.dataset for row in own}
     beside = [
         row
         for row in references
-        if row.entrant != own[0].entrant
-        and row.cohort in cohorts
-        and (row.size == size or row.reference == "ceiling")
+        if row.label != own[0].label
+        and row.dataset in datasets
+        and (row.ipc == ipc or row.reference == "ceiling")
     ]
     return [*own, *beside]
 
 
-def _figure(rows: Sequence[Row], references: Sequence[Row], board: Board) -> plots.Figure | None:
+def _figure(
+    rows: Sequence[Row], references: Sequence[Row], board: Board
+) -> plots.UtilityFigure | None:
     drawn = plots.figures(_drawn(rows, references), board.styles)
     return drawn[0] if drawn else None
 
 
 def _legend(
     rows: Sequence[Row], references: Sequence[Row], board: Board
-) -> tuple[plots.Legend, ...]:
+) -> tuple[plots.LegendEntry, ...]:
     drawn = _drawn(rows, references)
-    names = {row.entrant for row in drawn}
+    names = {row.label for row in drawn}
     used = {name: style for name, style in board.styles.items() if name in names}
     return plots.legend(drawn, used)
 
@@ -231,20 +233,22 @@ def _finished(board: Board) -> dict[str, list[dict[str, Any]]]:
     cells = cells[cells["status"] == Status.OK.value]
     # Cells that have a page come first: the reader can go on from there.
     order = cells.assign(_unlinked=~cells["key"].isin(board.cell_pages))
-    order = order.sort_values(["_unlinked", "eps_target", "cohort", "seed"], na_position="last")
-    columns = ["entrant", "task", "unit", "private_counts"]
+    order = order.sort_values(
+        ["_unlinked", "eps_target", "shown_dataset", "seed"], na_position="last"
+    )
+    columns = ["shown_label", "task", "unit", "private_counts"]
     found: dict[str, list[dict[str, Any]]] = {}
     for cell in records(order.drop_duplicates(columns)):
-        found.setdefault(str(cell["entrant"]), []).append(cell)
+        found.setdefault(str(cell["shown_label"]), []).append(cell)
     return found
 
 
-def _ledgers(board: Board, cells: Sequence[dict[str, Any]]) -> tuple[Record, ...]:
+def _ledgers(board: Board, cells: Sequence[dict[str, Any]]) -> tuple[LedgerInWords, ...]:
     """Cells in which the same was recorded share one list."""
-    alike: dict[tuple[tuple[Step, ...], str], list[Place]] = {}
+    alike: dict[tuple[tuple[LedgerStep, ...], str], list[LedgerSource]] = {}
     for cell in cells[:_MOST_LEDGERS]:
         home = board.results.homes.get(cell["key"])
-        told: tuple[Step, ...] = ()
+        told: tuple[LedgerStep, ...] = ()
         problem = ""
         try:
             ledger = None if home is None else stored_ledger(home, cell["key"])
@@ -253,10 +257,10 @@ def _ledgers(board: Board, cells: Sequence[dict[str, Any]]) -> tuple[Record, ...
             told = steps(ledger)
         except StoreError as refused:
             problem = str(refused)
-        place = Place(
+        place = LedgerSource(
             task=str(cell["task"]) or "unknown task",
-            cohort=str(cell["cohort"]),
-            size=str(cell["size"]),
+            dataset=str(cell["shown_dataset"]),
+            ipc=str(cell["shown_ipc"]),
             target=None if pd.isna(cell["eps_target"]) else float(cell["eps_target"]),
             path=board.cell_pages.get(cell["key"], ""),
         )
@@ -264,7 +268,7 @@ def _ledgers(board: Board, cells: Sequence[dict[str, Any]]) -> tuple[Record, ...
     found = []
     for (told, problem), places in alike.items():
         shown, more = capped(told, _MOST_STEPS)
-        found.append(Record(tuple(places), tuple(shown), more, problem))
+        found.append(LedgerInWords(tuple(places), tuple(shown), more, problem))
     return tuple(found)
 
 
@@ -276,10 +280,10 @@ _MOST_FIGURES = 2
 
 @final
 @dataclass(frozen=True)
-class Line:
-    """A method in the table of one size: a result for each target, or one for all."""
+class MethodLine:
+    """A method in the table of one IPC: a result for each target, or one for all."""
 
-    entrant: str
+    label: str
     reference: str
     flat: GridRow | None
     """The result of a method without a budget."""
@@ -288,20 +292,20 @@ class Line:
 
 @final
 @dataclass(frozen=True)
-class Table:
-    """Methods by target epsilon, at one size and setting."""
+class ResultTable:
+    """Methods by target epsilon, at one IPC and setting."""
 
-    size: str
+    ipc: str
     variant: str
     metric: str
     direction: str
     targets: tuple[float, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[MethodLine, ...]
 
 
 @final
 @dataclass(frozen=True)
-class Share:
+class ClassShare:
     """One class with its share of the rows and the colour it is drawn in."""
 
     name: str
@@ -313,21 +317,21 @@ class Share:
 def dataset_pages(board: Board) -> Iterator[Page]:
     """One page a dataset."""
     found = page_rows(board)
-    for cohort, own in found.by_cohort.items():
+    for dataset, own in found.by_dataset.items():
         rows = [item.row for item in own]
-        card = board.about.datasets.get(found.identities[cohort])
+        card = board.about.datasets.get(found.identities[dataset])
         # What was read off private rows is not a declaration.
         declared = card is not None and not (board.public and card.inferred)
         shares = _shares(card.by_class) if card is not None and declared else ()
         figures, more_figures = capped(plots.figures(rows, board.styles), _MOST_FIGURES)
-        drawn = {row.entrant for row in rows}
+        drawn = {row.label for row in rows}
         used = {name: style for name, style in board.styles.items() if name in drawn}
         yield rendering.page(
-            rendering.dataset_path(cohort),
+            rendering.dataset_path(dataset),
             "dataset.html",
             card_style=card_style(),
             board=board,
-            cohort=cohort,
+            dataset=dataset,
             first=rows[0],
             card=card,
             declared=declared,
@@ -341,23 +345,23 @@ def dataset_pages(board: Board) -> Iterator[Page]:
             failed=sum(row.failed for row in rows),
             skipped=sum(row.skipped for row in rows),
             methods=len(drawn),
-            withheld=[cohort] if cohort in found.withheld else [],
+            withheld=[dataset] if dataset in found.withheld else [],
             ceilings=[item for item in own if item.row.reference == CEILING],
             tables=_tables(own),
             figures=figures,
             more_figures=more_figures,
             legend=plots.legend(rows, used) if figures else (),
-            failures=failures(board, cohort=cohort),
+            failures=failures(board, dataset=dataset),
         )
 
 
 # Results ------------------------------------------------------------------------------------------
 
 
-def _tables(items: Sequence[GridRow]) -> tuple[Table, ...]:
-    """A table for each size and setting in which a method with a budget took part, largest first.
+def _tables(items: Sequence[GridRow]) -> tuple[ResultTable, ...]:
+    """A table for each IPC and setting in which a method with a budget took part, largest first.
 
-    A method without a budget stands in the tables of its size; the real rows stand in all.
+    A method without a budget stands in the tables of its IPC; the real rows stand in all.
     """
     ceilings = [item for item in items if item.row.reference == CEILING]
     others = [item for item in items if item.row.reference != CEILING]
@@ -365,40 +369,40 @@ def _tables(items: Sequence[GridRow]) -> tuple[Table, ...]:
     budgeted: dict[tuple[str, str], list[GridRow]] = {}
     for item in others:
         if item.row.epsilons.target is not None:
-            budgeted.setdefault((item.row.size, item.row.variant), []).append(item)
+            budgeted.setdefault((item.row.ipc, item.row.variant), []).append(item)
     for item in flat:
-        name = (item.row.size, item.row.variant)
-        if not any(size == item.row.size for size, _ in budgeted):
+        name = (item.row.ipc, item.row.variant)
+        if not any(ipc == item.row.ipc for ipc, _ in budgeted):
             budgeted.setdefault(name, [])
     found = []
-    for (size, variant), own in budgeted.items():
-        beside = [item for item in flat if item.row.size == size]
+    for (ipc, variant), own in budgeted.items():
+        beside = [item for item in flat if item.row.ipc == ipc]
         split = {item.row.split for item in own} or {item.row.split for item in beside}
         above = [item for item in ceilings if item.row.split in split]
-        found.append(_table(size, variant, [*above, *own, *beside]))
-    # Numbers first, largest on top; then full size; then methods with a size of their own.
+        found.append(_table(ipc, variant, [*above, *own, *beside]))
+    # Numbers first, largest on top; then full size; then methods with a IPC of their own.
     order = {"full": 1, "own": 2}
     return tuple(
         sorted(
             found,
             key=lambda table: (
-                order.get(table.size, 0),
-                tuple(-part for part in ipc_order(table.size)),
+                order.get(table.ipc, 0),
+                tuple(-part for part in ipc_order(table.ipc)),
                 table.variant,
             ),
         )
     )
 
 
-def _table(size: str, variant: str, items: Sequence[GridRow]) -> Table:
+def _table(ipc: str, variant: str, items: Sequence[GridRow]) -> ResultTable:
     lines: dict[str, list[GridRow]] = {}
     for item in items:
-        lines.setdefault(item.row.entrant, []).append(item)
+        lines.setdefault(item.row.label, []).append(item)
     headline = next((item.row.headline for item in items if item.row.headline is not None), None)
     targets = {item.row.epsilons.target for item in items}
-    made = [_line(entrant, own) for entrant, own in lines.items()]
-    return Table(
-        size=size,
+    made = [_line(label, own) for label, own in lines.items()]
+    return ResultTable(
+        ipc=ipc,
         variant=variant,
         metric="" if headline is None else headline.metric,
         direction="" if headline is None else headline.direction,
@@ -407,9 +411,9 @@ def _table(size: str, variant: str, items: Sequence[GridRow]) -> Table:
     )
 
 
-def _line(entrant: str, own: Sequence[GridRow]) -> Line:
-    return Line(
-        entrant=entrant,
+def _line(label: str, own: Sequence[GridRow]) -> MethodLine:
+    return MethodLine(
+        label=label,
         reference=own[0].row.reference,
         flat=next((item for item in own if item.row.epsilons.target is None), None),
         by_target={
@@ -418,7 +422,7 @@ def _line(entrant: str, own: Sequence[GridRow]) -> Line:
     )
 
 
-def _order(line: Line) -> tuple[Any, ...]:
+def _order(line: MethodLine) -> tuple[Any, ...]:
     """The ceiling, sound methods by mean rank, other methods; the floor closes the table."""
     rows = [item.row for item in (*line.by_target.values(), *([line.flat] if line.flat else []))]
     ranks = [row.place.rank for row in rows if row.place.rank is not None]
@@ -427,25 +431,27 @@ def _order(line: Line) -> tuple[Any, ...]:
         line.reference == FLOOR,
         not any(is_sound(row.verdict) for row in rows),
         sum(ranks) / len(ranks) if ranks else float("inf"),
-        line.entrant,
+        line.label,
     )
 
 
 # Class balance ------------------------------------------------------------------------------------
 
 
-def _shares(counts: Sequence[ClassCount]) -> tuple[Share, ...]:
+def _shares(counts: Sequence[ClassCount]) -> tuple[ClassShare, ...]:
     total = sum(item.rows for item in counts)
     if not total:
         return ()
     colours = plots.PALETTE
     return tuple(
-        Share(item.name, item.rows, f"{100 * item.rows / total:.1f}%", colours[n % len(colours)])
+        ClassShare(
+            item.name, item.rows, f"{100 * item.rows / total:.1f}%", colours[n % len(colours)]
+        )
         for n, item in enumerate(counts)
     )
 
 
-def _balance(shares: Sequence[Share]) -> Markup:
+def _balance(shares: Sequence[ClassShare]) -> Markup:
     """A bar with a piece for each class."""
     total = sum(share.rows for share in shares)
     pieces, start = [], 0.0
@@ -499,7 +505,7 @@ class Failure:
 
 @final
 @dataclass(frozen=True)
-class Block:
+class DocBlock:
     """A piece of a docstring: a paragraph, a list, or lines that stand as they are."""
 
     kind: str
@@ -512,12 +518,12 @@ class Block:
 class PageRows:
     """All rows of a board by method and by dataset."""
 
-    by_entrant: Mapping[str, tuple[GridRow, ...]]
-    by_cohort: Mapping[str, tuple[GridRow, ...]]
+    by_label: Mapping[str, tuple[GridRow, ...]]
+    by_dataset: Mapping[str, tuple[GridRow, ...]]
     ceilings: Mapping[str, tuple[Row, ...]]
     """Rows of the real data by dataset."""
     identities: Mapping[str, Identity]
-    """The dataset behind each cohort."""
+    """The dataset behind each dataset."""
     withheld: frozenset[str]
     """Datasets of which this site leaves scores out."""
 
@@ -527,23 +533,25 @@ def page_rows(board: Board) -> PageRows:
     ceilings: dict[str, list[Row]] = {}
     for row in board.rows:
         if row.reference == CEILING:
-            ceilings.setdefault(row.cohort, []).append(row)
-    by_entrant: dict[str, list[GridRow]] = {}
-    by_cohort: dict[str, list[GridRow]] = {}
+            ceilings.setdefault(row.dataset, []).append(row)
+    by_label: dict[str, list[GridRow]] = {}
+    by_dataset: dict[str, list[GridRow]] = {}
     for row in board.rows:
-        top = next((c for c in ceilings.get(row.cohort, ()) if c.split == row.split), None)
+        top = next((c for c in ceilings.get(row.dataset, ()) if c.split == row.split), None)
         item = GridRow(row, ratio_to(row, top), _links(row, board))
-        by_entrant.setdefault(row.entrant, []).append(item)
-        by_cohort.setdefault(row.cohort, []).append(item)
-    columns = ["cohort", "dataset", "dataset_name", "dataset_parameters"]
+        by_label.setdefault(row.label, []).append(item)
+        by_dataset.setdefault(row.dataset, []).append(item)
+    columns = ["shown_dataset", "dataset", "dataset_name", "dataset_parameters"]
     cells = board.results.cells
-    withheld = set(cells.loc[cells[WITHHELD], "cohort"]) if WITHHELD in cells.columns else set()
-    named = records(cells[columns].drop_duplicates("cohort"))
+    withheld = (
+        set(cells.loc[cells[WITHHELD], "shown_dataset"]) if WITHHELD in cells.columns else set()
+    )
+    named = records(cells[columns].drop_duplicates("shown_dataset"))
     return PageRows(
-        by_entrant={name: tuple(own) for name, own in by_entrant.items()},
-        by_cohort={name: tuple(own) for name, own in by_cohort.items()},
+        by_label={name: tuple(own) for name, own in by_label.items()},
+        by_dataset={name: tuple(own) for name, own in by_dataset.items()},
         ceilings={name: tuple(own) for name, own in ceilings.items()},
-        identities={str(cell["cohort"]): identity_of(cell) for cell in named},
+        identities={str(cell["shown_dataset"]): identity_of(cell) for cell in named},
         withheld=frozenset(map(str, withheld)),
     )
 
@@ -571,19 +579,19 @@ def _links(row: Row, board: Board) -> tuple[CellLink, ...]:
 
 
 def failures(
-    board: Board, *, entrant: str | None = None, cohort: str | None = None
+    board: Board, *, label: str | None = None, dataset: str | None = None
 ) -> tuple[Failure, ...]:
     """What did not finish, of one method or on one dataset."""
     return tuple(
         Failure(item, board.cell_pages.get(item.key, ""))
         for item in board.incidents
-        if entrant in (None, item.entrant) and cohort in (None, item.cohort)
+        if label in (None, item.label) and dataset in (None, item.dataset)
     )
 
 
-def blocks(text: str) -> tuple[Block, ...]:
+def doc_blocks(text: str) -> tuple[DocBlock, ...]:
     """Paragraphs of a docstring; lists become lists, and what is indented keeps its lines."""
-    found: list[Block] = []
+    found: list[DocBlock] = []
     for piece in text.split("\n\n"):
         paragraph: list[str] = []
         lines = piece.strip("\n").splitlines()
@@ -591,12 +599,12 @@ def blocks(text: str) -> tuple[Block, ...]:
         while lines and not lines[0].startswith((" ", "\t")) and not _ITEM.match(lines[0]):
             paragraph.append(lines.pop(0).strip())
         if paragraph:
-            found.append(Block(PARAGRAPH, " ".join(paragraph)))
+            found.append(DocBlock(PARAGRAPH, " ".join(paragraph)))
         item = _ITEM.match(lines[0]) if lines else None
         if item:
-            found.append(Block(NUMBERED if item[1] else LISTED, "", _list_items(lines)))
+            found.append(DocBlock(NUMBERED if item[1] else LISTED, "", _list_items(lines)))
         elif lines:
-            found.append(Block(PREFORMATTED, textwrap.dedent("\n".join(lines))))
+            found.append(DocBlock(PREFORMATTED, textwrap.dedent("\n".join(lines))))
     return tuple(found)
 
 

@@ -33,7 +33,7 @@ from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.about import identity_of
 from bench.leaderboard.tables.details import (
-    Files,
+    CellFiles,
     NoSuchFile,
     Unavailable,
     open_parquet,
@@ -118,7 +118,7 @@ def _pages(
         else not board.about.is_open(home, identity_of(cell))
     )
     access = Access(board.public, closed, board.public and closed)
-    files = Files(home, folders.get(row.key, ""))
+    files = CellFiles(home, folders.get(row.key, ""))
     asked = tuple(table(row.metrics))
     finished = row.status == Status.OK.value
     drawn = figures(files, row.task, scores, asked) if finished and not access.withheld else ()
@@ -129,16 +129,16 @@ def _pages(
         "cell.html",
         cell_style=Markup(rendering.asset("cell.css")),
         row=row,
-        entrant=cell["entrant"],
-        cohort=cell["cohort"],
-        size=cell["size"],
+        label=cell["shown_label"],
+        dataset=cell["shown_dataset"],
+        ipc=cell["shown_ipc"],
         access=access,
         kind=_kind(row.verdict),
         reason=_text(row.reason, access),
         warnings=[text for text in _text(row.warnings, access).split("; ") if text],
         log=_end(row.log_tail) if not board.public else "",
-        method_page=rendering.method_path(cell["entrant"]),
-        dataset_page=rendering.dataset_path(cell["cohort"]),
+        method_page=rendering.method_path(cell["shown_label"]),
+        dataset_page=rendering.dataset_path(cell["shown_dataset"]),
         siblings=siblings.get(row.key, ()),
         blocks=() if access.withheld else blocks(scores),
         absences=() if access.withheld else absences(scores),
@@ -150,7 +150,7 @@ def _pages(
             _written(repeated.command, _LONGEST_COMMAND),
             _written(repeated.grid, _LONGEST_COMMAND),
         ),
-        dossier=_dossier(board, row, home, cell["size"]),
+        dossier=_dossier(board, row, home, cell["shown_ipc"]),
         facts=_facts(row, access),
         cost=() if access.withheld else _cost(row),
     )
@@ -195,7 +195,7 @@ def _folders(board: Board) -> dict[str, str]:
 
 def _siblings(cells: pd.DataFrame, paths: Mapping[str, str]) -> dict[str, tuple[Sibling, ...]]:
     found: dict[str, tuple[Sibling, ...]] = {}
-    for _, own in cells.groupby(["entrant", *GROUP], dropna=False, sort=False):
+    for _, own in cells.groupby(["shown_label", *GROUP], dropna=False, sort=False):
         keys = list(zip(own["key"], own["seed"], strict=True))
         for key, _ in keys:
             found[key] = tuple(
@@ -217,7 +217,7 @@ def _end(log: str) -> str:
     return log if len(log) <= _LONGEST_LOG else f"…{log[-_LONGEST_LOG:]}"
 
 
-def _download(row: CellRow, access: Access, files: Files, page: str) -> Download:
+def _download(row: CellRow, access: Access, files: CellFiles, page: str) -> Download:
     path = f"{page.removesuffix('.html')}.csv"
     if row.status != Status.OK.value:
         return Download(path, b"", "the cell did not finish")
@@ -232,7 +232,7 @@ def _download(row: CellRow, access: Access, files: Files, page: str) -> Download
         return Download(path, b"", str(problem))
 
 
-def _grid(row: CellRow, access: Access, files: Files) -> Grid | str:
+def _grid(row: CellRow, access: Access, files: CellFiles) -> ImageGrid | str:
     """Released images, or why there are none; nothing for tables."""
     if row.task != Task.IMAGE.value or row.status != Status.OK.value:
         return ""
@@ -244,14 +244,14 @@ def _grid(row: CellRow, access: Access, files: Files) -> Grid | str:
         return str(problem)
 
 
-def _dossier(board: Board, row: CellRow, home: Path | None, size: str) -> str:
+def _dossier(board: Board, row: CellRow, home: Path | None, ipc: str) -> str:
     """The command that writes the dossier; by name where keys are not shown."""
     if home is None or row.status != Status.OK.value:
         return ""
     cell = row.key
     if board.public:
         target = "*" if row.eps_target is None else f"{row.eps_target:g}"
-        cell = f"{row.label}/{row.dataset}/{target}/{'*' if size == 'own' else size}/{row.seed}"
+        cell = f"{row.label}/{row.dataset}/{target}/{'*' if ipc == 'own' else ipc}/{row.seed}"
     public = ["--public"] if board.public else []
     return shortened(shlex.join(["bench", "dossier", home.name, cell, *public]), _LONGEST_REASON)
 
@@ -313,7 +313,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @final
 @dataclass(frozen=True)
-class Grid:
+class ImageGrid:
     """Released images in one picture, a row for each class."""
 
     source: str
@@ -324,7 +324,7 @@ class Grid:
     images: int
 
 
-def as_csv(files: Files) -> bytes:
+def as_csv(files: CellFiles) -> bytes:
     """The released rows in the units of the schema."""
     path = files.path("releases", "synthetic.parquet")
     file = _small(open_parquet(path))
@@ -373,7 +373,7 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
-def image_grid(files: Files) -> Grid:
+def image_grid(files: CellFiles) -> ImageGrid:
     """The first images of each class."""
     path = files.path("releases", "synthetic.parquet")
     names = _small(open_parquet(path)).schema_arrow.names
@@ -407,7 +407,7 @@ def image_grid(files: Files) -> Grid:
     data = base64.b64encode(png(canvas.astype(np.uint8))).decode()
     zoom = max(1, round(28 / columns))
     height, width = canvas.shape[:2]
-    return Grid(f"data:image/png;base64,{data}", zoom * width, zoom * height, classes, count)
+    return ImageGrid(f"data:image/png;base64,{data}", zoom * width, zoom * height, classes, count)
 
 
 def _place(name: str) -> tuple[int, int, int] | None:
@@ -437,7 +437,7 @@ def png(pixels: Bytes) -> bytes:
 
 @final
 @dataclass(frozen=True)
-class Line:
+class ScoreLine:
     """One number."""
 
     metric: str
@@ -453,24 +453,24 @@ class Line:
 
 @final
 @dataclass(frozen=True)
-class Block:
+class ScoreFamily:
     """The numbers of one family: those that the leaderboard shows, and the others."""
 
     family: str
-    first: tuple[Line, ...]
-    others: tuple[Line, ...]
+    first: tuple[ScoreLine, ...]
+    others: tuple[ScoreLine, ...]
 
 
 @final
 @dataclass(frozen=True)
-class Absence:
+class MissingScores:
     """A reason with all the numbers that have it."""
 
     reason: str
     metrics: tuple[str, ...]
 
 
-def blocks(scores: Sequence[ScoreRow]) -> tuple[Block, ...]:
+def blocks(scores: Sequence[ScoreRow]) -> tuple[ScoreFamily, ...]:
     """All numbers with a value, by family."""
     known = [family.value for family in Family]
     names = [*known, *sorted({score.family for score in scores} - set(known))]
@@ -482,24 +482,24 @@ def blocks(scores: Sequence[ScoreRow]) -> tuple[Block, ...]:
         if own:
             first = tuple(_line(score) for score in own if score.shown)
             others = tuple(_line(score) for score in own if not score.shown)
-            found.append(Block(name, first, others))
+            found.append(ScoreFamily(name, first, others))
     return tuple(found)
 
 
-def absences(scores: Sequence[ScoreRow]) -> tuple[Absence, ...]:
+def absences(scores: Sequence[ScoreRow]) -> tuple[MissingScores, ...]:
     """Numbers without a value, by reason."""
     missing = sorted((s for s in scores if s.value is None), key=lambda s: (s.reason, s.metric))
     return tuple(
-        Absence(reason or "no reason given", tuple(score.metric for score in own))
+        MissingScores(reason or "no reason given", tuple(score.metric for score in own))
         for reason, own in itertools.groupby(missing, key=lambda score: score.reason)
     )
 
 
-def _line(score: ScoreRow) -> Line:
+def _line(score: ScoreRow) -> ScoreLine:
     interval = ""
     if score.low is not None and score.high is not None:
         interval = f"[{show.number(score.low)}, {show.number(score.high)}]"
-    return Line(
+    return ScoreLine(
         score.metric,
         show.arrow(score.direction),
         show.better(score.direction),

@@ -17,7 +17,7 @@ from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages.board import Board
 from bench.leaderboard.ranking.rank import CEILING, DEPENDS_ON_OTHERS, FLOOR, REFERENCES, SAMPLE
 from bench.leaderboard.ranking.rows import Row, severity
-from bench.leaderboard.ranking.significance import FEWEST_BLOCKS, Comparison
+from bench.leaderboard.ranking.significance import FEWEST_BLOCKS, MethodComparison
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure, Span
 from bench.leaderboard.tables.show import ipc_order
@@ -63,13 +63,13 @@ def pages(board: Board) -> Iterator[Page]:
         any_rows=bool(rows),
         columns=shown,
         groups=groups(shown),
-        comparisons=[(result, diagram(result, board.styles)) for result in board.found.comparisons],
-        absent_entrants=board.found.absent,
-        datasets=sorted({row.cohort for row in rows}),
-        methods=sorted({(row.entrant, row.reference) for row in rows}),
+        comparisons=[(result, diagram(result, board.styles)) for result in board.comparisons],
+        uncompared=board.uncompared,
+        datasets=sorted({row.dataset for row in rows}),
+        methods=sorted({(row.label, row.reference) for row in rows}),
         tasks=sorted({row.task for row in rows}),
         models=tuple(choices.metrics),
-        sizes=sorted({row.size for row in rows}, key=ipc_order),
+        ipcs=sorted({row.ipc for row in rows}, key=ipc_order),
         targets=sorted({row.epsilons.target for row in rows if row.epsilons.target is not None}),
         budgetless=any(row.epsilons.target is None for row in rows),
         verdicts=sorted({row.verdict_kind for row in rows}, key=severity),
@@ -97,7 +97,7 @@ _GROUPS: Mapping[str, str] = {
 
 @final
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column."""
 
     name: str
@@ -121,28 +121,30 @@ class Column:
 
 
 _FIRST = (
-    Column("method", "Method", "the method's label in the grid", "", numeric=False),
-    Column("dataset", "Dataset", "with its task", "", numeric=False),
-    Column("size", "Rows per class", "synthetic rows per class that were asked for", ""),
-    Column("target", "target", "asked for by the grid", "Epsilon"),
-    Column("claimed", "claimed", "what the method says it spent: not trusted", "Epsilon", _DOWN),
-    Column(
+    TableColumn("method", "Method", "the method's label in the grid", "", numeric=False),
+    TableColumn("dataset", "Dataset", "with its task", "", numeric=False),
+    TableColumn("ipc", "Rows per class", "synthetic rows per class that were asked for", ""),
+    TableColumn("target", "target", "asked for by the grid", "Epsilon"),
+    TableColumn(
+        "claimed", "claimed", "what the method says it spent: not trusted", "Epsilon", _DOWN
+    ),
+    TableColumn(
         "proven",
         "proven",
         "upper bound computed from the ledger; infinite where rows were read without noise",
         "Epsilon",
         _DOWN,
     ),
-    Column("audited", "audited", "lower bound measured by attacks", "Epsilon", _DOWN),
-    Column("verdict", "Verdict", "with its reason; sorts from sound to refuted", ""),
-    Column(
+    TableColumn("audited", "audited", "lower bound measured by attacks", "Epsilon", _DOWN),
+    TableColumn("verdict", "Verdict", "with its reason; sorts from sound to refuted", ""),
+    TableColumn(
         "rank",
         "Rank",
-        "among the sound methods shown, at the same dataset, size and target epsilon; 1 is best",
+        "among the sound methods shown, at the same dataset, IPC and target epsilon; 1 is best",
         "Utility on real test rows",
         _DOWN,
     ),
-    Column(
+    TableColumn(
         "utility",
         "Utility",
         "headline metric of the task, or that of the chosen model, with its 95% interval from the "
@@ -150,14 +152,14 @@ _FIRST = (
         "Utility on real test rows",
         _UP,
     ),
-    Column(
+    TableColumn(
         "ratio",
         "Of real",
         "utility over that of the same model trained on the real rows; 1 is as good as real",
         "Utility on real test rows",
         _UP,
     ),
-    Column(
+    TableColumn(
         "deviation",
         "Seeds sd",
         "standard deviation of the utility over seeds: the method's own randomness, apart from "
@@ -165,20 +167,22 @@ _FIRST = (
         "Utility on real test rows",
         _DOWN,
     ),
-    Column("failed", "Failed", "share of cells that did not finish; skipped ones apart", "", _DOWN),
+    TableColumn(
+        "failed", "Failed", "share of cells that did not finish; skipped ones apart", "", _DOWN
+    ),
 )
 
 _COST = (
-    Column("released", "Rows released", "synthetic rows", "Cost"),
-    Column("fit", "Fit seconds", "mean over seeds", "Cost", _DOWN),
-    Column("memory", "Peak MB", "the largest over seeds", "Cost", _DOWN),
+    TableColumn("released", "Rows released", "synthetic rows", "Cost"),
+    TableColumn("fit", "Fit seconds", "mean over seeds", "Cost", _DOWN),
+    TableColumn("memory", "Peak MB", "the largest over seeds", "Cost", _DOWN),
 )
 
 
-def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[Column, ...]:
+def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[TableColumn, ...]:
     """All columns; `ratios` are metrics that the column of ratios shows already."""
     known = {m.metric: m for row in rows for m in row.measures.values() if m.shown}
-    found: dict[str, list[Column]] = {}
+    found: dict[str, list[TableColumn]] = {}
     for name in export.metric_names(rows, beside_headlines=True):
         if name in ratios:
             continue
@@ -186,7 +190,7 @@ def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[Column, ...]:
         group = _GROUPS.get(known[name].family, "Other")
         hint = f"{name}: {show.better(direction)}"
         found.setdefault(group, []).append(
-            Column(f"{METRIC}{name}", name, hint, group, direction, metric=name)
+            TableColumn(f"{METRIC}{name}", name, hint, group, direction, metric=name)
         )
     order = [*_GROUPS.values(), "Other"]
     found["Cost"] = [*_COST, *found.get("Cost", [])]
@@ -195,17 +199,17 @@ def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[Column, ...]:
 
 @final
 @dataclass(frozen=True)
-class Group:
+class ColumnGroup:
     """Columns side by side under one heading."""
 
     title: str
     count: int
 
 
-def groups(found: Sequence[Column]) -> tuple[Group, ...]:
+def groups(found: Sequence[TableColumn]) -> tuple[ColumnGroup, ...]:
     """The line above the columns; the first, which stays in place, stands alone."""
     runs = itertools.groupby(found[1:], key=lambda column: column.group)
-    return (Group("", 1), *(Group(title, len(list(own))) for title, own in runs))
+    return (ColumnGroup("", 1), *(ColumnGroup(title, len(list(own))) for title, own in runs))
 
 
 # Downstream models --------------------------------------------------------------------------------
@@ -236,39 +240,39 @@ class Models:
     """The metric of each model and dataset."""
 
     headlines: Mapping[str, str]
-    """By cohort."""
+    """By dataset."""
     metrics: Mapping[str, Mapping[str, str]]
-    """By model, then by cohort."""
+    """By model, then by dataset."""
 
     @property
     def all_metrics(self) -> tuple[str, ...]:
         """Every metric that some choice shows."""
-        own = {name for by_cohort in self.metrics.values() for name in by_cohort.values()}
+        own = {name for by_dataset in self.metrics.values() for name in by_dataset.values()}
         return tuple(sorted(own | set(self.headlines.values())))
 
-    def cohorts(self, metric: str) -> frozenset[str]:
+    def datasets(self, metric: str) -> frozenset[str]:
         """Where a metric is some choice's."""
         return frozenset(
-            cohort
-            for by_cohort in (self.headlines, *self.metrics.values())
-            for cohort, name in by_cohort.items()
+            dataset
+            for by_dataset in (self.headlines, *self.metrics.values())
+            for dataset, name in by_dataset.items()
             if name == metric
         )
 
 
 def models(rows: Sequence[Row]) -> Models:
     """The choices, from the names of the metrics."""
-    headlines = {row.cohort: row.headline.metric for row in rows if row.headline is not None}
+    headlines = {row.dataset: row.headline.metric for row in rows if row.headline is not None}
     found: dict[str, dict[str, str]] = {}
     seen: set[tuple[str, str]] = set()
     for row in rows:
         for measure in row.measures.values():
-            if (row.cohort, measure.metric) in seen or measure.value is None:
+            if (row.dataset, measure.metric) in seen or measure.value is None:
                 continue
-            seen.add((row.cohort, measure.metric))
-            model = _model(measure, headlines.get(row.cohort, ""))
+            seen.add((row.dataset, measure.metric))
+            model = _model(measure, headlines.get(row.dataset, ""))
             if model:
-                found.setdefault(model, {})[row.cohort] = measure.metric
+                found.setdefault(model, {})[row.dataset] = measure.metric
     return Models(headlines, {model: found[model] for model in sorted(found)})
 
 
@@ -289,8 +293,8 @@ def ratio_metrics(metric: str, headline: bool) -> tuple[str, ...]:
 
 
 def ceilings(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
-    """The real rows of each cohort and split."""
-    return {(row.cohort, row.split): row for row in rows if row.reference == CEILING}
+    """The real rows of each dataset and split."""
+    return {(row.dataset, row.split): row for row in rows if row.reference == CEILING}
 
 
 def ratio(row: Row, metric: str, ceiling: Row | None) -> Ratio | None:
@@ -317,7 +321,7 @@ _MOST_UNITS = 200
 
 
 @final
-class Places:
+class Vocabulary:
     """A table of different values, and where each stands."""
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
@@ -335,25 +339,25 @@ class Places:
         return list(self._places)
 
 
-def document(board: Board, columns: Sequence[Column], models: Models) -> Markup:
+def document(board: Board, columns: Sequence[TableColumn], models: Models) -> Markup:
     """JSON for a data block of the page: no sign in it can end the block."""
     rows = board.rows
-    texts = Places([""])
-    entrants = Places(sorted({row.entrant for row in rows}))
-    cohorts = Places(sorted({row.cohort for row in rows}))
-    task_of = {row.cohort: row.task for row in rows}
-    reference_of = {row.entrant: row.reference for row in rows}
+    texts = Vocabulary([""])
+    labels = Vocabulary(sorted({row.label for row in rows}))
+    datasets = Vocabulary(sorted({row.dataset for row in rows}))
+    task_of = {row.dataset: row.task for row in rows}
+    reference_of = {row.label: row.reference for row in rows}
     tables = {
         "texts": texts,
-        "entrants": entrants,
-        "cohorts": cohorts,
-        "tasks": Places(sorted(set(task_of.values()))),
-        "sizes": Places(sorted({row.size for row in rows}, key=ipc_order)),
-        "targets": Places(
+        "labels": labels,
+        "datasets": datasets,
+        "tasks": Vocabulary(sorted(set(task_of.values()))),
+        "ipcs": Vocabulary(sorted({row.ipc for row in rows}, key=ipc_order)),
+        "targets": Vocabulary(
             sorted({row.epsilons.target for row in rows if row.epsilons.target is not None})
         ),
-        "kinds": Places(sorted({row.verdict_kind for row in rows}, key=severity)),
-        "seeds": Places(),
+        "kinds": Vocabulary(sorted({row.verdict_kind for row in rows}, key=severity)),
+        "seeds": Vocabulary(),
     }
     content: dict[str, Any] = {
         "rows": _facts(rows, tables) | _lines(rows),
@@ -363,13 +367,13 @@ def document(board: Board, columns: Sequence[Column], models: Models) -> Markup:
             for column in columns
             if column.metric
         },
-        "headlines": [models.headlines.get(name, "") for name in cohorts.values],
+        "headlines": [models.headlines.get(name, "") for name in datasets.values],
         "models": {
-            model: [own.get(name, "") for name in cohorts.values]
+            model: [own.get(name, "") for name in datasets.values]
             for model, own in models.metrics.items()
         },
         "pages": _pages(board),
-        "tests": [_told(found, entrants) for found in board.found.comparisons],
+        "tests": [_told(found, labels) for found in board.comparisons],
         "tails": _tails(board.alpha),
         "level": f"{100 * (1 - board.alpha):g}%",
     }
@@ -380,15 +384,15 @@ def document(board: Board, columns: Sequence[Column], models: Models) -> Markup:
         if name in row.measures
     }
     content |= {name: table.values for name, table in tables.items()}
-    content["methodPaths"] = [rendering.method_path(name) for name in entrants.values]
-    content["datasetPaths"] = [rendering.dataset_path(name) for name in cohorts.values]
-    content["references"] = [reference_of[name] for name in entrants.values]
-    content["cohortTasks"] = [task_of[name] for name in cohorts.values]
+    content["methodPaths"] = [rendering.method_path(name) for name in labels.values]
+    content["datasetPaths"] = [rendering.dataset_path(name) for name in datasets.values]
+    content["references"] = [reference_of[name] for name in labels.values]
+    content["datasetTasks"] = [task_of[name] for name in datasets.values]
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))
 
 
-def _facts(rows: Sequence[Row], tables: Mapping[str, Places]) -> dict[str, str]:
+def _facts(rows: Sequence[Row], tables: Mapping[str, Vocabulary]) -> dict[str, str]:
     texts = tables["texts"]
 
     def span(read: Callable[[Row], Span | None]) -> tuple[str, str]:
@@ -400,11 +404,11 @@ def _facts(rows: Sequence[Row], tables: Mapping[str, Places]) -> dict[str, str]:
 
     claimed, proven = span(lambda row: row.epsilons.claimed), span(lambda row: row.epsilons.proven)
     audited, released = span(lambda row: row.epsilons.audited), span(lambda row: row.rows_released)
-    groups = Places()
+    groups = Vocabulary()
     return {
-        "entrant": _counts(tables["entrants"].of(row.entrant) for row in rows),
-        "cohort": _counts(tables["cohorts"].of(row.cohort) for row in rows),
-        "size": _counts(tables["sizes"].of(row.size) for row in rows),
+        "label": _counts(tables["labels"].of(row.label) for row in rows),
+        "dataset": _counts(tables["datasets"].of(row.dataset) for row in rows),
+        "ipc": _counts(tables["ipcs"].of(row.ipc) for row in rows),
         "target": ",".join(
             "" if row.epsilons.target is None else str(tables["targets"].of(row.epsilons.target))
             for row in rows
@@ -437,7 +441,7 @@ def _facts(rows: Sequence[Row], tables: Mapping[str, Places]) -> dict[str, str]:
 def group(row: Row) -> tuple[Any, ...]:
     """What rows that are ranked together have in common."""
     setting = (row.split, row.delta, row.private_counts, row.study_only, row.adjacency, row.unit)
-    return (row.cohort, row.size, row.epsilons.target, *setting)
+    return (row.dataset, row.ipc, row.epsilons.target, *setting)
 
 
 def _barred(row: Row) -> str:
@@ -449,7 +453,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, str]:
     """For each row the places of the rows that say what it must beat and what it could reach."""
     floors = {group(row): place for place, row in enumerate(rows) if row.reference == FLOOR}
     samples = {
-        (row.cohort, row.split, row.size): place
+        (row.dataset, row.split, row.ipc): place
         for place, row in enumerate(rows)
         if row.reference == SAMPLE
     }
@@ -457,13 +461,13 @@ def _lines(rows: Sequence[Row]) -> dict[str, str]:
     places = {id(row): place for place, row in enumerate(rows)}
     tops = {own: places[id(row)] for own, row in best.items()}
     return {
-        "ceiling": ",".join(str(tops.get((row.cohort, row.split), "")) for row in rows),
-        "sample": ",".join(str(samples.get((row.cohort, row.split, row.size), "")) for row in rows),
+        "ceiling": ",".join(str(tops.get((row.dataset, row.split), "")) for row in rows),
+        "sample": ",".join(str(samples.get((row.dataset, row.split, row.ipc), "")) for row in rows),
         "floor": ",".join(str(floors.get(group(row), "")) for row in rows),
     }
 
 
-def _detail(row: Row, texts: Places) -> str:
+def _detail(row: Row, texts: Vocabulary) -> str:
     """Places of heading and text, turn by turn: what is shown when a row is opened."""
     counts = "private" if row.private_counts else "public"
     privacy = f"delta {row.delta:g}, {row.adjacency} of one {row.unit or 'row'}, {counts} counts"
@@ -483,7 +487,7 @@ def _detail(row: Row, texts: Places) -> str:
     return " ".join(str(texts.of(text)) for pair in pairs for text in pair)
 
 
-def _utilities(board: Board, models: Models, repetitions: Places) -> dict[str, dict[str, str]]:
+def _utilities(board: Board, models: Models, repetitions: Vocabulary) -> dict[str, dict[str, str]]:
     """Of each metric that a choice of the model can show: rows, ratios, and seed by seed."""
     scores = board.results.scores
     wanted = scores[scores["metric"].isin(models.all_metrics)]
@@ -502,8 +506,8 @@ def _utilities(board: Board, models: Models, repetitions: Places) -> dict[str, d
     tops = ceilings(board.rows)
     found = {}
     for metric in models.all_metrics:
-        own_cohorts = models.cohorts(metric)
-        ratios = [ratio(row, metric, tops.get((row.cohort, row.split))) for row in board.rows]
+        own_datasets = models.datasets(metric)
+        ratios = [ratio(row, metric, tops.get((row.dataset, row.split))) for row in board.rows]
         measures = [row.measures.get(metric) for row in board.rows]
         spans = [None if m is None else m.seeds for m in measures]
         found[metric] = {
@@ -522,7 +526,7 @@ def _utilities(board: Board, models: Models, repetitions: Places) -> dict[str, d
                     for key in row.keys
                     if key in seeds
                 )
-                if row.cohort in own_cohorts and not _barred(row)
+                if row.dataset in own_datasets and not _barred(row)
                 else ""
                 for row in board.rows
             ),
@@ -530,7 +534,9 @@ def _utilities(board: Board, models: Models, repetitions: Places) -> dict[str, d
     return found
 
 
-def _measures(measures: Sequence[Measure | None], texts: Places | None = None) -> dict[str, str]:
+def _measures(
+    measures: Sequence[Measure | None], texts: Vocabulary | None = None
+) -> dict[str, str]:
     columns = {
         name: _numbers(None if m is None else getattr(m, name) for m in measures)
         for name in ("value", "low", "high", "deviation", "limit")
@@ -555,12 +561,12 @@ def _pages(board: Board) -> dict[str, list[tuple[int, str]]]:
     return {place: own for place, own in found.items() if own}
 
 
-def _told(found: Comparison, entrants: Places) -> dict[str, dict[int, Any]]:
-    """What the paired tests say: the places left open to each entrant, and whom it beats."""
+def _told(found: MethodComparison, labels: Vocabulary) -> dict[str, dict[int, Any]]:
+    """What the paired tests say: the places left open to each label, and whom it beats."""
     return {
-        "places": {entrants.of(own.entrant): own.place for own in found.standings},
+        "places": {labels.of(own.label): own.place for own in found.standings},
         "better": {
-            entrants.of(own.entrant): [entrants.of(other) for other in own.better_than]
+            labels.of(own.label): [labels.of(other) for other in own.better_than]
             for own in found.standings
         },
     }

@@ -1,4 +1,4 @@
-"""Plots over all results: what privacy costs, what attacks reach, what size and time buy."""
+"""Plots over all results: what privacy costs, what attacks reach, what IPC and time buy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bench.leaderboard.charts.audit import Audited, audit_panels
 from bench.leaderboard.charts.draw import classes, draw, marker_of
 from bench.leaderboard.charts.heat import HeatMap, heat_map, steps
 from bench.leaderboard.charts.panels import (
-    Member,
-    Panel,
-    Role,
+    FrontPoint,
+    PanelContent,
+    Prominence,
     Scene,
     drawable,
+    ipcs_first_to_last,
     scene,
-    sizes_first_to_last,
     targets_first_to_last,
 )
 from bench.leaderboard.charts.tradeoffs import (
@@ -31,7 +31,7 @@ from bench.leaderboard.charts.tradeoffs import (
     against_attack,
     against_cost,
     against_epsilon,
-    against_size,
+    against_ipc,
     attacks,
 )
 from bench.leaderboard.pages.board import Board
@@ -57,7 +57,7 @@ class Facet:
     summary: str
     panels: tuple[tuple[str, Markup], ...]
     """The dataset of each, and the drawing."""
-    front: tuple[Member, ...]
+    front: tuple[FrontPoint, ...]
     label: str
     """What the first number of a point on the front is."""
     note: str = ""
@@ -74,7 +74,7 @@ class HeatFacet:
 
 @final
 @dataclass(frozen=True)
-class Drawn:
+class PlotSection:
     """The facets of a section, and the names of those that there was no room for."""
 
     facets: tuple[Facet, ...]
@@ -83,8 +83,8 @@ class Drawn:
 
 @final
 @dataclass(frozen=True)
-class Sign:
-    """One entrant of the legend."""
+class LegendSign:
+    """One label of the legend."""
 
     name: str
     path: str
@@ -94,11 +94,11 @@ class Sign:
 
 @final
 @dataclass(frozen=True)
-class Wanted:
+class PendingFacet:
     """A facet that has not been drawn yet."""
 
     summary: str
-    panels: Callable[[], Iterable[Panel]]
+    panels: Callable[[], Iterable[PanelContent]]
     note: str = ""
 
 
@@ -110,10 +110,10 @@ def pages(board: Board) -> Iterator[Page]:
 def page(board: Board, ceilings: Mapping[Audited, float]) -> Page:
     """All plots; `ceilings` are the largest epsilons that the audits could have shown."""
     setting = scene(board.rows, board.styles)
-    sizes = sizes_first_to_last(setting)
+    ipcs = ipcs_first_to_last(setting)
     targets = targets_first_to_last(setting)
     tried = attacks(board.rows)[:ATTACKS]
-    heat, heat_left_out = _heat(setting, board.rows, sizes, targets)
+    heat, heat_left_out = _heat(setting, board.rows, ipcs, targets)
     return rendering.page(
         rendering.PLOTS,
         "plots.html",
@@ -124,59 +124,61 @@ def page(board: Board, ceilings: Mapping[Audited, float]) -> Page:
         methods=sorted((number, name) for name, number in setting.numbers.items()),
         datasets=[ground.name for ground in setting.grounds],
         legend=_legend(board.rows, setting),
-        leading=sum(role is Role.LEADING for role in setting.roles.values()),
-        others=sum(role is Role.OTHER for role in setting.roles.values()),
-        privacy=_drawn(setting, _by_epsilon(setting, sizes), FIRST_BUDGET),
-        attack=_drawn(setting, _by_attack(setting, sizes, tried)),
+        leading=sum(role is Prominence.LEADING for role in setting.roles.values()),
+        others=sum(role is Prominence.OTHER for role in setting.roles.values()),
+        privacy=_drawn(setting, _by_epsilon(setting, ipcs), FIRST_BUDGET),
+        attack=_drawn(setting, _by_attack(setting, ipcs, tried)),
         attacks=tried,
-        size=_drawn(setting, _by_size(setting, targets)),
-        sizes=sorted({row.size for row in board.rows if row.size.isdigit()}, key=int),
+        ipc=_drawn(setting, _by_ipc(setting, targets)),
+        ipcs=sorted({row.ipc for row in board.rows if row.ipc.isdigit()}, key=int),
         heat=heat,
         heat_left_out=heat_left_out,
         steps=steps(),
-        time=_drawn(setting, _by_cost(setting, sizes)),
+        time=_drawn(setting, _by_cost(setting, ipcs)),
         audit=audit_panels(setting, board.rows, ceilings),
         empty=not board.rows,
         told=_told,
     )
 
 
-def _by_epsilon(setting: Scene, sizes: Sequence[str]) -> Iterator[Wanted]:
-    for size in sizes:
-        yield Wanted(show.sizes((size,)), partial(against_epsilon, setting, size))
+def _by_epsilon(setting: Scene, ipcs: Sequence[str]) -> Iterator[PendingFacet]:
+    for ipc in ipcs:
+        yield PendingFacet(show.ipcs((ipc,)), partial(against_epsilon, setting, ipc))
 
 
-def _by_attack(setting: Scene, sizes: Sequence[str], tried: Sequence[Attack]) -> Iterator[Wanted]:
-    """All attacks at the first size, then the first attack at all others."""
-    pairs = [(sizes[0], attack) for attack in tried] if sizes else []
-    pairs += [(size, attack) for size in sizes[1:] for attack in tried[:1]]
-    for size, attack in pairs:
-        yield Wanted(
-            f"{attack.metric}, {show.sizes((size,))}",
-            partial(against_attack, setting, size, attack),
+def _by_attack(
+    setting: Scene, ipcs: Sequence[str], tried: Sequence[Attack]
+) -> Iterator[PendingFacet]:
+    """All attacks at the first IPC, then the first attack at all others."""
+    pairs = [(ipcs[0], attack) for attack in tried] if ipcs else []
+    pairs += [(ipc, attack) for ipc in ipcs[1:] for attack in tried[:1]]
+    for ipc, attack in pairs:
+        yield PendingFacet(
+            f"{attack.metric}, {show.ipcs((ipc,))}",
+            partial(against_attack, setting, ipc, attack),
             "; ".join(attack.remarks[:2]),
         )
 
 
-def _by_size(setting: Scene, targets: Sequence[float]) -> Iterator[Wanted]:
+def _by_ipc(setting: Scene, targets: Sequence[float]) -> Iterator[PendingFacet]:
     for target in targets:
-        yield Wanted(
+        yield PendingFacet(
             f"target ε {show.epsilon(target)}",
-            partial(against_size, setting, target),
+            partial(against_ipc, setting, target),
         )
 
 
-def _by_cost(setting: Scene, sizes: Sequence[str]) -> Iterator[Wanted]:
-    pairs = [(size, SECONDS) for size in sizes]
-    pairs[1:1] = [(size, MEMORY) for size in sizes[:1]]
-    for size, cost in pairs:
-        yield Wanted(
-            f"{cost.label.removesuffix(' ↓')}, {show.sizes((size,))}",
-            partial(against_cost, setting, size, cost),
+def _by_cost(setting: Scene, ipcs: Sequence[str]) -> Iterator[PendingFacet]:
+    pairs = [(ipc, SECONDS) for ipc in ipcs]
+    pairs[1:1] = [(ipc, MEMORY) for ipc in ipcs[:1]]
+    for ipc, cost in pairs:
+        yield PendingFacet(
+            f"{cost.label.removesuffix(' ↓')}, {show.ipcs((ipc,))}",
+            partial(against_cost, setting, ipc, cost),
         )
 
 
-def _drawn(setting: Scene, wanted: Iterable[Wanted], budget: int = BUDGET) -> Drawn:
+def _drawn(setting: Scene, wanted: Iterable[PendingFacet], budget: int = BUDGET) -> PlotSection:
     """Draw until one more would be too much, if it is like the others; the first in any case."""
     facets: list[Facet] = []
     left_out = []
@@ -199,7 +201,7 @@ def _drawn(setting: Scene, wanted: Iterable[Wanted], budget: int = BUDGET) -> Dr
                 item.note,
             )
         )
-    return Drawn(tuple(facets), tuple(left_out))
+    return PlotSection(tuple(facets), tuple(left_out))
 
 
 def _full(used: int, facets: int, budget: int) -> bool:
@@ -207,45 +209,45 @@ def _full(used: int, facets: int, budget: int) -> bool:
 
 
 def _heat(
-    setting: Scene, rows: Sequence[Row], sizes: Sequence[str], targets: Sequence[float]
+    setting: Scene, rows: Sequence[Row], ipcs: Sequence[str], targets: Sequence[float]
 ) -> tuple[tuple[HeatFacet, ...], tuple[str, ...]]:
-    """The first size at all epsilons, then all sizes at the first epsilon, then the rest."""
+    """The first IPC at all epsilons, then all IPCs at the first epsilon, then the rest."""
     budgets: Sequence[float | None] = targets or (None,)
-    pairs = [(size, target) for size in sizes for target in budgets]
-    pairs.sort(key=lambda pair: 0 if pair[0] == sizes[0] else 1 + (pair[1] != budgets[0]))
+    pairs = [(ipc, target) for ipc in ipcs for target in budgets]
+    pairs.sort(key=lambda pair: 0 if pair[0] == ipcs[0] else 1 + (pair[1] != budgets[0]))
     found: list[HeatFacet] = []
     left_out = []
     used = 0
-    for size, target in pairs:
+    for ipc, target in pairs:
         budget = "no budget" if target is None else f"target ε {show.epsilon(target)}"
-        summary = f"{show.sizes((size,))}, {budget}"
+        summary = f"{show.ipcs((ipc,))}, {budget}"
         if _full(used, len(found), BUDGET):
             left_out.append(summary)
             continue
-        table = heat_map(setting, rows, size, target)
+        table = heat_map(setting, rows, ipc, target)
         if table is not None:
             used += sum(40 + len(cell.title) for line in table.lines for cell in line.cells)
             found.append(HeatFacet(summary, table))
     return tuple(found), tuple(left_out)
 
 
-def _legend(rows: Sequence[Row], setting: Scene) -> tuple[Sign, ...]:
-    """Who stands in the foreground; hollow for an entrant that is sound nowhere."""
-    sound = {row.entrant for row in rows if is_sound(row.verdict)}
-    reference = {row.entrant: row.reference for row in rows}
-    drawn = {row.entrant for row in rows if drawable(row.headline) is not None}
+def _legend(rows: Sequence[Row], setting: Scene) -> tuple[LegendSign, ...]:
+    """Who stands in the foreground; hollow for an label that is sound nowhere."""
+    sound = {row.label for row in rows if is_sound(row.verdict)}
+    reference = {row.label: row.reference for row in rows}
+    drawn = {row.label for row in rows if drawable(row.headline) is not None}
     template = Markup(
         '<svg class="sign" viewBox="0 0 30 14" aria-hidden="true"><g class="s {}">'
         '<path class="l" d="M1 7H29"/><use{} href="#{}" x="15" y="7"/></g></svg>'
     )
     found = []
     for name, role in setting.roles.items():
-        if role is Role.OTHER or name not in drawn:
+        if role is Prominence.OTHER or name not in drawn:
             continue
         style = setting.styles.get(name)
         hollow = Markup("") if name in sound else Markup(' class="h"')
         sign = template.format(classes(style, role), hollow, marker_of(style))
-        found.append(Sign(name, rendering.method_path(name), reference[name], sign))
+        found.append(LegendSign(name, rendering.method_path(name), reference[name], sign))
     return tuple(found)
 
 

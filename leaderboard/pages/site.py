@@ -50,8 +50,8 @@ def write_site(
     return SiteSummary(
         paths=rendering.write(Path(output), tuple(_pages(board))),
         cells=board.counts.cells,
-        methods=int(board.results.cells["entrant"].nunique()),
-        datasets=int(board.results.cells["cohort"].nunique()),
+        methods=int(board.results.cells["shown_label"].nunique()),
+        datasets=int(board.results.cells["shown_dataset"].nunique()),
         failed=board.counts.failed,
         skipped=board.counts.skipped,
     )
@@ -64,7 +64,7 @@ def _pages(board: Board) -> Iterator[Page]:
     yield from card_pages.dataset_pages(board)
     yield from cell_pages.pages(board)
     notes = [f"{note.title} {note.text}" for note in board.notes]
-    markdown = export.to_markdown(board.rows, board.mean_ranks, board.found.comparisons, notes)
+    markdown = export.to_markdown(board.rows, board.mean_ranks, board.comparisons, notes)
     yield Page("leaderboard.csv", export.to_csv(board.rows).encode())
     yield Page("leaderboard.parquet", export.to_parquet(board.rows))
     yield Page("leaderboard.md", markdown.encode())

@@ -1,6 +1,6 @@
 """What changed from one run to another: `bench leaderboard NEW --check OLD`.
 
-Cells are the same if label, dataset, size, target epsilon, setting and seed are. Utility is
+Cells are the same if label, dataset, IPC, target epsilon, setting and seed are. Utility is
 compared over the seeds that both runs have, seed by seed. The error of the mean difference has two
 parts: what differs from seed to seed, and the test-set intervals of both runs. The test rows are
 mostly the same in both, so the second part is rather too large than too small. A single seed says
@@ -27,21 +27,21 @@ from bench.results.records import Status
 from bench.stats.multiple_testing import holm
 
 # A cell that was lost early knows neither adjacency nor unit, and must still find its partner.
-_IDENTITY = ["entrant", *(name for name in GROUP if name not in ("adjacency", "unit"))]
+_IDENTITY = ["shown_label", *(name for name in GROUP if name not in ("adjacency", "unit"))]
 _NO_SCORE = "no score"
 
 
 @final
 @dataclass(frozen=True)
-class Where:
+class RowIdentity:
     """The cells of one method that differ in their seeds only."""
 
-    entrant: str
-    cohort: str
-    size: str
+    label: str
+    dataset: str
+    ipc: str
     target: float | None
     setting: str
-    """Empty unless another of the runs' rows has the same entrant, dataset, size and target."""
+    """Empty unless another of the runs' rows has the same label, dataset, IPC and target."""
 
 
 @final
@@ -49,7 +49,7 @@ class Where:
 class UtilityChange:
     """The headline score in both runs, over the seeds that both have."""
 
-    where: Where
+    where: RowIdentity
     metric: str
     seeds: int
     old: float
@@ -71,7 +71,7 @@ class UtilityChange:
 class Change:
     """Something else that is not as it was, for some seeds of a row."""
 
-    where: Where
+    where: RowIdentity
     old: str
     new: str
     reason: str
@@ -97,7 +97,7 @@ class Changes:
     finished: tuple[Change, ...]
     """Ok now and not before."""
     sources: tuple[str, ...]
-    """Entrants whose code is not the same."""
+    """Methods whose code is not the same."""
     data: tuple[str, ...]
     """Datasets whose rows or split are not the same."""
 
@@ -128,12 +128,12 @@ def find_changes(old: Results, new: Results, alpha: float = 0.05) -> Changes:
     if not common:
         raise StoreError(
             f"runs {', '.join(new.runs)} and {', '.join(old.runs)} have no cell in common (label, "
-            "dataset, size, epsilon, setting and seed); check a run of the same grid"
+            "dataset, IPC, epsilon, setting and seed); check a run of the same grid"
         )
     rows: dict[tuple[Any, ...], list[_Partners]] = {}
     for key in sorted(common, key=str):
         one, other = olds[key], news[key]
-        metric = headlines.get(one["cohort"], "")
+        metric = headlines.get(one["shown_dataset"], "")
         rows.setdefault(key[:-1], []).append(_Partners(int(one["seed"]), metric, one, other))
     named = _places(list(rows))
     partners = {named[key]: own for key, own in rows.items()}
@@ -148,8 +148,8 @@ def find_changes(old: Results, new: Results, alpha: float = 0.05) -> Changes:
         proven=_collected(partners, _proven),
         failing=_collected(partners, _failing),
         finished=_collected(partners, _finished),
-        sources=_differing(both, "source_hash", "entrant"),
-        data=_differing(both, "fingerprint", "cohort"),
+        sources=_differing(both, "source_hash", "shown_label"),
+        data=_differing(both, "fingerprint", "shown_dataset"),
     )
 
 
@@ -158,7 +158,7 @@ def _cells(results: Results, headlines: Mapping[str, str]) -> dict[tuple[Any, ..
     scores = {(score["key"], score["metric"]): score for score in records(results.scores)}
     found = {}
     for cell in records(results.cells):
-        score = scores.get((cell["key"], headlines.get(cell["cohort"], "")), {})
+        score = scores.get((cell["key"], headlines.get(cell["shown_dataset"], "")), {})
         own = {name: _number(score.get(name)) for name in ("value", "low", "high")}
         key = tuple(None if pd.isna(cell[name]) else cell[name] for name in _IDENTITY)
         found[*key, cell["repetition"]] = {
@@ -180,7 +180,7 @@ def _check_directions(old: Results, new: Results) -> None:
         )
 
 
-def _places(keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Where]:
+def _places(keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], RowIdentity]:
     short = [key[:4] for key in keys]
     found = {}
     for key in keys:
@@ -188,13 +188,19 @@ def _places(keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Where]:
         setting = ""
         if short.count(key[:4]) > 1:
             setting = ", ".join(f"{name} {values[name]}" for name in _IDENTITY[4:])
-        found[key] = Where(
-            values["entrant"], values["cohort"], values["size"], values["eps_target"], setting
+        found[key] = RowIdentity(
+            values["shown_label"],
+            values["shown_dataset"],
+            values["shown_ipc"],
+            values["eps_target"],
+            setting,
         )
     return found
 
 
-def _utility(rows: Mapping[Where, Sequence[_Partners]], alpha: float) -> tuple[UtilityChange, ...]:
+def _utility(
+    rows: Mapping[RowIdentity, Sequence[_Partners]], alpha: float
+) -> tuple[UtilityChange, ...]:
     found = [
         change
         for where, own in rows.items()
@@ -209,7 +215,7 @@ def _utility(rows: Mapping[Where, Sequence[_Partners]], alpha: float) -> tuple[U
     return tuple(found)
 
 
-def _compared(where: Where, own: Sequence[_Partners], alpha: float) -> UtilityChange | None:
+def _compared(where: RowIdentity, own: Sequence[_Partners], alpha: float) -> UtilityChange | None:
     scored = [
         pair
         for pair in own
@@ -276,11 +282,11 @@ def _end(cell: Mapping[str, Any], metric: str) -> str:
 
 
 def _collected(
-    rows: Mapping[Where, Sequence[_Partners]],
+    rows: Mapping[RowIdentity, Sequence[_Partners]],
     look: Callable[[_Partners], tuple[str, str, str] | None],
 ) -> tuple[Change, ...]:
     """One change for all seeds of a row to which the same happened."""
-    found: dict[tuple[Where, str, str, str], list[int]] = {}
+    found: dict[tuple[RowIdentity, str, str, str], list[int]] = {}
     for where, own in rows.items():
         for pair in own:
             change = look(pair)
@@ -388,8 +394,8 @@ def _change_lines(changes: Sequence[Change]) -> list[str]:
     ]
 
 
-def _place_in_words(where: Where) -> str:
-    text = f"{where.entrant} on {where.cohort}, {show.sizes((where.size,))}"
+def _place_in_words(where: RowIdentity) -> str:
+    text = f"{where.label} on {where.dataset}, {show.ipcs((where.ipc,))}"
     if where.target is not None:
         text += f", eps {where.target:g}"
     return plain(f"{text} ({where.setting})" if where.setting else text)

@@ -27,14 +27,14 @@ _COUNTED = 100
 @final
 @dataclass(frozen=True)
 class Friedman:
-    """Whether any entrant differs from any other."""
+    """Whether any label differs from any other."""
 
     statistic: float
     p: float
 
 
 def friedman(ranks: Array) -> Friedman:
-    """Friedman's chi-square of (blocks, entrants) ranks, with a correction for ties; k > 2.
+    """Friedman's chi-square of (blocks, labels) ranks, with a correction for ties; k > 2.
 
     With mean ranks R_j: 12 N / (k (k + 1)) * (sum_j R_j^2 - k (k + 1)^2 / 4), chi-square with k - 1
     degrees of freedom if nobody differs. Where every block is one tie nobody differs: p is 1.
@@ -45,27 +45,27 @@ def friedman(ranks: Array) -> Friedman:
     return Friedman(float(found.statistic), float(found.pvalue))
 
 
-def critical_difference(entrants: int, blocks: int, alpha: float) -> float:
+def critical_difference(labels: int, blocks: int, alpha: float) -> float:
     """Nemenyi's: mean ranks further apart than this differ.
 
     q / sqrt(2) * sqrt(k (k + 1) / (6 N)), with q the upper quantile of the studentized range of k
-    normals. The difference grows with the entrants that are compared along: a ruler for the eye,
+    normals. The difference grows with the labels that are compared along: a ruler for the eye,
     while pairs are told apart by `signed_rank_p`, which looks at the two alone (A. Benavoli,
     G. Corani, F. Mangili, "Should we really use post-hoc tests based on mean-ranks?", JMLR 17
     (2016)).
     """
-    quantile = stats.studentized_range.ppf(1 - alpha, entrants, math.inf)
-    return float(quantile / math.sqrt(2)) * _standard_error(entrants, blocks)
+    quantile = stats.studentized_range.ppf(1 - alpha, labels, math.inf)
+    return float(quantile / math.sqrt(2)) * _standard_error(labels, blocks)
 
 
-def nemenyi_p(difference: float, entrants: int, blocks: int) -> float:
+def nemenyi_p(difference: float, labels: int, blocks: int) -> float:
     """P-value of two mean ranks that lie so far apart, corrected for all pairs."""
-    spread = abs(difference) / _standard_error(entrants, blocks) * math.sqrt(2)
-    return float(stats.studentized_range.sf(spread, entrants, math.inf))
+    spread = abs(difference) / _standard_error(labels, blocks) * math.sqrt(2)
+    return float(stats.studentized_range.sf(spread, labels, math.inf))
 
 
-def _standard_error(entrants: int, blocks: int) -> float:
-    return math.sqrt(entrants * (entrants + 1) / (6 * blocks))
+def _standard_error(labels: int, blocks: int) -> float:
+    return math.sqrt(labels * (labels + 1) / (6 * blocks))
 
 
 def signed_rank_p(differences: Array) -> float:
@@ -99,7 +99,7 @@ def signed_rank_sum(differences: Array) -> float:
 
 
 def smallest_p(blocks: int, pairs: int = 1) -> float:
-    """What `signed_rank_p` gives if one entrant wins every block; after Holm over so many pairs.
+    """What `signed_rank_p` gives if one label wins every block; after Holm over so many pairs.
 
     Of 2^N equally likely signs two are that extreme: 2^(1 - N). No data can give less.
     """
@@ -115,7 +115,7 @@ _NORMAL = float(stats.norm.ppf(0.975))
 
 @final
 @dataclass(frozen=True)
-class Component:
+class VarianceComponent:
     """A part of the variance of a difference, and how well it is known."""
 
     variance: float
@@ -134,17 +134,17 @@ class Difference:
     p: float
 
 
-def from_interval(low: float, high: float) -> Component:
+def from_interval(low: float, high: float) -> VarianceComponent:
     """Of a 95% interval from the test rows, read as that of a normal."""
-    return Component(((high - low) / (2 * _NORMAL)) ** 2, math.inf)
+    return VarianceComponent(((high - low) / (2 * _NORMAL)) ** 2, math.inf)
 
 
-def from_seeds(deviation: float, count: int) -> Component:
+def from_seeds(deviation: float, count: int) -> VarianceComponent:
     """Of a mean over so many seeds (two or more) with this standard deviation."""
-    return Component(deviation**2 / count, count - 1)
+    return VarianceComponent(deviation**2 / count, count - 1)
 
 
-def difference(value: float, parts: Sequence[Component], alpha: float) -> Difference | None:
+def difference(value: float, parts: Sequence[VarianceComponent], alpha: float) -> Difference | None:
     """Student's test of a difference whose variance is the sum of independent parts.
 
     The degrees of freedom are those of Welch and Satterthwaite: V^2 / sum_i (V_i^2 / nu_i) for

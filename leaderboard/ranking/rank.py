@@ -1,7 +1,7 @@
 """Who did better than whom, and where that may be said: pure functions over tables.
 
-Methods are compared at equal proven epsilon: within a group (one dataset, size, target epsilon and
-setting) only entrants whose proven epsilon keeps the target are ranked, among themselves. All
+Methods are compared at equal proven epsilon: within a group (one dataset, IPC, target epsilon and
+setting) only labels whose proven epsilon keeps the target are ranked, among themselves. All
 others are listed with the reason why they are not ranked.
 
 Ranks are taken seed by seed and then averaged, so that a method that fails on some seeds is
@@ -31,7 +31,7 @@ REFERENCES: Mapping[str, str] = {"real": CEILING, "subset": SAMPLE, "marginals":
 ALONE = "no other sound method to compare with here"
 NO_COMMON_SEED = "no seed in common with the other sound methods"
 DEPENDS_ON_OTHERS = ("", ALONE, NO_COMMON_SEED)
-"""Reasons for no rank that may not hold among other entrants."""
+"""Reasons for no rank that may not hold among other labels."""
 
 
 def is_sound(verdict: str) -> bool:
@@ -40,24 +40,24 @@ def is_sound(verdict: str) -> bool:
 
 
 def headline_metrics(cells: pd.DataFrame, scores: pd.DataFrame) -> dict[str, str]:
-    """The metric that ranks each cohort: one for all its entrants.
+    """The metric that ranks each dataset: one for all its labels.
 
     That of the task; where no cell has it, the first utility metric by name that has a value.
     """
     cell = pd.Index(cells["key"]).get_indexer(scores["key"])
     known = (cell >= 0) & scores["value"].notna().to_numpy()
-    cohort, cohorts = pd.factorize(cells["cohort"], sort=True)
+    dataset, datasets = pd.factorize(cells["shown_dataset"], sort=True)
     metric, metrics = pd.factorize(scores["metric"], sort=True)
     utility = (scores["family"].to_numpy() == Family.UTILITY.value) & (
         scores["direction"].to_numpy() != Direction.NEUTRAL.value
     )
-    # Millions of scores have a few hundred pairs of cohort and metric.
-    pairs = np.unique((cohort[cell] * len(metrics) + metric)[known])
-    useful = set(np.unique((cohort[cell] * len(metrics) + metric)[known & utility]).tolist())
-    tasks = cells.groupby("cohort")["task"].first()
+    # Millions of scores have a few hundred pairs of dataset and metric.
+    pairs = np.unique((dataset[cell] * len(metrics) + metric)[known])
+    useful = set(np.unique((dataset[cell] * len(metrics) + metric)[known & utility]).tolist())
+    tasks = cells.groupby("shown_dataset")["task"].first()
     choices: dict[str, list[str]] = {}
     for pair in pairs.tolist():
-        own, name = str(cohorts[pair // len(metrics)]), str(metrics[pair % len(metrics)])
+        own, name = str(datasets[pair // len(metrics)]), str(metrics[pair % len(metrics)])
         found = choices.setdefault(own, [])
         if name == HEADLINES.get(tasks[own], ""):
             found.insert(0, name)
@@ -71,8 +71,8 @@ def ranking_table(cells: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     if WITHHELD in cells.columns:
         cells = cells[~cells[WITHHELD].astype(bool)]
     headlines = headline_metrics(cells, scores)
-    table = cells[["key", "entrant", *GROUP, "repetition", "status", "verdict", "eps_proven"]]
-    table = table.assign(metric=table["cohort"].map(headlines).astype(object))
+    table = cells[["key", "shown_label", *GROUP, "repetition", "status", "verdict", "eps_proven"]]
+    table = table.assign(metric=table["shown_dataset"].map(headlines).astype(object))
     ranking = scores["metric"].isin(set(headlines.values()))
     own = scores.loc[ranking, ["key", "metric", "value", "direction"]]
     table = table.merge(own, on=["key", "metric"], how="left")
@@ -83,69 +83,69 @@ def ranking_table(cells: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def placements(table: pd.DataFrame) -> pd.DataFrame:
-    """The place of each entrant in each group.
+    """The place of each label in each group.
 
-    Columns: those of `GROUP`, `entrant`, `rank` (mean over seeds, empty where not ranked),
-    `entrants` (how many were ranked), `beaten` (share of the other entrants beaten, a tie
+    Columns: those of `GROUP`, `label`, `rank` (mean over seeds, empty where not ranked),
+    `labels` (how many were ranked), `beaten` (share of the other labels beaten, a tie
     counting half), `cells` (seeds it is based on), `failing` (how many of these failed) and
     `reason` (why there is no rank).
     """
     finished = table[table["verdict"] != ""]
-    sound_somewhere = set(finished.loc[finished["verdict"].map(is_sound), "entrant"])
-    never_sound = set(finished["entrant"]) - sound_somewhere
+    sound_somewhere = set(finished.loc[finished["verdict"].map(is_sound), "shown_label"])
+    never_sound = set(finished["shown_label"]) - sound_somewhere
     groups: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = {}
     for cell in records(table):
-        entrants = groups.setdefault(group_identity(cell), {})
-        entrants.setdefault(cell["entrant"], []).append(cell)
+        labels = groups.setdefault(group_identity(cell), {})
+        labels.setdefault(cell["shown_label"], []).append(cell)
     places: list[dict[str, Any]] = []
     for identity, members in groups.items():
         placed = _place_group(members, never_sound)
         places += [dict(zip(GROUP, identity, strict=True)) | record for record in placed]
-    columns = [*GROUP, "entrant", "rank", "entrants", "beaten", "cells", "failing", "reason"]
+    columns = [*GROUP, "shown_label", "rank", "among", "beaten", "cells", "failing", "reason"]
     frame = pd.DataFrame.from_records(places, columns=columns)
     return frame.astype({"rank": float, "beaten": float}).astype(
-        {"entrants": "Int64", "cells": "Int64", "failing": "Int64"}
+        {"among": "Int64", "cells": "Int64", "failing": "Int64"}
     )
 
 
 def place_blocks(
     utility: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Ranks (1 is best) and shares of opponents beaten, for each row of (blocks, entrants).
+    """Ranks (1 is best) and shares of opponents beaten, for each row of (blocks, labels).
 
     Equal values share the mean of their ranks. What is not finite is failing: it takes the last
     place, whoever else fails, so that failing together is no better than failing alone.
     """
-    entrants = utility.shape[1]
+    labels = utility.shape[1]
     failing = ~np.isfinite(utility)
     values = np.where(failing, -np.inf, utility)
     above = (values[:, None, :] > values[:, :, None]).sum(axis=2)
     equal = (values[:, None, :] == values[:, :, None]).sum(axis=2) - 1
-    below = entrants - 1 - above - equal
-    ranks = np.where(failing, float(entrants), 1.0 + above + equal / 2.0)
-    shares = np.where(failing, 0.0, (below + equal / 2.0) / max(1, entrants - 1))
+    below = labels - 1 - above - equal
+    ranks = np.where(failing, float(labels), 1.0 + above + equal / 2.0)
+    shares = np.where(failing, 0.0, (below + equal / 2.0) / max(1, labels - 1))
     return ranks, shares
 
 
 def mean_ranks(places: pd.DataFrame) -> pd.DataFrame:
-    """One row an entrant that was ranked anywhere, best mean rank first.
+    """One row an label that was ranked anywhere, best mean rank first.
 
     Groups are averaged within a dataset first, so that each dataset has the same weight. Not every
-    entrant takes part everywhere: `datasets`, `groups` and `cells` say what the mean is based on,
-    `entrants` the mean number of entrants it was ranked among.
+    label takes part everywhere: `datasets`, `groups` and `cells` say what the mean is based on,
+    `labels` the mean number of labels it was ranked among.
     """
     ranked = places[places["rank"].notna()].copy()
-    ranked["entrants"] = ranked["entrants"].astype(float)
-    means = ["rank", "beaten", "entrants"]
-    by_dataset = ranked.groupby(["entrant", "cohort"])[means].mean()
-    result = by_dataset.groupby("entrant").mean()
-    own = ranked.groupby("entrant")
-    result["datasets"] = own["cohort"].nunique()
+    ranked["among"] = ranked["among"].astype(float)
+    means = ["rank", "beaten", "among"]
+    by_dataset = ranked.groupby(["shown_label", "shown_dataset"])[means].mean()
+    result = by_dataset.groupby("shown_label").mean()
+    own = ranked.groupby("shown_label")
+    result["datasets"] = own["shown_dataset"].nunique()
     result["groups"] = own.size()
     result["cells"] = own["cells"].sum()
     result["failing"] = own["failing"].sum()
     result = result.reset_index().rename(columns={"rank": "mean_rank"})
-    return result.sort_values(["mean_rank", "entrant"], ignore_index=True)
+    return result.sort_values(["mean_rank", "shown_label"], ignore_index=True)
 
 
 def group_identity(cell: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -157,19 +157,19 @@ def _place_group(
     members: Mapping[str, list[dict[str, Any]]], never_sound: Set[str]
 ) -> list[dict[str, Any]]:
     reasons = {
-        entrant: _why_not_ranked(cells, entrant in never_sound)
-        for entrant, cells in sorted(members.items())
+        label: _why_not_ranked(cells, label in never_sound)
+        for label, cells in sorted(members.items())
     }
-    able = [entrant for entrant, reason in reasons.items() if not reason]
+    able = [label for label, reason in reasons.items() if not reason]
     utilities = {
-        entrant: {
+        label: {
             cell["repetition"]: cell["utility"]
-            for cell in members[entrant]
+            for cell in members[label]
             if cell["status"] != Status.SKIPPED.value
         }
-        for entrant in able
+        for label in able
     }
-    # Seeds that only some entrants have run would compare different things.
+    # Seeds that only some labels have run would compare different things.
     seeds = sorted(set.intersection(*map(set, utilities.values()))) if able else []
     common = ""
     if len(able) < 2:
@@ -177,19 +177,19 @@ def _place_group(
     elif not seeds:
         common = NO_COMMON_SEED
     placed: list[dict[str, Any]] = [
-        {"entrant": entrant, "reason": reason or common} for entrant, reason in reasons.items()
+        {"shown_label": label, "reason": reason or common} for label, reason in reasons.items()
     ]
     if common:
         return placed
-    utility = np.array([[utilities[entrant][seed] for entrant in able] for seed in seeds], float)
+    utility = np.array([[utilities[label][seed] for label in able] for seed in seeds], float)
     ranks, shares = place_blocks(utility)
     for record in placed:
-        if record["entrant"] in able:
-            column = able.index(record["entrant"])
+        if record["shown_label"] in able:
+            column = able.index(record["shown_label"])
             record |= {
                 "rank": ranks[:, column].mean(),
                 "beaten": shares[:, column].mean(),
-                "entrants": len(able),
+                "among": len(able),
                 "cells": len(seeds),
                 "failing": int((~np.isfinite(utility[:, column])).sum()),
             }
@@ -197,7 +197,7 @@ def _place_group(
 
 
 def _why_not_ranked(cells: Sequence[Mapping[str, Any]], never_sound: bool) -> str:
-    """Empty for an entrant that is ranked in this group, also where it is ranked as failing."""
+    """Empty for an label that is ranked in this group, also where it is ranked as failing."""
     if all(cell["status"] == Status.SKIPPED.value for cell in cells):
         return "skipped"
     finished = [cell for cell in cells if cell["verdict"]]

@@ -1,4 +1,4 @@
-"""From cells to the rows that are shown: one a method, dataset, size, epsilon and setting.
+"""From cells to the rows that are shown: one a method, dataset, IPC, epsilon and setting.
 
 Seeds are averaged; nothing else is. What did not finish stays in the row as what it is.
 """
@@ -54,7 +54,7 @@ class Epsilons:
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class FailedCells:
     """Cells of one row that ended the same way and were not ok."""
 
     status: str
@@ -66,11 +66,12 @@ class Problem:
 
 @final
 @dataclass(frozen=True)
-class Place:
+class GroupRank:
     """Rank within the group, or the reason why there is none."""
 
     rank: float | None
-    entrants: int
+    among: int
+    """How many methods were ranked together."""
     reason: str
 
 
@@ -79,15 +80,15 @@ class Place:
 class Row:
     """One line of the leaderboard."""
 
-    entrant: str
+    label: str
     method: str
     parameters: str
     reference: str
     """`ceiling`, `floor` or empty."""
-    cohort: str
+    dataset: str
     task: str
-    size: str
-    """Rows per class; `full`, or `own` for a method whose release has one size."""
+    ipc: str
+    """Rows per class; `full`, or `own` for a method whose release has one IPC."""
     epsilons: Epsilons
     split: str
     delta: float
@@ -96,7 +97,7 @@ class Row:
     adjacency: str
     unit: str
     variant: str
-    """What tells this row from others of its dataset beside size and epsilon; mostly empty."""
+    """What tells this row from others of its dataset beside IPC and epsilon; mostly empty."""
     verdict: str
     """The worst over seeds; empty where no cell finished."""
     verdict_kind: str
@@ -104,7 +105,7 @@ class Row:
     verdict_reasons: tuple[str, ...]
     claim_sources: tuple[str, ...]
     accountants: tuple[str, ...]
-    place: Place
+    place: GroupRank
     headline: Measure | None
     measures: Mapping[str, Measure]
     """All metrics by name, the headline among them."""
@@ -119,7 +120,7 @@ class Row:
     finished: int
     failed: int
     skipped: int
-    problems: tuple[Problem, ...]
+    problems: tuple[FailedCells, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -137,7 +138,7 @@ class Row:
         return found
 
 
-_LEFT_OUT = Place(None, 0, "scores on this dataset are left out of the public site")
+_LEFT_OUT = GroupRank(None, 0, "scores on this dataset are left out of the public site")
 
 
 def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
@@ -145,9 +146,9 @@ def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
     cells, scores = results.cells, results.scores
     places = placements(ranking_table(cells, scores))
     place_of = {
-        (record["entrant"], group_identity(record)): Place(
+        (record["shown_label"], group_identity(record)): GroupRank(
             _number(record["rank"]),
-            0 if pd.isna(record["entrants"]) else int(record["entrants"]),
+            0 if pd.isna(record["among"]) else int(record["among"]),
             record["reason"],
         )
         for record in records(places)
@@ -156,7 +157,7 @@ def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
     variants = _variants(cells)
     grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in records(cells.sort_values(["seed", "split_seed"])):
-        grouped.setdefault((cell["entrant"], group_identity(cell)), []).append(cell)
+        grouped.setdefault((cell["shown_label"], group_identity(cell)), []).append(cell)
     keys = [cell["key"] for own in grouped.values() for cell in own]
     numbers = [number for number, own in enumerate(grouped.values()) for _ in own]
     measured = measures_by_row(scores, keys, numbers)
@@ -166,7 +167,7 @@ def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
             _row(
                 own,
                 measures,
-                measures.get(headlines.get(own[0]["cohort"], "")),
+                measures.get(headlines.get(own[0]["shown_dataset"], "")),
                 place_of.get(identity, _LEFT_OUT),
                 _variant(own[0], variants),
             )
@@ -178,7 +179,7 @@ def _row(
     cells: Sequence[dict[str, Any]],
     measures: Mapping[str, Measure],
     headline: Measure | None,
-    place: Place,
+    place: GroupRank,
     variant: str,
 ) -> Row:
     first = cells[0]
@@ -188,13 +189,13 @@ def _row(
     verdict = max((cell["verdict"] for cell in cells), key=severity)
     memory = _span(cell["peak_memory_mb"] for cell in cells)
     return Row(
-        entrant=first["entrant"],
+        label=first["shown_label"],
         method=first["method"],
         parameters=first["parameters"],
         reference=REFERENCES.get(first["method"], ""),
-        cohort=first["cohort"],
+        dataset=first["shown_dataset"],
         task=first["task"],
-        size=first["size"],
+        ipc=first["shown_ipc"],
         epsilons=Epsilons(
             _number(first["eps_target"]),
             _span(cell["eps_claimed"] for cell in cells),
@@ -230,13 +231,13 @@ def _row(
     )
 
 
-def _problems(cells: Sequence[dict[str, Any]]) -> tuple[Problem, ...]:
+def _problems(cells: Sequence[dict[str, Any]]) -> tuple[FailedCells, ...]:
     alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in cells:
         if cell["status"] != Status.OK.value:
             alike.setdefault((cell["status"], cell["reason"]), []).append(cell)
     return tuple(
-        Problem(status, reason, tuple(int(cell["seed"]) for cell in own), own[0]["key"])
+        FailedCells(status, reason, tuple(int(cell["seed"]) for cell in own), own[0]["key"])
         for (status, reason), own in alike.items()
     )
 
@@ -255,18 +256,18 @@ def _mixed(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _variants(cells: pd.DataFrame) -> dict[str, list[str]]:
-    """For each cohort the parts of the setting that differ among its budgeted cells."""
+    """For each dataset the parts of the setting that differ among its budgeted cells."""
     budgeted = cells[cells["eps_target"].notna()]
-    counts = budgeted.groupby("cohort")[SETTING].nunique()
+    counts = budgeted.groupby("shown_dataset")[SETTING].nunique()
     return {
-        str(cohort): [name for name in SETTING if row[name] > 1]
-        for cohort, row in counts.iterrows()
+        str(dataset): [name for name in SETTING if row[name] > 1]
+        for dataset, row in counts.iterrows()
     }
 
 
 def _variant(cell: Mapping[str, Any], variants: Mapping[str, list[str]]) -> str:
     words = []
-    for name in variants.get(cell["cohort"], []):
+    for name in variants.get(cell["shown_dataset"], []):
         value = cell[name]
         if name == "private_counts":
             words.append("private counts" if value else "public counts")
@@ -303,13 +304,13 @@ def _verdict_reasons(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 def _reading_order(row: Row) -> tuple[Any, ...]:
     target = row.epsilons.target
     return (
-        row.cohort,
+        row.dataset,
         row.reference != "ceiling",
-        ipc_order(row.size),
+        ipc_order(row.ipc),
         row.variant,
         math.inf if target is None else target,
         math.inf if row.place.rank is None else row.place.rank,
-        row.entrant,
+        row.label,
     )
 
 

@@ -1,16 +1,16 @@
 """Who is better than whom, and between whom nothing can be told apart: pure functions over tables.
 
-The unit is the block: one group of `rank.placements`, that is one dataset, size, target epsilon and
-setting, in which all entrants that are compared were ranked (so all are sound and keep the target).
+The unit is the block: one group of `rank.placements`, that is one dataset, IPC, target epsilon and
+setting, in which all labels that are compared were ranked (so all are sound and keep the target).
 Seeds are no units: they are averaged within their block.
 
 Findings hold for the datasets that were run. For other datasets they claim too much, since blocks
 of one dataset are alike: if methods differ from dataset to dataset as much as from block to block,
 four methods that are alike on average are told apart in about 18% of benchmarks with 6 datasets of
-3 blocks (2% if blocks are independent). `Comparison.datasets_only` says what is left if each
+3 blocks (2% if blocks are independent). `MethodComparison.datasets_only` says what is left if each
 dataset counts once, which keeps the level.
 
-Two entrants are told apart where Friedman's test says that anybody differs and Wilcoxon's
+Two labels are told apart where Friedman's test says that anybody differs and Wilcoxon's
 signed-rank test of the two, corrected by Holm for all pairs, says that these two do.
 """
 
@@ -42,8 +42,8 @@ RESAMPLES = 5000
 
 @final
 @dataclass(frozen=True)
-class Pair:
-    """Two entrants, the one with the better mean rank first."""
+class PairTest:
+    """Two labels, the one with the better mean rank first."""
 
     first: str
     second: str
@@ -57,10 +57,10 @@ class Pair:
 
 @final
 @dataclass(frozen=True)
-class Standing:
-    """One entrant among those it is compared with."""
+class ComparedMethod:
+    """One label among those it is compared with."""
 
-    entrant: str
+    label: str
     mean_rank: float
     low: float | None
     """Ends of the bootstrap interval over blocks; None for too few blocks."""
@@ -71,7 +71,7 @@ class Standing:
     """... to how many there are without those that are worse for sure."""
     better_than: tuple[str, ...]
     wins: Mapping[str, float]
-    """Share of blocks won against each other entrant; a tie counts half."""
+    """Share of blocks won against each other label; a tie counts half."""
 
     @property
     def place(self) -> str:
@@ -92,18 +92,18 @@ class DatasetsOnly:
 
 @final
 @dataclass(frozen=True)
-class Comparison:
-    """Entrants that met each other in the same blocks."""
+class MethodComparison:
+    """Methods that met each other in the same blocks."""
 
     alpha: float
     blocks: int
     incomplete: int
-    standings: tuple[Standing, ...]
+    standings: tuple[ComparedMethod, ...]
     """Best mean rank first."""
     friedman: Friedman | None
-    """None for two entrants: the pair is tested directly."""
+    """None for two labels: the pair is tested directly."""
     critical_difference: float
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PairTest, ...]
     cliques: tuple[tuple[str, ...], ...]
     """The largest sets within which nothing is told apart, of two or more."""
     smallest_p: float
@@ -128,68 +128,68 @@ class Comparison:
 
 @final
 @dataclass(frozen=True)
-class Absent:
-    """A ranked entrant that is in no comparison."""
+class UncomparedMethod:
+    """A ranked label that is in no comparison."""
 
-    entrant: str
+    label: str
     blocks: int
 
 
 def compare(
     table: pd.DataFrame, rng: np.random.Generator, alpha: float = 0.05
-) -> tuple[tuple[Comparison, ...], tuple[Absent, ...]]:
+) -> tuple[tuple[MethodComparison, ...], tuple[UncomparedMethod, ...]]:
     """Comparisons over the table of `rank.ranking_table`, and who is in none.
 
     Not everybody takes part everywhere, and blocks must be complete. The first comparison is that
-    with the most results (entrants times complete blocks). Who is not in it gets one more,
+    with the most results (labels times complete blocks). Who is not in it gets one more,
     with those it met, if that has blocks enough to tell anybody apart.
     """
     places = placements(table)
     members: dict[tuple[Any, ...], set[str]] = {}
     for record in records(places[places["rank"].notna()]):
-        members.setdefault(group_identity(record), set()).add(record["entrant"])
+        members.setdefault(group_identity(record), set()).add(record["shown_label"])
     groups = list(members.values())
     taken = {name: sum(name in own for own in groups) for name in sorted(set().union(*groups))}
-    found: list[Comparison] = []
+    found: list[MethodComparison] = []
     waiting = dict(taken)
     absent = []
     if groups:
-        entrants = largest_set(groups)
-        found.append(compare_blocks(blocks_of(table, entrants), rng, alpha))
-        waiting = {name: count for name, count in taken.items() if name not in entrants}
+        labels = largest_set(groups)
+        found.append(compare_blocks(blocks_of(table, labels), rng, alpha))
+        waiting = {name: count for name, count in taken.items() if name not in labels}
     while waiting:
         name = max(sorted(waiting), key=waiting.__getitem__)
-        entrants = largest_set([own for own in groups if name in own], keep=name)
-        result = compare_blocks(blocks_of(table, entrants), rng, alpha)
+        labels = largest_set([own for own in groups if name in own], keep=name)
+        result = compare_blocks(blocks_of(table, labels), rng, alpha)
         if not result.powerless:
             found.append(result)
-            waiting = {other: count for other, count in waiting.items() if other not in entrants}
+            waiting = {other: count for other, count in waiting.items() if other not in labels}
         else:
-            absent.append(Absent(name, waiting.pop(name)))
+            absent.append(UncomparedMethod(name, waiting.pop(name)))
     return tuple(found), tuple(absent)
 
 
 def compare_blocks(
     blocks: Blocks, rng: np.random.Generator, alpha: float = 0.05, resamples: int = RESAMPLES
-) -> Comparison:
+) -> MethodComparison:
     """All tests of one set of blocks."""
-    count, entrants = blocks.ranks.shape
+    count, labels = blocks.ranks.shape
     means = blocks.ranks.mean(axis=0)
-    order = sorted(range(entrants), key=lambda j: (means[j], blocks.entrants[j]))
-    names = [blocks.entrants[j] for j in order]
+    order = sorted(range(labels), key=lambda j: (means[j], blocks.labels[j]))
+    names = [blocks.labels[j] for j in order]
     ranks, utility = blocks.ranks[:, order], blocks.utility[:, order]
-    overall = inference.friedman(ranks) if entrants > 2 else None
+    overall = inference.friedman(ranks) if labels > 2 else None
     pairs = _pairs(names, ranks, utility, alpha, overall)
     once = once_a_dataset(blocks)
-    once_overall = inference.friedman(once.ranks) if entrants > 2 else None
-    once_pairs = _pairs(once.entrants, once.ranks, once.utility, alpha, once_overall)
-    return Comparison(
+    once_overall = inference.friedman(once.ranks) if labels > 2 else None
+    once_pairs = _pairs(once.labels, once.ranks, once.utility, alpha, once_overall)
+    return MethodComparison(
         alpha=alpha,
         blocks=count,
         incomplete=blocks.incomplete,
         standings=_standings(names, ranks, pairs, _intervals(ranks, rng, alpha, resamples)),
         friedman=overall,
-        critical_difference=inference.critical_difference(entrants, count, alpha),
+        critical_difference=inference.critical_difference(labels, count, alpha),
         pairs=pairs,
         cliques=_cliques(names, pairs),
         smallest_p=inference.smallest_p(count, len(pairs)),
@@ -203,7 +203,7 @@ def compare_blocks(
 
 def _pairs(
     names: Sequence[str], ranks: Array, utility: Array, alpha: float, overall: Friedman | None
-) -> tuple[Pair, ...]:
+) -> tuple[PairTest, ...]:
     columns = list(itertools.combinations(range(len(names)), 2))
     # Rounded, so that what differs by an error of arithmetic is a tie.
     differences = [(utility[:, i] - utility[:, j]).round(12) for i, j in columns]
@@ -216,11 +216,11 @@ def _pairs(
         if differs and p_holm < alpha:
             better = names[i] if inference.signed_rank_sum(difference) > 0 else names[j]
         wins = (ranks[:, i] < ranks[:, j]) + (ranks[:, i] == ranks[:, j]) / 2
-        found.append(Pair(names[i], names[j], float(wins.mean()), p, float(p_holm), better))
+        found.append(PairTest(names[i], names[j], float(wins.mean()), p, float(p_holm), better))
     return tuple(found)
 
 
-def _directions(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
+def _directions(pairs: Sequence[PairTest]) -> list[tuple[str, str]]:
     """Better and worse of all that are told apart."""
     return [
         (pair.better, pair.second if pair.better == pair.first else pair.first)
@@ -251,10 +251,10 @@ def _intervals(
 def _standings(
     names: Sequence[str],
     ranks: Array,
-    pairs: Sequence[Pair],
+    pairs: Sequence[PairTest],
     intervals: Sequence[tuple[float, float]] | None,
-) -> tuple[Standing, ...]:
-    """With the set of places that the pairwise tests leave open for each entrant.
+) -> tuple[ComparedMethod, ...]:
+    """With the set of places that the pairwise tests leave open for each label.
 
     Since Holm's correction covers all pairs at once, so do the sets (M. Mogstad, J. P. Romano,
     A. M. Shaikh, D. Wilhelm, "Inference for ranks", Review of Economic Studies 91 (2024)).
@@ -268,8 +268,8 @@ def _standings(
         beating = sum((other, name) in told for other in names)
         low, high = intervals[column] if intervals is not None else (None, None)
         found.append(
-            Standing(
-                entrant=name,
+            ComparedMethod(
+                label=name,
                 mean_rank=float(ranks[:, column].mean()),
                 low=low,
                 high=high,
@@ -282,7 +282,7 @@ def _standings(
     return tuple(found)
 
 
-def _cliques(names: Sequence[str], pairs: Sequence[Pair]) -> tuple[tuple[str, ...], ...]:
+def _cliques(names: Sequence[str], pairs: Sequence[PairTest]) -> tuple[tuple[str, ...], ...]:
     graph = nx.Graph()
     graph.add_edges_from((pair.first, pair.second) for pair in pairs if not pair.better)
     place = {name: column for column, name in enumerate(names)}
@@ -290,7 +290,7 @@ def _cliques(names: Sequence[str], pairs: Sequence[Pair]) -> tuple[tuple[str, ..
     return tuple(sorted(found, key=lambda clique: [place[name] for name in clique]))
 
 
-def _finding(result: Comparison) -> str:
+def _finding(result: MethodComparison) -> str:
     blocks = f"{result.blocks} block{'' if result.blocks == 1 else 's'}"
     if result.powerless:
         single = inference.smallest_p(result.blocks)
@@ -306,7 +306,7 @@ def _finding(result: Comparison) -> str:
     beaten: dict[tuple[str, ...], list[str]] = {}
     for standing in result.standings:
         if standing.better_than:
-            beaten.setdefault(standing.better_than, []).append(standing.entrant)
+            beaten.setdefault(standing.better_than, []).append(standing.label)
     if not beaten:
         least = min(pair.p_holm for pair in result.pairs)
         why = f"smallest corrected p-value {least:.2g}"
@@ -325,9 +325,9 @@ def _finding(result: Comparison) -> str:
     return f"{scope}: {'; '.join(parts)}."
 
 
-def _caution(result: Comparison) -> str:
+def _caution(result: MethodComparison) -> str:
     once = result.datasets_only
-    told = {(s.entrant, other) for s in result.standings for other in s.better_than}
+    told = {(s.label, other) for s in result.standings for other in s.better_than}
     if not told:
         return ""
     start = "For other datasets like these"
@@ -354,9 +354,9 @@ _LARGEST = 1e100
 @final
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """What the tests look at: (blocks, entrants) tables."""
+    """What the tests look at: (blocks, labels) tables."""
 
-    entrants: tuple[str, ...]
+    labels: tuple[str, ...]
     datasets: tuple[str, ...]
     """Of each block."""
     ranks: Array
@@ -364,30 +364,30 @@ class Blocks:
     utility: Array
     """Mean over the seeds that all have; higher is better."""
     incomplete: int
-    """Blocks in which only some of the entrants were ranked, left out."""
+    """Blocks in which only some of the labels were ranked, left out."""
 
 
-def blocks_of(table: pd.DataFrame, entrants: Collection[str]) -> Blocks:
-    """The complete blocks of these entrants, with ranks recomputed among them alone.
+def blocks_of(table: pd.DataFrame, labels: Collection[str]) -> Blocks:
+    """The complete blocks of these labels, with ranks recomputed among them alone.
 
     A block's ranks order the mean ranks over seeds, in which a failing cell takes the last place.
     In a mean utility a failing cell counts as much below the worst result of its block as the best
     is above it.
     """
-    own = table[table["entrant"].isin(entrants)]
-    names = tuple(sorted(entrants))
+    own = table[table["shown_label"].isin(labels)]
+    names = tuple(sorted(labels))
     places: dict[tuple[Any, ...], dict[str, float]] = {}
     for record in records(placements(own)):
         if not pd.isna(record["rank"]):
-            places.setdefault(group_identity(record), {})[record["entrant"]] = record["rank"]
+            places.setdefault(group_identity(record), {})[record["shown_label"]] = record["rank"]
     complete = sorted((key for key, found in places.items() if len(found) == len(names)), key=str)
     cells: dict[tuple[Any, ...], dict[str, dict[str, float]]] = {}
     for cell in records(own[own["status"] != Status.SKIPPED.value]):
-        entrant = cells.setdefault(group_identity(cell), {}).setdefault(cell["entrant"], {})
-        entrant[cell["repetition"]] = cell["utility"]
+        label = cells.setdefault(group_identity(cell), {}).setdefault(cell["shown_label"], {})
+        label[cell["repetition"]] = cell["utility"]
     means = np.array([[places[key][name] for name in names] for key in complete], dtype=np.float64)
     return Blocks(
-        entrants=names,
+        labels=names,
         datasets=tuple(str(key[0]) for key in complete),
         ranks=_ranked(means.reshape(-1, len(names))),
         utility=np.array([_block_utility(cells[key], names) for key in complete]).reshape(
@@ -398,27 +398,27 @@ def blocks_of(table: pd.DataFrame, entrants: Collection[str]) -> Blocks:
 
 
 def largest_set(groups: Sequence[Collection[str]], keep: str = "") -> frozenset[str]:
-    """The entrants with the most results in common: entrants times groups that hold all of them.
+    """The labels with the most results in common: labels times groups that hold all of them.
 
-    Found by leaving out one entrant after the other, the one whose absence leaves most, but never
+    Found by leaving out one label after the other, the one whose absence leaves most, but never
     `keep`; no worse than the members of any one group.
     """
     members = [frozenset(own) for own in groups]
     now = frozenset[str]().union(*members)
 
-    def results(entrants: frozenset[str]) -> int:
-        return len(entrants) * sum(entrants <= own for own in members)
+    def results(labels: frozenset[str]) -> int:
+        return len(labels) * sum(labels <= own for own in members)
 
     best = max([now, *members], key=results)
     while len(now) > 2:
         smaller = [now - {name} for name in sorted(now) if name != keep]
-        now = max(smaller, key=lambda entrants: (results(entrants), _taken(entrants, members)))
+        now = max(smaller, key=lambda labels: (results(labels), _taken(labels, members)))
         best = max(best, now, key=results)
     return best
 
 
-def _taken(entrants: frozenset[str], members: Sequence[frozenset[str]]) -> int:
-    return sum(len(entrants & own) for own in members)
+def _taken(labels: frozenset[str], members: Sequence[frozenset[str]]) -> int:
+    return sum(len(labels & own) for own in members)
 
 
 def _ranked(values: Array) -> Array:
@@ -445,7 +445,7 @@ def once_a_dataset(blocks: Blocks) -> Blocks:
     datasets = tuple(sorted(set(blocks.datasets)))
     own = [np.array([name == dataset for name in blocks.datasets]) for dataset in datasets]
     return Blocks(
-        entrants=blocks.entrants,
+        labels=blocks.labels,
         datasets=datasets,
         ranks=_ranked(np.array([blocks.ranks[mask].mean(axis=0) for mask in own])),
         utility=np.array([blocks.utility[mask].mean(axis=0) for mask in own]),

@@ -1,6 +1,6 @@
 """Joins audits to the cells they speak about.
 
-A bound is shown beside the cells of the audited setting only: same code, parameters, dataset, size,
+A bound is shown beside the cells of the audited setting only: same code, parameters, dataset, IPC,
 target and delta. A passed audit proves nothing and transfers nowhere. A refutation holds for that
 code and those parameters everywhere: it changes the verdict of all their cells.
 """
@@ -100,14 +100,14 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
 
 
 def _setting(cells: pd.DataFrame, row: AuditRow) -> Any:
-    """Cells of the audited dataset, size, target and delta."""
+    """Cells of the audited dataset, IPC, target and delta."""
     target = cells["eps_target"].astype(float).to_numpy()
-    size = cells["ipc"].astype("Float64").to_numpy(dtype=float, na_value=math.nan)
+    ipc = cells["ipc"].astype("Float64").to_numpy(dtype=float, na_value=math.nan)
     return (
         (cells["dataset_name"].where(cells["dataset_name"] != "", cells["dataset"]) == row.dataset)
         & (cells["dataset_parameters"].map(_canonical) == _canonical(row.dataset_parameters))
         & _same(target, row.eps_target)
-        & _same(size, row.ipc)
+        & _same(ipc, row.ipc)
         & (cells["full_size"].astype(bool) == row.full_size)
         & (cells["delta"] == row.delta)
     ).to_numpy()

@@ -47,7 +47,7 @@ class NoSuchFile(BenchError):
 
 @final
 @dataclass(frozen=True)
-class Columns:
+class DetailTable:
     """Some columns of a table; all numbers as float64, absent ones as NaN."""
 
     numbers: Mapping[str, Array]
@@ -61,16 +61,16 @@ class Columns:
                 raise Unavailable(f"the column {name} holds numbers that cannot be drawn")
         return tuple(self.numbers[name] for name in names)
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> Columns:
+    def where(self, kept: npt.NDArray[np.bool_]) -> DetailTable:
         """The rows that are kept."""
         places = np.flatnonzero(kept)
-        return Columns(
+        return DetailTable(
             {name: values[places] for name, values in self.numbers.items()},
             {name: tuple(values[k] for k in places) for name, values in self.texts.items()},
             len(places),
         )
 
-    def drawable(self, *names: str) -> Columns:
+    def drawable(self, *names: str) -> DetailTable:
         """The rows in which all these numbers can be drawn."""
         kept = np.ones(self.rows, dtype=bool)
         for name in names:
@@ -80,13 +80,13 @@ class Columns:
 
 @final
 @dataclass(frozen=True)
-class Files:
+class CellFiles:
     """The folders of one cell within its run."""
 
     home: Path | None
     key: str
 
-    def table(self, name: str, numbers: Sequence[str], texts: Sequence[str] = ()) -> Columns:
+    def read(self, name: str, numbers: Sequence[str], texts: Sequence[str] = ()) -> DetailTable:
         """Columns of a table of details."""
         return read_columns(self.path("details", f"{name}.parquet"), numbers, texts)
 
@@ -108,10 +108,10 @@ class Files:
         return path
 
 
-def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str] = ()) -> Columns:
+def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str] = ()) -> DetailTable:
     """The columns of a Parquet file, each there once and of the right type."""
     table = _read(path, numbers, texts)
-    return Columns(
+    return DetailTable(
         {name: _numbers(table.column(name)) for name in numbers},
         {name: _texts(path.name, table.column(name)) for name in texts},
         table.num_rows,

@@ -15,14 +15,15 @@ import pyarrow.parquet as pq
 
 from bench.errors import StoreError
 from bench.leaderboard.tables.audits import audited, read_audits
+from bench.leaderboard.tables.show import ipc_text
 from bench.plugins.metric import Direction
 from bench.results.records import CellRow, ScoreRow, Status, arrow_schema, required
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]
-"""Beside dataset, size and epsilon: what must be equal for two results to be comparable."""
+"""Beside dataset, IPC and epsilon: what must be equal for two results to be comparable."""
 
-GROUP = ["cohort", "size", "eps_target", *SETTING]
-"""Results of different entrants in one group are compared with each other."""
+GROUP = ["shown_dataset", "shown_ipc", "eps_target", *SETTING]
+"""Results of different labels in one group are compared with each other."""
 
 WITHHELD = "withheld"
 """A public site's column of cells whose scores it leaves out: neither ranked nor failing."""
@@ -35,9 +36,10 @@ _HINT = "give a folder that `bench run --out` wrote, or run `bench run` there ag
 class Results:
     """All cells and scores of some runs, each cell once.
 
-    `cells` has the columns of `CellRow` and: `entrant` (the label; with method and parameters
-    where one label stands for several things), `cohort` (the same for the dataset), `size` (rows
-    per class as text) and `repetition` (seed and split seed). `scores` has those of `ScoreRow`.
+    `cells` has the columns of `CellRow` and those under which results are shown and compared:
+    `shown_label` (the label, with method and parameters where one label stands for several
+    methods), `shown_dataset` (likewise for the dataset), `shown_ipc` (rows per class as text) and
+    `repetition` (seed and split seed). `scores` has the columns of `ScoreRow`.
     """
 
     cells: pd.DataFrame
@@ -66,7 +68,7 @@ def load_results(directories: Sequence[Path]) -> Results:
         scores.append(_read(directory, "scores.parquet", ScoreRow))
         _check_values(directory, cells[-1], scores[-1])
     all_cells = _named(pd.concat(cells, ignore_index=True))
-    kept = _latest(_latest(all_cells, ["key"]), ["entrant", *GROUP, "repetition"])
+    kept = _latest(_latest(all_cells, ["key"]), ["shown_label", *GROUP, "repetition"])
     _check_directions(scores)
     unclaimed = 0
     for number, own in enumerate(scores):
@@ -190,15 +192,17 @@ def _named(cells: pd.DataFrame) -> pd.DataFrame:
     for column in ("parameters", "dataset_parameters"):
         texts = {text: _canonical(text) for text in cells[column].unique()}
         cells[column] = cells[column].map(texts)
-    cells["entrant"] = _distinguished(cells, "label", ["method", "parameters"])
-    cells["cohort"] = _distinguished(cells, "dataset", ["dataset_parameters"])
+    cells["shown_label"] = _distinguished(cells, "label", ["method", "parameters"])
+    cells["shown_dataset"] = _distinguished(cells, "dataset", ["dataset_parameters"])
     # A cell that was lost before its dataset could be read knows neither task nor unit.
     for column in ("task", "unit"):
-        known = cells[cells[column] != ""].groupby("cohort")[column].first()
-        filled = cells["cohort"].map(known).fillna("")
+        known = cells[cells[column] != ""].groupby("shown_dataset")[column].first()
+        filled = cells["shown_dataset"].map(known).fillna("")
         cells[column] = cells[column].where(cells[column] != "", filled)
-    size = cells["ipc"].astype("string").fillna("own")
-    cells["size"] = size.mask(cells["full_size"].astype(bool), "full").astype(object)
+    cells["shown_ipc"] = [
+        ipc_text(None if pd.isna(ipc) else int(ipc), bool(full))
+        for ipc, full in zip(cells["ipc"], cells["full_size"], strict=True)
+    ]
     cells["repetition"] = cells["seed"].astype(str) + "/" + cells["split_seed"].astype(str)
     return cells
 

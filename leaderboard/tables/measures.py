@@ -15,7 +15,7 @@ import pandas as pd
 from bench.plugins.metric import Direction
 
 Numbers = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 
 @final
@@ -66,7 +66,7 @@ class Measure:
 class _Runs:
     """Scores of one row and metric, side by side: where each such run starts, and sums over it."""
 
-    def __init__(self, order: Places, run: Places) -> None:
+    def __init__(self, order: Positions, run: Positions) -> None:
         self.order = order
         """The scores in the order of their runs."""
         self.starts = np.flatnonzero(np.append(True, run[1:] != run[:-1]))

@@ -46,7 +46,15 @@ _BLANK: Mapping[str, str] = {"reason": "", "log_tail": "", "warnings": "", "note
 _MEASURED = ("fit_seconds", "score_seconds", "peak_memory_mb", "eps_audited")
 
 _TEXTS = ("reason", "log_tail", "warnings", "notes", "verdict_reason", "claim_source")
-_NAMES = ("label", "parameters", "dataset", "dataset_parameters", "entrant", "cohort", "split")
+_NAMES = (
+    "label",
+    "parameters",
+    "dataset",
+    "dataset_parameters",
+    "shown_label",
+    "shown_dataset",
+    "split",
+)
 
 _ABSOLUTE = re.compile(
     # Not behind a letter or a slash, nor before two: `auroc/rf` and `https://host/page` stay.
@@ -155,7 +163,7 @@ def _in_words(cells: pd.DataFrame, closed: pd.Series[bool], scores: int) -> tupl
     count = int(closed.sum())
     if not count:
         return tuple(said)
-    names = sorted(cells.loc[closed, "cohort"].unique())
+    names = sorted(cells.loc[closed, "shown_dataset"].unique())
     listed = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     which = "1 cell" if count == 1 else f"{count:,} cells"
     where = f"of {which} on data that not everybody may have ({without_paths(listed)})"

@@ -13,7 +13,7 @@ from bench.plugins.metric import Direction
 ABSENT = "–"  # noqa: RUF001 (an en dash is meant)
 INFINITE = "∞"
 
-_SIZES = {"full": "full size", "own": "own size"}
+_IPCS = {"full": "full size", "own": "own size"}
 _BETTER = {Direction.HIGHER.value: "higher is better", Direction.LOWER.value: "lower is better"}
 _ARROWS = {Direction.HIGHER.value: "↑", Direction.LOWER.value: "↓"}
 
@@ -102,20 +102,25 @@ def spread(measure: Measure) -> str:
     return f"{number(measure.seeds.low)} to {number(measure.seeds.high)}"
 
 
-def size(text: str) -> str:
-    """Rows per class, or how the size came about."""
-    return _SIZES.get(text, text)
+def ipc_text(rows: int | None, full_size: bool) -> str:
+    """Return the IPC as tables write it: rows per class, `full`, or `own` where none was asked."""
+    return "full" if full_size else "own" if rows is None else str(rows)
 
 
-def sizes(texts: tuple[str, ...]) -> str:
+def ipc(text: str) -> str:
+    """Return an IPC of the tables in words."""
+    return _IPCS.get(text, text)
+
+
+def ipcs(texts: tuple[str, ...]) -> str:
     """`50, 100 rows per class, full size`."""
     numbers = [text for text in texts if text.isdigit()]
     counted = [f"{', '.join(numbers)} rows per class"] if numbers else []
-    return ", ".join([*counted, *(size(text) for text in texts if not text.isdigit())])
+    return ", ".join([*counted, *(ipc(text) for text in texts if not text.isdigit())])
 
 
 def ipc_order(ipc: str) -> tuple[int, int]:
-    """Numbers by value, then full size, then methods with a size of their own."""
+    """Return a sort key: numbers by value, then full size, then methods that set their own size."""
     if ipc.isdigit():
         return (0, int(ipc))
     return (1 if ipc == "full" else 2, 0)
@@ -138,6 +143,6 @@ def seeds(values: tuple[int, ...]) -> str:
     return ("seed " if len(values) == 1 else "seeds ") + ", ".join(map(str, values))
 
 
-def place(rank: float | None, entrants: int) -> str:
+def place(rank: float | None, labels: int) -> str:
     """`1.3 of 4`, or nothing."""
-    return "" if rank is None else f"{rank:.3g} of {entrants}"
+    return "" if rank is None else f"{rank:.3g} of {labels}"

@@ -94,7 +94,7 @@ def environment() -> jinja2.Environment:
     )
     for name in ("number", "whole", "seconds", "epsilon", "epsilon_span", "whole_span"):
         templates.filters[name] = getattr(show, name)
-    for name in ("interval", "spread", "size", "sizes", "arrow", "better", "seeds", "coded"):
+    for name in ("interval", "spread", "ipc", "ipcs", "arrow", "better", "seeds", "coded"):
         templates.filters[name] = getattr(show, name)
     templates.globals["place"] = show.place
     templates.globals["absent"] = show.ABSENT
@@ -116,14 +116,14 @@ PLOTS = "plots.html"
 _HARMLESS = re.compile(r"[^a-z0-9]+")
 
 
-def method_path(entrant: str) -> str:
+def method_path(label: str) -> str:
     """The page of a method, by its label."""
-    return f"methods/{_stem(entrant)}.html"
+    return f"methods/{_stem(label)}.html"
 
 
-def dataset_path(cohort: str) -> str:
+def dataset_path(dataset: str) -> str:
     """The page of a dataset, by its label."""
-    return f"datasets/{_stem(cohort)}.html"
+    return f"datasets/{_stem(dataset)}.html"
 
 
 def cell_path(key: str) -> str:

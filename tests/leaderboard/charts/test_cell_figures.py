@@ -10,14 +10,14 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from bench.leaderboard.charts import cell_panels
 from bench.leaderboard.charts import cell_svg as svg
-from bench.leaderboard.tables.details import Files, NoSuchFile, Unavailable
+from bench.leaderboard.tables.details import CellFiles, NoSuchFile, Unavailable
 from tests.support.cell_files import new_files, only, points, sides, tree, write
 
 EVIL = '<script>alert("1")</script>'
 
 
 @pytest.fixture
-def files(tmp_path) -> Files:
+def files(tmp_path) -> CellFiles:
     return new_files(tmp_path)
 
 

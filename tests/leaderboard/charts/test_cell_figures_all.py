@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.leaderboard.charts.cell_figures import PLANS, figures
-from bench.leaderboard.tables.details import Files
+from bench.leaderboard.tables.details import CellFiles
 from bench.results.records import ScoreRow
 from tests.support.cell_files import new_files, sides, tree, write
 
@@ -20,11 +20,11 @@ EVIL = '<script>alert("1")</script>'
 
 
 @pytest.fixture
-def files(tmp_path) -> Files:
+def files(tmp_path) -> CellFiles:
     return new_files(tmp_path)
 
 
-def everything(files: Files, name: str = "col") -> None:
+def everything(files: CellFiles, name: str = "col") -> None:
     """Details of every figure, with a name of the stranger's choice wherever one stands."""
     write(files, "km", time=[0.0, 1.0], real=[1.0, 0.5], released=[1.0, 0.4])
     write(files, "predictions", label=[0, 1, 0, 1], score=[0.1, 0.9, 0.2, 0.3])

@@ -16,12 +16,12 @@ from bench.leaderboard.tables.load import load_results
 
 @pytest.fixture
 def draw(tmp_path: Path) -> Callable[[Any], dict[str, list[ElementTree.Element]]]:
-    """The panels of a run by size, parsed."""
+    """The panels of a run by IPC, parsed."""
 
     def compute(run: Any) -> dict[str, list[ElementTree.Element]]:
         rows, _ = aggregate(load_results([run.write(tmp_path)]))
         return {
-            figure.size: [ElementTree.fromstring(str(panel)) for panel in figure.panels]
+            figure.ipc: [ElementTree.fromstring(str(panel)) for panel in figure.panels]
             for figure in plots.figures(rows, plots.styles(rows))
         }
 

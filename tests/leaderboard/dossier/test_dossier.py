@@ -206,7 +206,7 @@ def test_the_ledger_is_told_entry_by_entry(one: Callable[..., Made]) -> None:
     assert "The replay agrees with the result table" in text
 
 
-# Delta ------------------------------------------------------------------------------------------
+# Delta --------------------------------------------------------------------------------------------
 
 
 def test_delta_is_compared_with_the_declared_rows(one: Callable[..., Made]) -> None:

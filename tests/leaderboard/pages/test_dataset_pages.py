@@ -41,7 +41,7 @@ CARD = DatasetCard(
 
 def page_of(
     directory: Path,
-    cohort: str = "breast-cancer",
+    dataset: str = "breast-cancer",
     card: DatasetCard | None = None,
     *,
     public: bool = False,
@@ -50,7 +50,7 @@ def page_of(
     if card is not None:
         (directory / FILE).write_text(Cards(datasets=(card,)).to_json(), encoding="utf-8")
     board = compile_board([directory], public=public, cells=cells)
-    return parsed(card_pages.dataset_pages(board))[rendering.dataset_path(cohort)]
+    return parsed(card_pages.dataset_pages(board))[rendering.dataset_path(dataset)]
 
 
 def test_facts_and_class_balance(run: Any, tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ def test_ranks_are_those_among_the_shown(
     for row in drawn(front):
         line = line_of(row, site)
         if "not ranked" not in row["rank"]:
-            ranked[line.method, line.dataset, line.size, line.target] = first_number(row["rank"])
+            ranked[line.method, line.dataset, line.ipc, line.target] = first_number(row["rank"])
             among = sum(
                 m in shown
                 for m, d, s, t in expected
-                if (d, s, t) == (line.dataset, line.size, line.target)
+                if (d, s, t) == (line.dataset, line.ipc, line.target)
             )
             assert row["rank"].endswith(f" of {among}")
     assert ranked == {name: pytest.approx(rank, abs=6e-3) for name, rank in expected.items()}

@@ -11,7 +11,7 @@ from dp_accounting import dp_event
 
 from bench.leaderboard.pages import card_pages
 from bench.leaderboard.pages.board import compile_board
-from bench.leaderboard.pages.card_pages import Block, blocks
+from bench.leaderboard.pages.card_pages import DocBlock, doc_blocks
 from bench.leaderboard.tables.about import FILE, Cards, MethodCard, Parameter
 from bench.leaderboard.tables.show import coded
 from bench.leaderboard.templates import rendering
@@ -38,8 +38,8 @@ def rendered(directory: Path, *, public: bool = False, cells: int = 0) -> dict[s
     return parsed(card_pages.method_pages(compile_board([directory], public=public, cells=cells)))
 
 
-def page_of(directory: Path, entrant: str, **options: Any) -> CardPage:
-    return rendered(directory, **options)[rendering.method_path(entrant)]
+def page_of(directory: Path, label: str, **options: Any) -> CardPage:
+    return rendered(directory, **options)[rendering.method_path(label)]
 
 
 def add_card(directory: Path, card: MethodCard = CARD) -> Path:
@@ -237,19 +237,22 @@ def test_internal_and_public_are_marked(mixed_run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("one\nline", (Block("p", "one line"),)),
-        ("a\n\n    x = 1\n    y = 2", (Block("p", "a"), Block("pre", "x = 1\ny = 2"))),
-        ("so:\n- one\n  more\n- two", (Block("p", "so:"), Block("ul", "", ("one more", "two")))),
+        ("one\nline", (DocBlock("p", "one line"),)),
+        ("a\n\n    x = 1\n    y = 2", (DocBlock("p", "a"), DocBlock("pre", "x = 1\ny = 2"))),
+        (
+            "so:\n- one\n  more\n- two",
+            (DocBlock("p", "so:"), DocBlock("ul", "", ("one more", "two"))),
+        ),
         (
             "steps:\n1. one\n   more\n2. two",
-            (Block("p", "steps:"), Block("ol", "", ("one more", "two"))),
+            (DocBlock("p", "steps:"), DocBlock("ol", "", ("one more", "two"))),
         ),
         ("", ()),
         ("\n\n\n", ()),
     ],
 )
-def test_docstrings_in_blocks(text: str, expected: tuple[Block, ...]) -> None:
-    assert blocks(text) == expected
+def test_docstrings_in_blocks(text: str, expected: tuple[DocBlock, ...]) -> None:
+    assert doc_blocks(text) == expected
 
 
 @pytest.mark.parametrize(

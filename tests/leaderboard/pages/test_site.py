@@ -180,7 +180,7 @@ def test_study_only_is_stamped(run: Any, render: Any) -> None:
     run.add("b", 0.5)
     page = render(run)
     assert "Study only. 1 of 2 cells used seeded noise" in page.text
-    assert [(row.words["entrant"], row.facts["study"]) for row in page.rows] == [("b", 0), ("a", 1)]
+    assert [(row.words["label"], row.facts["study"]) for row in page.rows] == [("b", 0), ("a", 1)]
     assert page.rows[1].words["variant"] == "seeded noise"
 
 
@@ -215,7 +215,7 @@ def test_strange_names_are_harmless(run: Any, render: Any) -> None:
     assert tags.count("script") == 2  # the data, which cannot run, and our own
     assert tags.count("style") == 2
     assert not [name for _, a in page.tags for name in a if name.startswith("on")]
-    assert page.rows[-1].words["entrant"] == evil
+    assert page.rows[-1].words["label"] == evil
     assert evil in {a.get("value") for tag, a in page.tags if tag == "input"}
     assert SCRIPT not in page.source
     assert "<" not in page.block
@@ -252,9 +252,9 @@ def test_filters_offer_what_is_there(mixed_run: Any, render: Any) -> None:
     for row in page.rows:
         target = row.facts["target"]
         assert f"={'' if target is None else f'{target:g}'}" in options
-        for name in ("cohort", "task", "size", "kind"):
+        for name in ("dataset", "task", "ipc", "kind"):
             assert f"={row.words[name]}" in options
-        assert row.words["entrant"] in methods
+        assert row.words["label"] in methods
     assert "=xgboost" in options  # the model behind `auroc`
 
 

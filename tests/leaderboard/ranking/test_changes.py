@@ -179,12 +179,12 @@ def test_newly_failing_and_newly_ok(new_run: Any, changes: Any) -> None:
     old.add("empty", 0.8)
     new.score(new.add("empty"), "auroc", None, reason="one class only")
     found = changes(old, new)
-    assert [(c.where.entrant, c.old, c.new, c.reason) for c in found.failing] == [
+    assert [(c.where.label, c.old, c.new, c.reason) for c in found.failing] == [
         ("breaks", "ok", "timeout", "over 60 s"),
         ("empty", "ok", "no score", "one class only"),
         ("skips", "ok", "skipped", "takes images only"),
     ]
-    assert [(c.where.entrant, c.old, c.new) for c in found.finished] == [("mends", "error", "ok")]
+    assert [(c.where.label, c.old, c.new) for c in found.finished] == [("mends", "error", "ok")]
     assert found.worse
 
 

@@ -82,7 +82,7 @@ def table_of(tmp_path: Path) -> Callable[[Any], pd.DataFrame]:
 
 def test_the_published_example() -> None:
     result = _compared(DEMSAR)
-    means = {standing.entrant: standing.mean_rank for standing in result.standings}
+    means = {standing.label: standing.mean_rank for standing in result.standings}
     assert means == pytest.approx({"a": 3.143, "b": 2.000, "c": 2.893, "d": 1.964}, abs=5e-4)
     # Published: 9.28 without the correction for ties, critical difference 1.25.
     plain = 12 * 14 / (4 * 5) * (sum(mean**2 for mean in means.values()) - 4 * 5**2 / 4)
@@ -111,11 +111,11 @@ def test_nemenyi_as_scikit_posthocs() -> None:
 
 
 def test_critical_values_of_the_published_table() -> None:
-    # Demsar (2006), table 5 (a): q for two to ten entrants at 0.05.
+    # Demsar (2006), table 5 (a): q for two to ten labels at 0.05.
     published = [1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164]
-    for entrants, quantile in enumerate(published, 2):
-        scale = math.sqrt(entrants * (entrants + 1) / (6 * 10))
-        found = inference.critical_difference(entrants, 10, 0.05) / scale
+    for labels, quantile in enumerate(published, 2):
+        scale = math.sqrt(labels * (labels + 1) / (6 * 10))
+        found = inference.critical_difference(labels, 10, 0.05) / scale
         assert found == pytest.approx(quantile, abs=1.1e-3)
 
 
@@ -178,7 +178,7 @@ def test_shared_places_and_cliques() -> None:
     turn = np.where(np.arange(12) % 2, 0.9, 0.8)
     result = _compared(np.column_stack([turn + step, 1.7 - turn, 0.5 + step / 3, 0.2 - step]))
     assert result.smallest_p == 6 / 2048
-    assert {s.entrant: s.place for s in result.standings} == {
+    assert {s.label: s.place for s in result.standings} == {
         "a": "1-2",
         "b": "1-2",
         "c": "3",
@@ -231,7 +231,7 @@ def test_pairs_wait_for_friedman() -> None:
 
 
 def test_bootstrap_interval_of_the_mean_rank() -> None:
-    # Two entrants, a wins 14 of 20 blocks: its mean rank is 1 + B / 20 with B ~ Bin(20, 0.3).
+    # Two labels, a wins 14 of 20 blocks: its mean rank is 1 + B / 20 with B ~ Bin(20, 0.3).
     wins = np.array([1.0] * 14 + [-1.0] * 6)
     result = _compared(np.column_stack([wins, np.zeros(20)]))
     tail = stats.norm.cdf(-stats.t.ppf(0.975, 19) * math.sqrt(20 / 19))
@@ -242,7 +242,7 @@ def test_bootstrap_interval_of_the_mean_rank() -> None:
 
 
 def _false_findings(dataset_effect: float, repetitions: int = 50) -> tuple[int, int]:
-    """Over blocks and over datasets, of 4 entrants that are alike on average."""
+    """Over blocks and over datasets, of 4 labels that are alike on average."""
     rng = np.random.default_rng(11)
     datasets = tuple(f"d{n // 3}" for n in range(30))
     over_blocks = over_datasets = 0
@@ -290,14 +290,14 @@ def test_blocks_of_a_run(run: Any, table_of: Any, unproven: dict[str, Any]) -> N
             elif number:
                 run.add("c", 0.85, **shared)
     blocks = blocks_of(table_of(run), ["a", "b", "c"])
-    assert (blocks.entrants, blocks.datasets) == (("a", "b", "c"), ("d1", "d2"))
+    assert (blocks.labels, blocks.datasets) == (("a", "b", "c"), ("d1", "d2"))
     assert blocks.incomplete == 1
     # d2: c is second and then last, b last and then second.
     assert blocks.ranks.tolist() == [[1.0, 3.0, 2.0], [1.0, 2.5, 2.5]]
     # d2: from 0.7 to 0.9; a failing cell counts as 0.7 - 0.2.
     np.testing.assert_allclose(blocks.utility[1], [0.9, 0.75, (0.85 + 0.5) / 2])
     (result,), absent = compare(table_of(run), np.random.default_rng(0))
-    assert {standing.entrant for standing in result.standings} == {"a", "b", "c"}
+    assert {standing.label for standing in result.standings} == {"a", "b", "c"}
     assert (result.blocks, result.incomplete, absent) == (2, 1, ())
 
 
@@ -313,9 +313,9 @@ def test_who_takes_part_elsewhere_is_compared_there(run: Any, table_of: Any) -> 
             run.add(label, 0.9 - 0.1 * place + 0.001 * number, dataset=f"d{number:02}")
     run.add("rare", 0.9, dataset="d00")
     results, absent = compare(table_of(run), np.random.default_rng(0))
-    shown = [([s.entrant for s in result.standings], result.blocks) for result in results]
+    shown = [([s.label for s in result.standings], result.blocks) for result in results]
     assert shown == [(["a", "b", "c", "d"], 12), (["a", "x", "y"], 8)]
-    assert [(item.entrant, item.blocks) for item in absent] == [("rare", 1)]
+    assert [(item.label, item.blocks) for item in absent] == [("rare", 1)]
 
 
 def test_the_largest_set_is_never_empty() -> None:
@@ -335,5 +335,5 @@ def test_nobody_and_strange_values(run: Any, table_of: Any) -> None:
             run.add(label, dataset=f"d{number}", key=f"{label}{number}")
             run.score(f"{label}{number}", "auroc", value)
     (result,), _ = compare(table_of(run), np.random.default_rng(0))
-    assert [standing.entrant for standing in result.standings] == ["a", "b", "c"]
+    assert [standing.label for standing in result.standings] == ["a", "b", "c"]
     assert all(0 <= pair.p <= 1 for pair in result.pairs)

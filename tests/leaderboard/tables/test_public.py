@@ -155,12 +155,12 @@ def test_the_public_key_follows_from_what_was_asked_for_alone(
 def test_what_was_left_out_is_not_ranked_as_failing(directory: Path) -> None:
     results, _ = redacted(directory)
     rows, places = aggregate(results)
-    ranks = mean_ranks(places).set_index("entrant")
+    ranks = mean_ranks(places).set_index("shown_label")
     # On the open dataset alone: 1, 2, 3; the closed one ranks nobody.
     assert ranks.loc[["alpha", "beta", "gamma"], "mean_rank"].tolist() == [1.0, 2.0, 3.0]
     assert ranks["failing"].sum() == 1  # delta, which failed on the open one
     assert set(ranks["datasets"]) == {1}
-    ward = [row for row in rows if row.cohort == "ward"]
+    ward = [row for row in rows if row.dataset == "ward"]
     assert {row.place.rank for row in ward} == {None}
     assert all("left out of the public site" in row.place.reason for row in ward)
     assert [row.failed for row in ward] == [0, 0, 1]
@@ -203,8 +203,8 @@ def test_names_that_differ_in_their_folder_stay_apart(run: Any, tmp_path: Path) 
         given = json.dumps({"table": f"{folder}x.csv"})
         run.add("alpha", 0.5, key=str(seed), parameters=given)
     cells = redacted(run.write(tmp_path / "run"))[0].cells
-    assert cells["entrant"].nunique() == 2
-    assert not cells["entrant"].str.contains("home").any()
+    assert cells["shown_label"].nunique() == 2
+    assert not cells["shown_label"].str.contains("home").any()
 
 
 @pytest.mark.parametrize(
