@@ -5,7 +5,7 @@ An audited epsilon is a lower bound. Above the diagonal it exceeds the number be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -20,9 +20,6 @@ from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Span
-
-Audited = tuple[str, str, str, float | None]
-"""Entrant, dataset, IPC and target epsilon: what a ceiling belongs to."""
 
 _MOST = 500
 """Marks in a panel."""
@@ -43,7 +40,8 @@ class AuditPoint:
     x: float
     """Infinite where nothing is proven."""
     audited: Span
-    ceiling: float | None
+    detectable: float | None
+    """The largest epsilon that the trials could have shown."""
 
     @property
     def exceeds(self) -> bool:
@@ -60,13 +58,8 @@ class AuditPanels:
     words: str
 
 
-def audit_panels(
-    scene: Scene, rows: Sequence[Row], ceilings: Mapping[Audited, float]
-) -> AuditPanels:
-    """Claimed and proven epsilon against the audited one, over all datasets and IPCs.
-
-    `ceilings` are the largest bounds that the trials could have shown, where they are known.
-    """
+def audit_panels(scene: Scene, rows: Sequence[Row]) -> AuditPanels:
+    """Return claimed and proven against audited epsilon, over all datasets and IPCs."""
     audited = [row for row in rows if row.epsilons.audited is not None]
     if not audited:
         return AuditPanels(
@@ -79,7 +72,7 @@ def audit_panels(
     panels = []
     words = [f"{len(audited):,} of {len(rows):,} rows were audited."]
     for name in ("claimed", "proven"):
-        points = _points(audited, name, ceilings)
+        points = _points(audited, name)
         if points:
             panels.append(_panel(scene, name, points[:_MOST]))
             beyond = sum(point.count for point in points if point.exceeds)
@@ -92,9 +85,7 @@ def audit_panels(
     return AuditPanels(tuple(panels), " ".join(words))
 
 
-def _points(
-    rows: Sequence[Row], name: str, ceilings: Mapping[Audited, float]
-) -> tuple[AuditPoint, ...]:
+def _points(rows: Sequence[Row], name: str) -> tuple[AuditPoint, ...]:
     """Those nearest to exceeding the number first, or beyond it."""
     found: dict[tuple[str, float, float, float, float | None, str], AuditPoint] = {}
     for row in rows:
@@ -102,20 +93,20 @@ def _points(
         audited = row.epsilons.audited
         if held is None or audited is None or not svg.finite(audited.high):
             continue
-        known = ceilings.get((row.label, row.dataset, row.ipc, row.epsilons.target))
-        ceiling = known if svg.finite(known) else None
+        most = row.epsilons.detectable
+        detectable = most if svg.finite(most) else None
         x = max(held.high, 0.0)
-        identity = (row.label, x, audited.low, audited.high, ceiling, row.verdict)
+        identity = (row.label, x, audited.low, audited.high, detectable, row.verdict)
         before = found.get(identity)
         count = 1 if before is None else before.count + 1
-        found[identity] = AuditPoint(before.row if before else row, count, x, audited, ceiling)
+        found[identity] = AuditPoint(before.row if before else row, count, x, audited, detectable)
     return tuple(sorted(found.values(), key=lambda point: point.x - point.audited.high))
 
 
 def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
     numbers = [point.x for point in points if svg.finite(point.x)]
     numbers += [point.audited.high for point in points]
-    numbers += [point.ceiling for point in points if point.ceiling is not None]
+    numbers += [point.detectable for point in points if point.detectable is not None]
     top = next((value for value in _ROUND if value >= max(numbers)), max(numbers))
     marks = [Tick(value, f"{value:g}") for value in _ROUND if value <= top]
     endless = any(not svg.finite(point.x) for point in points)
@@ -159,19 +150,21 @@ def _diagonal(horizontal: Scale, vertical: Scale, top: float) -> Markup:
 def _mark(scene: Scene, point: AuditPoint, horizontal: Scale, vertical: Scale, name: str) -> Markup:
     row = point.row
     x, y = horizontal.place(point.x), vertical.place(point.audited.high)
-    ceiling = "" if point.ceiling is None else f", could have shown {show.epsilon(point.ceiling)}"
+    most = ""
+    if point.detectable is not None:
+        most = f" (maximum detectable {show.epsilon(point.detectable)})"
     where = row.dataset if point.count == 1 else f"{row.dataset} and {point.count - 1} more"
     text = (
         f"{row.label} on {where}, target ε {show.epsilon(row.epsilons.target)}: audited "
-        f"{show.epsilon_span(point.audited)}{ceiling}, {name} {show.epsilon(point.x)}; "
+        f"{show.epsilon_span(point.audited)}{most}, {name} {show.epsilon(point.x)}; "
         f"{row.verdict or 'no verdict'}"
     )
     path = ""
     if point.audited.low < point.audited.high:
         path += f"M{n(x)} {n(vertical.place(max(0.0, point.audited.low)))}V{n(y)}"
     limit = ""
-    if point.ceiling is not None:
-        limit = f"M{n(x)} {n(y)}V{n(vertical.place(point.ceiling))}m-3 0h6"
+    if point.detectable is not None:
+        limit = f"M{n(x)} {n(y)}V{n(vertical.place(point.detectable))}m-3 0h6"
     style: MethodStyle | None = scene.styles.get(row.label)
     role = scene.roles[row.label]
     look = "x" if role is Prominence.OTHER and not point.exceeds else f"s {classes(style, role)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -11,7 +11,7 @@ from typing import final
 from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.audit import Audited, audit_panels
+from bench.leaderboard.charts.audit import audit_panels
 from bench.leaderboard.charts.draw import classes, draw, marker_of
 from bench.leaderboard.charts.heat import HeatMap, heat_map, steps
 from bench.leaderboard.charts.panels import (
@@ -103,18 +103,13 @@ class PendingFacet:
 
 
 def pages(board: Board) -> Iterator[Page]:
-    """The page of plots."""
-    yield page(board, {})
-
-
-def page(board: Board, ceilings: Mapping[Audited, float]) -> Page:
-    """All plots; `ceilings` are the largest epsilons that the audits could have shown."""
+    """Yield the page of plots."""
     setting = scene(board.rows, board.styles)
     ipcs = ipcs_first_to_last(setting)
     targets = targets_first_to_last(setting)
     tried = attacks(board.rows)[:ATTACKS]
     heat, heat_left_out = _heat(setting, board.rows, ipcs, targets)
-    return rendering.page(
+    yield rendering.page(
         rendering.PLOTS,
         "plots.html",
         scripts=("plots.js",),
@@ -135,7 +130,7 @@ def page(board: Board, ceilings: Mapping[Audited, float]) -> Page:
         heat_left_out=heat_left_out,
         steps=steps(),
         time=_drawn(setting, _by_cost(setting, ipcs)),
-        audit=audit_panels(setting, board.rows, ceilings),
+        audit=audit_panels(setting, board.rows),
         empty=not board.rows,
         told=_told,
     )

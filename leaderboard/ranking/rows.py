@@ -50,6 +50,8 @@ class Epsilons:
     claimed: Span | None
     proven: Span | None
     audited: Span | None
+    detectable: float | None = None
+    """The largest epsilon that the trials of the audit could have shown; None where not audited."""
 
 
 @final
@@ -188,6 +190,7 @@ def _row(
     skipped = statuses.count(Status.SKIPPED.value)
     verdict = max((cell["verdict"] for cell in cells), key=severity)
     memory = _span(cell["peak_memory_mb"] for cell in cells)
+    detectable = _span(cell.get("eps_detectable") for cell in cells)
     return Row(
         label=first["shown_label"],
         method=first["method"],
@@ -201,6 +204,7 @@ def _row(
             _span(cell["eps_claimed"] for cell in cells),
             _span(cell["eps_proven"] for cell in cells),
             _span(cell["eps_audited"] for cell in cells),
+            None if detectable is None else detectable.high,
         ),
         split=first["split"],
         delta=float(first["delta"]),

@@ -66,7 +66,7 @@ def _check(row: AuditRow) -> None:
 
 
 def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05) -> pd.DataFrame:
-    """The cells with their audited epsilon, and with the verdicts that audits refute."""
+    """Return the cells with audited and maximum detectable epsilon, and refuted verdicts."""
     finished = [row for row in audits if row.status == Status.OK.value]
     if not finished or cells.empty:
         return cells
@@ -79,6 +79,7 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
         cells["verdict"].to_numpy(copy=True),
         cells["verdict_reason"].to_numpy(copy=True),
     )
+    detectable = np.full(len(cells), np.nan)
     parameters = cells["parameters"].map(_canonical)
     for row in finished:
         same_code = (
@@ -89,6 +90,9 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
         here = same_code & _setting(cells, row)
         if row.eps_audited is not None:
             bounds[here] = np.fmax(bounds[here], row.eps_audited)
+        most = getattr(row, "eps_detectable", getattr(row, "ceiling", None))
+        if most is not None:
+            detectable[here] = np.fmax(detectable[here], most)
         refuted = found[row.key]
         if refuted.claim or refuted.proof:
             word, reason = _refuted(row, refuted)
@@ -96,7 +100,12 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
             marked = same_code & (cells["verdict"] != "").to_numpy()
             marked &= verdicts != Verdict.PROOF_REFUTED.value
             verdicts[marked], reasons[marked] = word, reason
-    return cells.assign(eps_audited=bounds, verdict=verdicts, verdict_reason=reasons)
+    return cells.assign(
+        eps_audited=bounds,
+        eps_detectable=detectable,
+        verdict=verdicts,
+        verdict_reason=reasons,
+    )
 
 
 def _setting(cells: pd.DataFrame, row: AuditRow) -> Any:

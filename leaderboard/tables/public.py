@@ -43,7 +43,7 @@ _IDENTITY = (
 """What a cell was asked to be: nothing of it depends on rows."""
 
 _BLANK: Mapping[str, str] = {"reason": "", "log_tail": "", "warnings": "", "notes": "{}"}
-_MEASURED = ("fit_seconds", "score_seconds", "peak_memory_mb", "eps_audited")
+_MEASURED = ("fit_seconds", "score_seconds", "peak_memory_mb", "eps_audited", "eps_detectable")
 
 _TEXTS = ("reason", "log_tail", "warnings", "notes", "verdict_reason", "claim_source")
 _NAMES = (
@@ -111,7 +111,8 @@ def _blanked(
     for column, blank in _BLANK.items():
         cells[column] = cells[column].where(~closed, blank)
     for column in _MEASURED:
-        cells[column] = cells[column].mask(closed)
+        if column in cells.columns:
+            cells[column] = cells[column].mask(closed)
     # How many rows came out of a method without a proof may depend on any row.
     proven = cells["eps_proven"].astype(float)
     cells["rows_released"] = cells["rows_released"].mask(closed & ~(proven < float("inf")))

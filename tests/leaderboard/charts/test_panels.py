@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -299,7 +300,7 @@ def test_nothing_that_is_not_finite_is_drawn(run: Any, stage: Any) -> None:
     ]
     assert len(drawn) == 4  # at IPC 10 no value can be drawn
     panels = _drawn(setting, drawn)
-    panels += [ElementTree.fromstring(str(p)) for p in audit_panels(setting, rows, {}).panels]
+    panels += [ElementTree.fromstring(str(p)) for p in audit_panels(setting, rows).panels]
     for panel in panels:
         for element in panel.iter():
             for name in ("x", "y", "d"):
@@ -326,7 +327,7 @@ def test_the_first_facets_are_those_with_most_results(run: Any, stage: Any) -> N
 
 def test_nobody_was_audited(mixed_run: Any, stage: Any) -> None:
     setting, rows = stage(mixed_run)
-    found = audit_panels(setting, rows, {})
+    found = audit_panels(setting, rows)
     assert found.panels == ()
     assert "None of the 20 rows was audited" in found.words
 
@@ -335,8 +336,13 @@ def test_audited_against_claimed_and_proven(run: Any, stage: Any, unproven: Any)
     run.add("keeps", 0.5, eps_claimed=10.0, eps_proven=1.0, eps_audited=0.1)
     run.add("breaks", 0.5, eps_claimed=0.1, eps_audited=1.0, **unproven)
     setting, rows = stage(run)
-    ceilings = {("keeps", "breast-cancer", "50", 1.0): 1.0}
-    found = audit_panels(setting, rows, ceilings)
+    rows = [
+        replace(row, epsilons=replace(row.epsilons, detectable=1.0))
+        if row.label == "keeps"
+        else row
+        for row in rows
+    ]
+    found = audit_panels(setting, rows)
     assert "1 of 2 exceed the claimed epsilon. 0 of 2 exceed the proven" in found.words
     claimed, proven = (ElementTree.fromstring(str(panel)) for panel in found.panels)
     assert "breaks on breast-cancer: audited 1, claimed 0.1" in (claimed.get("aria-label") or "")
@@ -354,13 +360,13 @@ def test_audited_against_claimed_and_proven(run: Any, stage: Any, unproven: Any)
         assert float(mark.get("x") or "") == pytest.approx(svg.LEFT + width * share(x), abs=0.06)
         assert float(mark.get("y") or "") == pytest.approx(svg.BOTTOM - height * share(y), abs=0.06)
     assert "∞" in _texts(proven, "text")
-    assert any("could have shown 1" in title for title in _texts(claimed))
+    assert any("(maximum detectable 1)" in title for title in _texts(claimed))
 
 
 def test_one_audit_of_many_rows_is_one_mark(run: Any, stage: Any) -> None:
     for ipc in (10, 20, 50):
         run.add("a", 0.5, ipc=ipc, eps_audited=2.0)
     setting, rows = stage(run)
-    found = audit_panels(setting, rows, {})
+    found = audit_panels(setting, rows)
     assert "3 of 3 exceed the claimed epsilon" in found.words
     assert len(list(ElementTree.fromstring(str(found.panels[0])).iter("use"))) == 1
