@@ -31,7 +31,7 @@ class FigureKind:
     tasks: tuple[str, ...] = tuple(task.value for task in Task)
 
 
-PLANS = (
+KINDS = (
     FigureKind(
         "survival",
         "Survival curves",
@@ -119,8 +119,8 @@ PLANS = (
 class FigureOrReason:
     """A figure, or why there is none."""
 
-    plan: FigureKind
-    drawn: CellFigure | None
+    kind: FigureKind
+    figure: CellFigure | None
     reason: str = ""
 
 
@@ -129,24 +129,24 @@ def figures(
 ) -> tuple[FigureOrReason, ...]:
     """All figures of a task; `asked` are the metrics that scored the release."""
     found = []
-    for plan in PLANS:
-        if task and task not in plan.tasks:
+    for kind in KINDS:
+        if task and task not in kind.tasks:
             continue
         try:
-            found.append(FigureOrReason(plan, plan.draw(files)))
+            found.append(FigureOrReason(kind, kind.draw(files)))
         except Unavailable as problem:
-            found.append(FigureOrReason(plan, None, str(problem)))
+            found.append(FigureOrReason(kind, None, str(problem)))
         except NoSuchFile as problem:
-            found.append(FigureOrReason(plan, None, _why(plan, scores, asked) or str(problem)))
+            found.append(FigureOrReason(kind, None, _why(kind, scores, asked) or str(problem)))
     return tuple(found)
 
 
-def _why(plan: FigureKind, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
+def _why(kind: FigureKind, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
     """What the metric itself said, or that nobody asked it."""
-    own = [s for s in scores if s.metric == plan.metric or s.metric.startswith(f"{plan.metric}/")]
+    own = [s for s in scores if s.metric == kind.metric or s.metric.startswith(f"{kind.metric}/")]
     said = dict.fromkeys(score.reason for score in own if score.value is None and score.reason)
     if said:
         return "; ".join(said)
-    if not own and plan.metric not in asked:
-        return f"not computed: bench score RUN --metrics {plan.metric} adds it"
+    if not own and kind.metric not in asked:
+        return f"not computed: bench score RUN --metrics {kind.metric} adds it"
     return ""

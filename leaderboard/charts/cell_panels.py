@@ -23,14 +23,8 @@ from bench.leaderboard.charts.cell_svg import (
     across,
     upright,
 )
-from bench.leaderboard.tables.details import (
-    Array,
-    CellFiles,
-    DetailTable,
-    NoSuchFile,
-    Unavailable,
-    shortened,
-)
+from bench.leaderboard.tables.details import Array, CellFiles, DetailTable, NoSuchFile, Unavailable
+from bench.leaderboard.tables.show import shortened
 
 RESAMPLES = 200
 GROUPS = 400

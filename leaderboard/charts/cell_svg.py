@@ -15,7 +15,8 @@ from typing import final
 import numpy as np
 from markupsafe import Markup, escape
 
-from bench.leaderboard.tables.details import Array, shortened
+from bench.leaderboard.tables.details import Array
+from bench.leaderboard.tables.show import shortened
 
 WIDTH, HEIGHT = 340, 232
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 36

@@ -26,6 +26,7 @@ from bench.leaderboard.charts.panels import (
 )
 from bench.leaderboard.charts.plots import PALETTE, MethodStyle
 from bench.leaderboard.charts.svg import BOTTOM, LEFT, MARKERS, RIGHT, TOP, Scale, n
+from bench.leaderboard.tables import show
 
 _DODGE, _DODGE_SPAN = 6.0, 36.0
 """Points at one place are moved apart by this much, by less where they are many."""
@@ -228,7 +229,7 @@ def _level(
             "e" if right else "b",
             RIGHT - (18 if level.style else 0) if right else LEFT + 4,
             n(y - 3 if y - 3 > TOP + 6 else y + 11),
-            svg.shortened(level.label, 18),
+            show.shortened(level.label, 18),
         )
     return Markup('<g class="s {}" data-e="{}">{}{}</g>').format(
         classes(level.style, level.role), number, tooltip, shape
@@ -263,7 +264,7 @@ def _named(panel: PanelContent, front: Sequence[tuple[MethodSeries, Point]]) -> 
                 "e" if left else "b",
                 n(x - 5 if left else x + 5),
                 n(max(y - 5, TOP + 4)),
-                svg.shortened(series.label, 18),
+                show.shortened(series.label, 18),
             )
         )
     return Markup("").join(parts)

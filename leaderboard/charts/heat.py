@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import final
 
-from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.panels import DatasetSetting, Scene, drawable, higher, skipped
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
@@ -154,7 +153,7 @@ def _column(ground: DatasetSetting, real: Measure | None, rows: Sequence[Row]) -
 def _cell(row: Row | None, real: Measure | None) -> HeatCell:
     if row is None:
         return HeatCell("", "none", "")
-    why = svg.shortened("; ".join(p.reason or p.status for p in row.problems), _REASON)
+    why = show.shortened("; ".join(p.reason or p.status for p in row.problems), _REASON)
     if skipped(row):
         return HeatCell("skip", "none", f"skipped: {why}")
     measure = drawable(row.headline)

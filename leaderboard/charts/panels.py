@@ -289,7 +289,7 @@ def missing(row: Row, x: float, what: Measure | None) -> Missing:
     target = row.epsilons.target
     budget = "" if target is None else f", target ε {show.epsilon(target)}"
     text = f"{row.label}{budget}: no value. {why}".strip()
-    return Missing(x, svg.shortened(text, _REASON), skipped(row))
+    return Missing(x, show.shortened(text, _REASON), skipped(row))
 
 
 def skipped(row: Row) -> bool:

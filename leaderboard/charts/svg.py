@@ -15,6 +15,8 @@ from typing import final
 
 from markupsafe import Markup
 
+from bench.leaderboard.tables.show import shortened
+
 WIDTH, HEIGHT = 320, 220
 LEFT, RIGHT, TOP, BOTTOM = 46, 308, 28, 184
 """Where the axes of a panel stand."""
@@ -195,11 +197,6 @@ def definitions() -> Markup:
 def n(value: float) -> str:
     """A coordinate: a tenth is less than anybody sees."""
     return f"{value:.1f}".removesuffix(".0")
-
-
-def shortened(text: str, length: int) -> str:
-    """At most `length` characters."""
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _warp(kind: Spacing, value: float) -> float:

@@ -8,8 +8,6 @@ those rows. Somebody who knows all rows but one could test guesses of that row a
 
 from __future__ import annotations
 
-import datetime
-import json
 import math
 import os
 import re
@@ -22,11 +20,14 @@ from markupsafe import Markup
 
 from bench.errors import StoreError
 from bench.leaderboard.dossier import attacks, privacy, words
+from bench.leaderboard.dossier.cell import four_epsilons, parameters_in_words
 from bench.leaderboard.dossier.material import Material, PublicFacts
 from bench.leaderboard.dossier.privacy import Composition, compose, ipc_in_words
+from bench.leaderboard.tables import show
 from bench.leaderboard.tables.show import ABSENT
 from bench.leaderboard.templates import rendering
 from bench.results.records import CellRow
+from bench.results.reproduce import table
 
 _SHOWN_GROUPS = 40
 _SHOWN_COLUMNS = 60
@@ -86,7 +87,7 @@ def render(material: Material, public: bool = False) -> str:
         conclusion=conclusion,
         points=points(material, replayed, delta, assessed, composed, public),
         adjacency=words.adjacency(row.adjacency, unit),
-        numbers=privacy.four_numbers(row),
+        epsilons=four_epsilons(row),
         verdict=privacy.verdict_of(row),
         proven=proven,
         bounded=proven is not None and proven < float("inf"),
@@ -119,7 +120,7 @@ def _header(material: Material, public: bool) -> tuple[HeaderLine, ...]:
         HeaderLine("Columns", _listed(files.columns)),
         HeaderLine("Rows of each class", _by_class(material)),
         HeaderLine("Asked for", f"{ipc_in_words(row)}, seed {row.seed}, split {row.split}"),
-        HeaderLine("Made", _moment(row.finished_at)),
+        HeaderLine("Made", show.moment(row.finished_at)),
         HeaderLine("Run", material.run),
         HeaderLine("Software", _software(material)),
     ]
@@ -145,34 +146,13 @@ def _method(material: Material) -> str:
     row = material.row
     name = row.label if row.label == row.method else f"{row.label} ({row.method})"
     title = f": {material.method_title}" if material.method_title else ""
-    return f"{name}{title}; {_parameters(row.parameters)}"
-
-
-def _moment(text: str) -> str:
-    """`2026-01-31 14:05 UTC`; other text as it is."""
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    if moment.tzinfo is None:
-        return text
-    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _parameters(text: str) -> str:
-    try:
-        given = json.loads(text)
-    except ValueError:
-        return f"parameters {text}"
-    if not isinstance(given, dict) or not given:
-        return "parameters as in its file"
-    return ", ".join(f"{name} = {value}" for name, value in given.items())
+    return f"{name}{title}; {parameters_in_words(row.parameters) or 'default parameters'}"
 
 
 def _dataset(material: Material) -> str:
     row, facts = material.row, material.facts
-    given = _parameters(row.dataset_parameters)
-    name = row.dataset + ("" if given == "parameters as in its file" else f" ({given})")
+    given = parameters_in_words(row.dataset_parameters)
+    name = f"{row.dataset} ({given})" if given else row.dataset
     if facts is None:
         return name
     return f"{name}: {facts.title}" + (" (simulated: nobody's data)" if facts.simulated else "")
@@ -189,13 +169,9 @@ def _by_class(material: Material) -> str:
 
 def _software(material: Material) -> str:
     parts = []
-    try:
-        versions = json.loads(material.row.versions)
-    except ValueError:
-        versions = {}
-    if isinstance(versions, dict):
-        named = ("dp-release-bench", "dp-accounting", "python")
-        parts += [f"{name} {versions[name]}" for name in named if name in versions]
+    versions = table(material.row.versions)
+    named = ("dp-release-bench", "dp-accounting", "python")
+    parts += [f"{name} {versions[name]}" for name in named if name in versions]
     commit = material.manifest.get("commit")
     if commit:
         changed = " with uncommitted changes" if material.manifest.get("dirty") else ""

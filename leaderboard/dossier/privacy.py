@@ -182,57 +182,6 @@ def _sentence(
     )
 
 
-# The four numbers -------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True)
-class EpsilonInWords:
-    """One of the four epsilons."""
-
-    name: str
-    value: str
-    factor: str
-    meaning: str
-
-
-def four_numbers(row: CellRow) -> tuple[EpsilonInWords, ...]:
-    """Target, claimed, proven, audited: never mixed up."""
-    source = f" It says: {row.claim_source}." if row.claim_source else ""
-    audited = (
-        "Not measured: no attack on the method itself was run. That is neither good nor bad news."
-        if row.eps_audited is None
-        else "What an attack has shown to leak: a lower bound. A low value proves nothing."
-    )
-    given = (
-        ("target", row.eps_target, "What was allowed to be spent.", "No limit was set."),
-        (
-            "claimed",
-            row.eps_claimed,
-            f"What the method says it spent: recorded, not trusted.{source}",
-            "The method claims no protection.",
-        ),
-        (
-            "proven",
-            row.eps_proven,
-            "What follows from the recorded steps: an upper bound. This is the number to decide by."
-            if row.eps_proven is not None and math.isfinite(row.eps_proven)
-            else "Nothing follows from the recorded steps: no bound at all.",
-            "Nothing was proven.",
-        ),
-        ("audited", row.eps_audited, audited, audited),
-    )
-    return tuple(
-        EpsilonInWords(
-            name,
-            "–" if value is None else words.bound(value),  # noqa: RUF001
-            "–" if value is None else words.factor(value),  # noqa: RUF001
-            absent if value is None else meaning,
-        )
-        for name, value, meaning, absent in given
-    )
-
-
 # Several releases of one dataset ------------------------------------------------------------------
 
 

@@ -88,6 +88,15 @@ class Incident:
 
 @final
 @dataclass(frozen=True)
+class CellLink:
+    """The page of one cell."""
+
+    seed: int
+    path: str
+
+
+@final
+@dataclass(frozen=True)
 class Board:
     """What one site is made of."""
 

@@ -18,7 +18,7 @@ from bench.errors import StoreError
 from bench.leaderboard.charts import plots
 from bench.leaderboard.dossier import words as dossier_words
 from bench.leaderboard.dossier.words import LedgerStep, steps, stored_ledger
-from bench.leaderboard.pages.board import Board, Incident
+from bench.leaderboard.pages.board import Board, CellLink, Incident
 from bench.leaderboard.ranking.rank import CEILING, FLOOR, is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables.about import ClassCount, Identity, MethodCard, identity_of
@@ -472,15 +472,6 @@ def _balance(shares: Sequence[ClassShare]) -> Markup:
 
 PREFORMATTED, PARAGRAPH, LISTED, NUMBERED = "pre", "p", "ul", "ol"
 _ITEM = re.compile(r"(?:[-*]|(\d{1,2})[.)]) +")
-
-
-@final
-@dataclass(frozen=True)
-class CellLink:
-    """The page of one cell."""
-
-    seed: int
-    path: str
 
 
 @final

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import itertools
 import re
 import shlex
 import struct
@@ -28,9 +27,9 @@ from markupsafe import Markup
 
 from bench.data.schema import Task
 from bench.leaderboard.charts.cell_figures import figures
-from bench.leaderboard.pages.board import Board
+from bench.leaderboard.dossier import cell as parts
+from bench.leaderboard.pages.board import Board, CellLink
 from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables import show
 from bench.leaderboard.tables.about import identity_of
 from bench.leaderboard.tables.details import (
     CellFiles,
@@ -38,27 +37,16 @@ from bench.leaderboard.tables.details import (
     Unavailable,
     open_parquet,
     read_columns,
-    shortened,
 )
 from bench.leaderboard.tables.load import GROUP, WITHHELD, load_results, records
+from bench.leaderboard.tables.show import shortened
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
-from bench.plugins.metric import Direction, Family
 from bench.results.records import CellRow, ScoreRow, Status
-from bench.results.reproduce import Repeat, repeat, table
+from bench.results.reproduce import table
 
 _LONGEST_LOG = 20_000
 _LONGEST_REASON = 4_000
-_LONGEST_COMMAND = 20_000
-
-
-@final
-@dataclass(frozen=True)
-class Sibling:
-    """The same with another seed."""
-
-    seed: int
-    path: str
 
 
 @final
@@ -74,7 +62,7 @@ class Access:
 
     @property
     def internal(self) -> bool:
-        """To be marked."""
+        """True where the page shows it and must mark it."""
         return self.closed and not self.withheld
 
 
@@ -108,7 +96,7 @@ def _pages(
     cell: Mapping[str, Any],
     scores: Sequence[ScoreRow],
     folders: Mapping[str, str],
-    siblings: Mapping[str, tuple[Sibling, ...]],
+    siblings: Mapping[str, tuple[CellLink, ...]],
 ) -> Iterator[Page]:
     row, path = _row(cell), board.cell_pages[cell["key"]]
     home = board.results.homes.get(row.key)
@@ -123,7 +111,6 @@ def _pages(
     finished = row.status == Status.OK.value
     drawn = figures(files, row.task, scores, asked) if finished and not access.withheld else ()
     download = _download(row, access, files, path)
-    repeated = repeat(row)
     yield rendering.page(
         path,
         "cell.html",
@@ -133,26 +120,24 @@ def _pages(
         dataset=cell["shown_dataset"],
         ipc=cell["shown_ipc"],
         access=access,
-        kind=_kind(row.verdict),
+        kind=parts.verdict_class(row.verdict),
         reason=_text(row.reason, access),
-        warnings=[text for text in _text(row.warnings, access).split("; ") if text],
+        warnings=parts.warnings_of(_text(row.warnings, access)),
         log=_end(row.log_tail) if not board.public else "",
         method_page=rendering.method_path(cell["shown_label"]),
         dataset_page=rendering.dataset_path(cell["shown_dataset"]),
         siblings=siblings.get(row.key, ()),
-        blocks=() if access.withheld else blocks(scores),
-        absences=() if access.withheld else absences(scores),
-        figures=[figure for figure in drawn if figure.drawn is not None],
-        missing=[figure for figure in drawn if figure.drawn is None],
+        epsilons=parts.four_epsilons(row, withheld=access.withheld),
+        families=() if access.withheld else parts.score_families(scores),
+        missing=() if access.withheld else parts.missing_scores(scores),
+        figures=[item for item in drawn if item.figure is not None],
+        undrawn=[item for item in drawn if item.figure is None],
         grid=_grid(row, access, files),
         download=download,
-        repeated=Repeat(
-            _written(repeated.command, _LONGEST_COMMAND),
-            _written(repeated.grid, _LONGEST_COMMAND),
-        ),
+        repeated=parts.repeated(row),
         dossier=_dossier(board, row, home, cell["shown_ipc"]),
-        facts=_facts(row, access),
-        cost=() if access.withheld else _cost(row),
+        facts=parts.facts(row, public=access.public, withheld=access.withheld),
+        cost=() if access.withheld else parts.cost(row),
     )
     if download.content:
         yield Page(download.path, download.content)
@@ -193,20 +178,15 @@ def _folders(board: Board) -> dict[str, str]:
     return dict(zip(shown, original, strict=True)) if len(original) == len(shown) else {}
 
 
-def _siblings(cells: pd.DataFrame, paths: Mapping[str, str]) -> dict[str, tuple[Sibling, ...]]:
-    found: dict[str, tuple[Sibling, ...]] = {}
+def _siblings(cells: pd.DataFrame, paths: Mapping[str, str]) -> dict[str, tuple[CellLink, ...]]:
+    found: dict[str, tuple[CellLink, ...]] = {}
     for _, own in cells.groupby(["shown_label", *GROUP], dropna=False, sort=False):
         keys = list(zip(own["key"], own["seed"], strict=True))
         for key, _ in keys:
             found[key] = tuple(
-                Sibling(int(seed), paths[other]) for other, seed in keys if other != key
+                CellLink(int(seed), paths[other]) for other, seed in keys if other != key
             )
     return found
-
-
-def _kind(verdict: str) -> str:
-    """The verdict without the library it trusts: a class of the style sheet."""
-    return "-".join(verdict.split(" ")[:2]).replace(",", "") if verdict else "none"
 
 
 def _text(text: str, access: Access) -> str:
@@ -254,42 +234,6 @@ def _dossier(board: Board, row: CellRow, home: Path | None, ipc: str) -> str:
         cell = f"{row.label}/{row.dataset}/{target}/{'*' if ipc == 'own' else ipc}/{row.seed}"
     public = ["--public"] if board.public else []
     return shortened(shlex.join(["bench", "dossier", home.name, cell, *public]), _LONGEST_REASON)
-
-
-def _facts(row: CellRow, access: Access) -> list[tuple[str, str]]:
-    versions = ", ".join(f"{name} {version}" for name, version in table(row.versions).items())
-    found = [
-        ("Method", f"{row.method} {_parameters(row.parameters)}"),
-        ("Dataset", f"{row.dataset_name or row.dataset} {_parameters(row.dataset_parameters)}"),
-        ("Split", f"{row.split}, seed {row.split_seed}"),
-        ("Finished", row.finished_at),
-    ]
-    if not access.withheld:
-        notes = table(row.notes).items()
-        found += [(f"The method says: {name}", str(value)) for name, value in notes]
-    found += [("Versions", versions), ("Hash of the method's source", row.source_hash)]
-    if not access.public:
-        found += [("Fingerprint of the data", row.fingerprint), ("Key", row.key)]
-    return [(_written(name, 120), _written(text, _LONGEST_REASON)) for name, text in found]
-
-
-def _written(text: str, most: int) -> str:
-    """Half of a surrogate pair is a character in JSON and none in a file."""
-    return shortened(text, most).encode("utf-8", "replace").decode()
-
-
-def _parameters(document: str) -> str:
-    given = table(document)
-    shown = ", ".join(f"{name} = {value}" for name, value in given.items())
-    return f"({shown})" if given else ""
-
-
-def _cost(row: CellRow) -> tuple[tuple[str, str], ...]:
-    return (
-        ("Fit", f"{show.seconds(row.fit_seconds)} s"),
-        ("Scores", f"{show.seconds(row.score_seconds)} s"),
-        ("Peak memory", f"{show.whole(row.peak_memory_mb)} MB"),
-    )
 
 
 # The released rows --------------------------------------------------------------------------------
@@ -430,90 +374,3 @@ def png(pixels: Bytes) -> bytes:
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
         for kind, body in chunks
     )
-
-
-# Scores -------------------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True)
-class ScoreLine:
-    """One number."""
-
-    metric: str
-    arrow: str
-    better: str
-    value: str
-    interval: str
-    limit: str
-    accepted: bool | None
-    """Against the paper's threshold; None where there is none."""
-    remark: str
-
-
-@final
-@dataclass(frozen=True)
-class ScoreFamily:
-    """The numbers of one family: those that the leaderboard shows, and the others."""
-
-    family: str
-    first: tuple[ScoreLine, ...]
-    others: tuple[ScoreLine, ...]
-
-
-@final
-@dataclass(frozen=True)
-class MissingScores:
-    """A reason with all the numbers that have it."""
-
-    reason: str
-    metrics: tuple[str, ...]
-
-
-def blocks(scores: Sequence[ScoreRow]) -> tuple[ScoreFamily, ...]:
-    """All numbers with a value, by family."""
-    known = [family.value for family in Family]
-    names = [*known, *sorted({score.family for score in scores} - set(known))]
-    found = []
-    for name in names:
-        own = sorted(
-            (s for s in scores if s.family == name and s.value is not None), key=lambda s: s.metric
-        )
-        if own:
-            first = tuple(_line(score) for score in own if score.shown)
-            others = tuple(_line(score) for score in own if not score.shown)
-            found.append(ScoreFamily(name, first, others))
-    return tuple(found)
-
-
-def absences(scores: Sequence[ScoreRow]) -> tuple[MissingScores, ...]:
-    """Numbers without a value, by reason."""
-    missing = sorted((s for s in scores if s.value is None), key=lambda s: (s.reason, s.metric))
-    return tuple(
-        MissingScores(reason or "no reason given", tuple(score.metric for score in own))
-        for reason, own in itertools.groupby(missing, key=lambda score: score.reason)
-    )
-
-
-def _line(score: ScoreRow) -> ScoreLine:
-    interval = ""
-    if score.low is not None and score.high is not None:
-        interval = f"[{show.number(score.low)}, {show.number(score.high)}]"
-    return ScoreLine(
-        score.metric,
-        show.arrow(score.direction),
-        show.better(score.direction),
-        show.number(score.value),
-        interval,
-        "" if score.limit is None else show.number(score.limit),
-        _accepted(score),
-        score.remark,
-    )
-
-
-def _accepted(score: ScoreRow) -> bool | None:
-    if score.limit is None or score.value is None or score.direction == Direction.NEUTRAL.value:
-        return None
-    if score.direction == Direction.HIGHER.value:
-        return score.value >= score.limit
-    return score.value <= score.limit

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.errors import BenchError
+from bench.leaderboard.tables.show import shortened
 
 Array = npt.NDArray[np.float64]
 
@@ -191,8 +192,3 @@ def _texts(name: str, column: pa.ChunkedArray) -> tuple[str, ...]:
         words = [shortened(word or "", LONGEST_TEXT) for word in coded.dictionary.to_pylist()]
         found += [words[code] for code in coded.indices.to_pylist()]
     return tuple(found)
-
-
-def shortened(text: str, most: int) -> str:
-    """The beginning of a text, with a sign that there is more."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

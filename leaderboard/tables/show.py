@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime
 import math
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from bench.leaderboard.tables.measures import Measure, Span
 from bench.plugins.metric import Direction
+
+if TYPE_CHECKING:
+    from bench.leaderboard.tables.measures import Measure, Span
 
 ABSENT = "–"  # noqa: RUF001 (an en dash is meant)
 INFINITE = "∞"
@@ -146,3 +149,8 @@ def seeds(values: tuple[int, ...]) -> str:
 def place(rank: float | None, labels: int) -> str:
     """`1.3 of 4`, or nothing."""
     return "" if rank is None else f"{rank:.3g} of {labels}"
+
+
+def shortened(text: str, most: int) -> str:
+    """The beginning of a text, with a sign that there is more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

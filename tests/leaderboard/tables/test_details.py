@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.leaderboard.tables import details
-from bench.leaderboard.tables.details import CellFiles, NoSuchFile, Unavailable, shortened
+from bench.leaderboard.tables.details import CellFiles, NoSuchFile, Unavailable
+from bench.leaderboard.tables.show import shortened
 
 
 @pytest.fixture
