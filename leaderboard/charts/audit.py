@@ -13,8 +13,7 @@ from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.draw import classes, marker_of
-from bench.leaderboard.charts.panels import Prominence, Scene
-from bench.leaderboard.charts.plots import MethodStyle
+from bench.leaderboard.charts.panels import MethodStyle, Prominence, Scene
 from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, Scale, Spacing, Tick, n
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row

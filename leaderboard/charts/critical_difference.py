@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from bench.leaderboard.charts.plots import PALETTE, MethodStyle
+from bench.leaderboard.charts.panels import PALETTE, MethodStyle
 from bench.leaderboard.ranking.significance import ComparedMethod, MethodComparison
 
 _WIDTH = 720

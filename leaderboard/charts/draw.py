@@ -9,23 +9,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.panels import (
+    PALETTE,
     FrontPoint,
     Level,
     MethodSeries,
+    MethodStyle,
     PanelContent,
     Point,
     Prominence,
+    Scene,
     Upright,
+    drawable,
 )
-from bench.leaderboard.charts.plots import PALETTE, MethodStyle
 from bench.leaderboard.charts.svg import BOTTOM, LEFT, MARKERS, RIGHT, TOP, Scale, n
+from bench.leaderboard.charts.tradeoffs import against_epsilon
+from bench.leaderboard.ranking.rank import is_sound
+from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 
 _DODGE, _DODGE_SPAN = 6.0, 36.0
@@ -73,6 +79,57 @@ def draw(panel: PanelContent, numbers: Mapping[str, int]) -> Drawing:
     parts.append(_all_missing(panel, shifts))
     parts.append(Markup("</svg>"))
     return Drawing(Markup("").join(parts), members)
+
+
+@final
+@dataclass(frozen=True)
+class UtilityFigure:
+    """Utility against target epsilon at one IPC, one panel per dataset."""
+
+    ipc: str
+    panels: tuple[Markup, ...]
+
+
+@final
+@dataclass(frozen=True)
+class LegendEntry:
+    """One method with its sign."""
+
+    name: str
+    reference: str
+    sign: Markup
+
+
+def utility_figures(scene: Scene) -> tuple[UtilityFigure, ...]:
+    """Return one figure per IPC, the largest first, methods that set their own size last."""
+    ipcs = {row.ipc for ground in scene.grounds for row in scene.rows(ground)}
+    figures = []
+    for ipc in sorted(ipcs, key=show.largest_ipc_first):
+        contents = (replace(panel, with_front=False) for panel in against_epsilon(scene, ipc))
+        panels = tuple(draw(content, scene.numbers).markup for content in contents)
+        if panels:
+            figures.append(UtilityFigure(ipc, panels))
+    return tuple(figures)
+
+
+def legend(scene: Scene, rows: Sequence[Row]) -> tuple[LegendEntry, ...]:
+    """Return the methods in the foreground; hollow signs for those that are sound nowhere."""
+    sound = {row.label for row in rows if is_sound(row.verdict)}
+    reference = {row.label: row.reference for row in rows}
+    drawn = {row.label for row in rows if drawable(row.headline) is not None}
+    template = Markup(
+        '<svg class="sign" viewBox="0 0 30 14" aria-hidden="true"><g class="s {}">'
+        '<path class="l" d="M1 7H29"/><use{} href="#{}" x="15" y="7"/></g></svg>'
+    )
+    entries = []
+    for name, role in scene.roles.items():
+        if role is Prominence.OTHER or name not in drawn:
+            continue
+        style = scene.styles.get(name)
+        hollow = Markup("") if name in sound else Markup(' class="h"')
+        sign = template.format(classes(style, role), hollow, marker_of(style))
+        entries.append(LegendEntry(name, reference[name], sign))
+    return tuple(entries)
 
 
 def _shifts(panel: PanelContent) -> dict[str, float]:

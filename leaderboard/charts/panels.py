@@ -6,17 +6,37 @@ import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import final
 
 from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.plots import MethodStyle, foreground, order
-from bench.leaderboard.charts.svg import Scale
+from bench.leaderboard.charts.svg import MARKERS, Scale
 from bench.leaderboard.ranking.rank import CEILING, is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure
-from bench.leaderboard.tables.show import ipc_order
 from bench.plugins.metric import Direction
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; without black (the colour of
+# the axes, which turns white on dark pages) and yellow (too faint on white).
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = 4
+"""Kinds of dashes; the style sheet says what they look like."""
+
+LEADING = 6
+"""Methods in the foreground, where there are more than fit."""
+FIT = 8
+"""With up to so many methods beside the references all stand in the foreground."""
+
+
+@final
+@dataclass(frozen=True)
+class MethodStyle:
+    """How one label is drawn, everywhere the same."""
+
+    colour: str
+    marker: str
+    dashes: int = 0
 
 
 class Prominence(enum.Enum):
@@ -247,6 +267,45 @@ def _roles(rows: Sequence[Row]) -> dict[str, Prominence]:
     return roles | dict.fromkeys(references, Prominence.REFERENCE)
 
 
+def styles(rows: Sequence[Row]) -> dict[str, MethodStyle]:
+    """A colour, a marker and dashes for each label but the ceilings.
+
+    Those that plots show in the foreground come first and so get the most different ones; 36 pairs
+    of colour and marker before one comes again.
+    """
+    others = order(rows)
+    fore = foreground(others)
+    references = sorted({row.label for row in rows if row.reference not in ("", CEILING)})
+    turns = len(PALETTE)
+    return {
+        name: MethodStyle(
+            PALETTE[place % turns], MARKERS[(place + place // turns) % len(MARKERS)], place % DASHES
+        )
+        for place, name in enumerate((*fore, *references, *others[len(fore) :]))
+    }
+
+
+def foreground(others: Sequence[str]) -> Sequence[str]:
+    """All methods, or the first of them where there are more than fit."""
+    return others if len(others) <= FIT else others[:LEADING]
+
+
+def order(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Methods but the references: by mean rank as in the ranking, then those without, by name."""
+    ranks: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if not row.reference:
+            own = ranks.setdefault(row.label, {})
+            if row.place.rank is not None:
+                own.setdefault(row.dataset, []).append(row.place.rank)
+    # Datasets have equal weight, however many IPCs and budgets were run on them.
+    means = {
+        name: fmean(fmean(found) for found in own.values()) if own else math.inf
+        for name, own in ranks.items()
+    }
+    return tuple(sorted(ranks, key=lambda name: (means[name], name)))
+
+
 def drawable(measure: Measure | None) -> Measure | None:
     """None for what no axis can show."""
     if measure is None or not svg.finite(measure.value):
@@ -309,9 +368,7 @@ def ipcs_first_to_last(scene: Scene) -> tuple[str, ...]:
     for ground in scene.grounds:
         for row in scene.rows(ground):
             counts[row.ipc] = counts.get(row.ipc, 0) + (drawable(row.headline) is not None)
-    largest_first = sorted(
-        counts, key=lambda ipc: (ipc == "own", tuple(-part for part in ipc_order(ipc)))
-    )
+    largest_first = sorted(counts, key=show.largest_ipc_first)
     if not largest_first:
         return ()
     most = max(largest_first, key=lambda ipc: counts[ipc])

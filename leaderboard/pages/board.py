@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from bench.leaderboard.charts import plots
+from bench.leaderboard.charts.panels import MethodStyle, styles
 from bench.leaderboard.ranking.rank import mean_ranks, ranking_table
 from bench.leaderboard.ranking.rows import Row, aggregate
 from bench.leaderboard.ranking.significance import MethodComparison, UncomparedMethod, compare
@@ -113,7 +113,7 @@ class Board:
     """Ranked methods that are in no comparison."""
     counts: CellCounts
     notes: tuple[Note, ...]
-    styles: Mapping[str, plots.MethodStyle]
+    styles: Mapping[str, MethodStyle]
     """Colour and marker of each label, on every page the same."""
     about: About
     """Cards of methods and datasets that the runs brought along."""
@@ -163,7 +163,7 @@ def compile_board(
         uncompared=uncompared,
         counts=counts,
         notes=_notes(results, counts, omitted, len(chosen)),
-        styles=plots.styles(rows),
+        styles=styles(rows),
         about=about,
         alpha=alpha,
         public=public,

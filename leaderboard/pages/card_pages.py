@@ -15,7 +15,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from bench.errors import StoreError
-from bench.leaderboard.charts import plots
+from bench.leaderboard.charts import svg
+from bench.leaderboard.charts.draw import legend, utility_figures
+from bench.leaderboard.charts.panels import PALETTE, scene
 from bench.leaderboard.dossier import words as dossier_words
 from bench.leaderboard.dossier.words import LedgerStep, steps, stored_ledger
 from bench.leaderboard.pages.board import Board, CellLink, Incident
@@ -97,7 +99,9 @@ def method_pages(board: Board) -> Iterator[Page]:
         rows = [item.row for item in own]
         first = rows[0]
         card = board.about.methods.get(first.method)
-        figure = _figure(rows, references, board)
+        drawn = _drawn(rows, references)
+        setting = scene(drawn, board.styles)
+        figures = utility_figures(setting)
         judged, more_reasons = capped(_judgements(rows), _MOST_REASONS)
         yield rendering.page(
             rendering.method_path(label),
@@ -129,8 +133,9 @@ def method_pages(board: Board) -> Iterator[Page]:
             ledgers=_ledgers(board, finished.get(label, ())),
             items=sorted(own, key=_by_dataset),
             withheld=sorted({row.dataset for row in rows} & found.withheld),
-            figure=figure,
-            legend=_legend(rows, references, board) if figure else (),
+            figure=figures[0] if figures else None,
+            legend=legend(setting, drawn) if figures else (),
+            definitions=svg.definitions(),
             failures=failures(board, label=label),
         )
 
@@ -206,22 +211,6 @@ def _drawn(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
         and (row.ipc == ipc or row.reference == "ceiling")
     ]
     return [*own, *beside]
-
-
-def _figure(
-    rows: Sequence[Row], references: Sequence[Row], board: Board
-) -> plots.UtilityFigure | None:
-    drawn = plots.figures(_drawn(rows, references), board.styles)
-    return drawn[0] if drawn else None
-
-
-def _legend(
-    rows: Sequence[Row], references: Sequence[Row], board: Board
-) -> tuple[plots.LegendEntry, ...]:
-    drawn = _drawn(rows, references)
-    names = {row.label for row in drawn}
-    used = {name: style for name, style in board.styles.items() if name in names}
-    return plots.legend(drawn, used)
 
 
 # Ledgers ------------------------------------------------------------------------------------------
@@ -323,9 +312,8 @@ def dataset_pages(board: Board) -> Iterator[Page]:
         # What was read off private rows is not a declaration.
         declared = card is not None and not (board.public and card.inferred)
         shares = _shares(card.by_class) if card is not None and declared else ()
-        figures, more_figures = capped(plots.figures(rows, board.styles), _MOST_FIGURES)
-        drawn = {row.label for row in rows}
-        used = {name: style for name, style in board.styles.items() if name in drawn}
+        setting = scene(rows, board.styles)
+        figures, more_figures = capped(utility_figures(setting), _MOST_FIGURES)
         yield rendering.page(
             rendering.dataset_path(dataset),
             "dataset.html",
@@ -344,13 +332,14 @@ def dataset_pages(board: Board) -> Iterator[Page]:
             ok=sum(row.finished for row in rows),
             failed=sum(row.failed for row in rows),
             skipped=sum(row.skipped for row in rows),
-            methods=len(drawn),
+            methods=len({row.label for row in rows}),
             withheld=[dataset] if dataset in found.withheld else [],
             ceilings=[item for item in own if item.row.reference == CEILING],
             tables=_tables(own),
             figures=figures,
             more_figures=more_figures,
-            legend=plots.legend(rows, used) if figures else (),
+            legend=legend(setting, rows) if figures else (),
+            definitions=svg.definitions(),
             failures=failures(board, dataset=dataset),
         )
 
@@ -442,7 +431,7 @@ def _shares(counts: Sequence[ClassCount]) -> tuple[ClassShare, ...]:
     total = sum(item.rows for item in counts)
     if not total:
         return ()
-    colours = plots.PALETTE
+    colours = PALETTE
     return tuple(
         ClassShare(
             item.name, item.rows, f"{100 * item.rows / total:.1f}%", colours[n % len(colours)]
@@ -634,4 +623,4 @@ def capped(items: Sequence[Any], most: int) -> tuple[Sequence[Any], int]:
 @functools.cache
 def card_style() -> Markup:
     """The style sheet of these pages beside the common one."""
-    return Markup(rendering.asset("card.css"))
+    return Markup(rendering.asset("plots.css") + rendering.asset("card.css"))

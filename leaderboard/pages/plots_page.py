@@ -12,14 +12,13 @@ from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.audit import audit_panels
-from bench.leaderboard.charts.draw import classes, draw, marker_of
+from bench.leaderboard.charts.draw import draw, legend
 from bench.leaderboard.charts.heat import HeatMap, heat_map, steps
 from bench.leaderboard.charts.panels import (
     FrontPoint,
     PanelContent,
     Prominence,
     Scene,
-    drawable,
     ipcs_first_to_last,
     scene,
     targets_first_to_last,
@@ -35,7 +34,6 @@ from bench.leaderboard.charts.tradeoffs import (
     attacks,
 )
 from bench.leaderboard.pages.board import Board
-from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 from bench.leaderboard.templates import rendering
@@ -83,17 +81,6 @@ class PlotSection:
 
 @final
 @dataclass(frozen=True)
-class LegendSign:
-    """One label of the legend."""
-
-    name: str
-    path: str
-    reference: str
-    sign: Markup
-
-
-@final
-@dataclass(frozen=True)
 class PendingFacet:
     """A facet that has not been drawn yet."""
 
@@ -118,7 +105,7 @@ def pages(board: Board) -> Iterator[Page]:
         notes=[note for note in board.notes if note.study_only],
         methods=sorted((number, name) for name, number in setting.numbers.items()),
         datasets=[ground.name for ground in setting.grounds],
-        legend=_legend(board.rows, setting),
+        legend=legend(setting, board.rows),
         leading=sum(role is Prominence.LEADING for role in setting.roles.values()),
         others=sum(role is Prominence.OTHER for role in setting.roles.values()),
         privacy=_drawn(setting, _by_epsilon(setting, ipcs), FIRST_BUDGET),
@@ -224,26 +211,6 @@ def _heat(
             used += sum(40 + len(cell.title) for line in table.lines for cell in line.cells)
             found.append(HeatFacet(summary, table))
     return tuple(found), tuple(left_out)
-
-
-def _legend(rows: Sequence[Row], setting: Scene) -> tuple[LegendSign, ...]:
-    """Who stands in the foreground; hollow for an label that is sound nowhere."""
-    sound = {row.label for row in rows if is_sound(row.verdict)}
-    reference = {row.label: row.reference for row in rows}
-    drawn = {row.label for row in rows if drawable(row.headline) is not None}
-    template = Markup(
-        '<svg class="sign" viewBox="0 0 30 14" aria-hidden="true"><g class="s {}">'
-        '<path class="l" d="M1 7H29"/><use{} href="#{}" x="15" y="7"/></g></svg>'
-    )
-    found = []
-    for name, role in setting.roles.items():
-        if role is Prominence.OTHER or name not in drawn:
-            continue
-        style = setting.styles.get(name)
-        hollow = Markup("") if name in sound else Markup(' class="h"')
-        sign = template.format(classes(style, role), hollow, marker_of(style))
-        found.append(LegendSign(name, rendering.method_path(name), reference[name], sign))
-    return tuple(found)
 
 
 def _told(value: float, label: str) -> str:

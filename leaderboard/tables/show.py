@@ -129,6 +129,12 @@ def ipc_order(ipc: str) -> tuple[int, int]:
     return (1 if ipc == "full" else 2, 0)
 
 
+def largest_ipc_first(ipc: str) -> tuple[bool, int, int]:
+    """Return a sort key: full size, then larger before smaller, own sizes last."""
+    kind, rows = ipc_order(ipc)
+    return (ipc == "own", -kind, -rows)
+
+
 def arrow(direction: str) -> str:
     """Which way is better, as a sign."""
     return _ARROWS.get(direction, "·")

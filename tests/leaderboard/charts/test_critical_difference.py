@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.leaderboard.charts.critical_difference import diagram
-from bench.leaderboard.charts.plots import PALETTE, MethodStyle
+from bench.leaderboard.charts.panels import PALETTE, MethodStyle
 from bench.leaderboard.ranking.rank import place_blocks
 from bench.leaderboard.ranking.significance import Blocks, MethodComparison, compare_blocks
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.leaderboard.charts import plots, svg
+from bench.leaderboard.charts import panels, svg
 from bench.leaderboard.charts.audit import audit_panels
 from bench.leaderboard.charts.draw import draw
 from bench.leaderboard.charts.panels import (
@@ -43,7 +43,7 @@ def stage(tmp_path: Path) -> Callable[[Any], Stage]:
 
     def compute(run: Any) -> Stage:
         rows, _ = aggregate(load_results([run.write(tmp_path)]))
-        return scene(rows, plots.styles(rows)), rows
+        return scene(rows, panels.styles(rows)), rows
 
     return compute
 
@@ -270,7 +270,7 @@ def test_many_methods_stand_in_the_background(run: Any, stage: Any) -> None:
     leading = [name for name, role in setting.roles.items() if role is Prominence.LEADING]
     assert leading == ["m19", "m18", "m17", "m16", "m15", "m14"]
     assert setting.roles["marginals"] is Prominence.REFERENCE
-    styles = plots.styles(rows)
+    styles = panels.styles(rows)
     assert len({styles[name].colour for name in leading}) == 6
     panels = _drawn(setting, against_epsilon(setting, "50"))
     in_front = [[g for g in p.iter("g") if g.get("class", "").startswith("s ")] for p in panels]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bench.leaderboard.charts.plots import PALETTE
+from bench.leaderboard.charts.panels import PALETTE
 from bench.leaderboard.charts.svg import MARKERS
 from bench.leaderboard.templates import rendering
 from tests.support import browser
