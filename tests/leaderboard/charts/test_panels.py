@@ -272,12 +272,12 @@ def test_many_methods_stand_in_the_background(run: Any, stage: Any) -> None:
     assert setting.roles["marginals"] is Prominence.REFERENCE
     styles = panels.styles(rows)
     assert len({styles[name].colour for name in leading}) == 6
-    panels = _drawn(setting, against_epsilon(setting, "50"))
-    in_front = [[g for g in p.iter("g") if g.get("class", "").startswith("s ")] for p in panels]
+    drawings = _drawn(setting, against_epsilon(setting, "50"))
+    in_front = [[g for g in p.iter("g") if g.get("class", "").startswith("s ")] for p in drawings]
     assert [len(groups) for groups in in_front] == [7, 6]  # marginals on the first only
-    assert "m00" in _texts(panels[1], "text")
-    assert "m00" not in _texts(panels[0], "text")
-    assert "m13" in _texts(panels[0])
+    assert "m00" in _texts(drawings[1], "text")
+    assert "m00" not in _texts(drawings[0], "text")
+    assert "m13" in _texts(drawings[0])
 
 
 def test_nothing_that_is_not_finite_is_drawn(run: Any, stage: Any) -> None:
