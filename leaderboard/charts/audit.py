@@ -1,6 +1,6 @@
-"""What a method says against what an attack could show: epsilon claimed, proven and audited.
+"""Audited epsilon against claimed and proven epsilon.
 
-An audited epsilon is a lower bound. Above the diagonal it exceeds the number below it.
+An audited epsilon is a lower bound. Above the diagonal it exceeds the epsilon it is compared with.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from markupsafe import Markup
 from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.draw import classes, marker_of
 from bench.leaderboard.charts.panels import MethodStyle, Prominence, Scene
-from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, Scale, Spacing, Tick, n
+from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, AxisScale, Spacing, Tick, n
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Span
 
 _MOST = 500
-"""Marks in a panel."""
+"""Maximum number of markers in a panel."""
 _ROUND = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
 @final
 @dataclass(frozen=True)
 class AuditPoint:
-    """An audited result beside the number that it is held against.
+    """An audited epsilon and the epsilon that it is compared with.
 
-    What was audited once and holds at many IPCs or datasets is one point.
+    An audit that applies to several IPCs or datasets is one point.
     """
 
     row: Row
     count: int
-    """How many rows say the same."""
+    """Number of rows with the same values."""
     x: float
-    """Infinite where nothing is proven."""
+    """Claimed or proven epsilon; infinite if there is no bound."""
     audited: Span
     detectable: float | None
     """The largest epsilon that the trials could have shown."""
 
     @property
     def exceeds(self) -> bool:
-        """Above the diagonal."""
+        """True above the diagonal."""
         return self.audited.high > self.x
 
 
 @final
 @dataclass(frozen=True)
 class AuditPanels:
-    """The panels, and in words what they hold and what they do not."""
+    """The panels and a summary in words."""
 
     panels: tuple[Markup, ...]
     words: str
@@ -63,8 +63,8 @@ def audit_panels(scene: Scene, rows: Sequence[Row]) -> AuditPanels:
     if not audited:
         return AuditPanels(
             (),
-            f"None of the {len(rows):,} rows was audited, so nothing here speaks for or against "
-            "a claim. An audit attacks a method and measures a lower bound on its epsilon."
+            f"None of the {len(rows):,} rows was audited. An audit attacks a method and measures a "
+            "lower bound on its epsilon, which can refute a claim or a proof."
             if rows
             else "The runs hold no cells yet.",
         )
@@ -78,28 +78,28 @@ def audit_panels(scene: Scene, rows: Sequence[Row]) -> AuditPanels:
             every = sum(point.count for point in points)
             words.append(f"{beyond:,} of {every:,} exceed the {name} epsilon.")
             if len(points) > _MOST:
-                words.append(f"Drawn are the {_MOST} nearest to exceeding it.")
+                words.append(f"Only the {_MOST} largest differences are shown.")
         else:
-            words.append(f"None of these has a {name} epsilon.")
+            words.append(f"None of them has a {name} epsilon.")
     return AuditPanels(tuple(panels), " ".join(words))
 
 
 def _points(rows: Sequence[Row], name: str) -> tuple[AuditPoint, ...]:
-    """Those nearest to exceeding the number first, or beyond it."""
-    found: dict[tuple[str, float, float, float, float | None, str], AuditPoint] = {}
+    """Return the points, sorted by how much the audited epsilon exceeds the other."""
+    points: dict[tuple[str, float, float, float, float | None, str], AuditPoint] = {}
     for row in rows:
-        held = row.epsilons.claimed if name == "claimed" else row.epsilons.proven
+        compared = row.epsilons.claimed if name == "claimed" else row.epsilons.proven
         audited = row.epsilons.audited
-        if held is None or audited is None or not svg.finite(audited.high):
+        if compared is None or audited is None or not svg.finite(audited.high):
             continue
         most = row.epsilons.detectable
         detectable = most if svg.finite(most) else None
-        x = max(held.high, 0.0)
+        x = max(compared.high, 0.0)
         identity = (row.label, x, audited.low, audited.high, detectable, row.verdict)
-        before = found.get(identity)
+        before = points.get(identity)
         count = 1 if before is None else before.count + 1
-        found[identity] = AuditPoint(before.row if before else row, count, x, audited, detectable)
-    return tuple(sorted(found.values(), key=lambda point: point.x - point.audited.high))
+        points[identity] = AuditPoint(before.row if before else row, count, x, audited, detectable)
+    return tuple(sorted(points.values(), key=lambda point: point.x - point.audited.high))
 
 
 def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
@@ -136,7 +136,7 @@ def _spoken(points: Sequence[AuditPoint], name: str) -> str:
     return "; ".join(listed)
 
 
-def _diagonal(horizontal: Scale, vertical: Scale, top: float) -> Markup:
+def _diagonal(horizontal: AxisScale, vertical: AxisScale, top: float) -> Markup:
     x0, x1 = horizontal.place(0.0), horizontal.place(top)
     y0, y1 = vertical.place(0.0), vertical.place(top)
     return Markup(
@@ -146,7 +146,9 @@ def _diagonal(horizontal: Scale, vertical: Scale, top: float) -> Markup:
     ).format(n(x0), n(y0), n(x1), n(y1), LEFT + 5, TOP + 16)
 
 
-def _mark(scene: Scene, point: AuditPoint, horizontal: Scale, vertical: Scale, name: str) -> Markup:
+def _mark(
+    scene: Scene, point: AuditPoint, horizontal: AxisScale, vertical: AxisScale, name: str
+) -> Markup:
     row = point.row
     x, y = horizontal.place(point.x), vertical.place(point.audited.high)
     most = ""

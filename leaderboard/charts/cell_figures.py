@@ -1,4 +1,4 @@
-"""The figures about one cell: each where its data are there, otherwise why not."""
+"""The figures of one cell, or why they are not available."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TABLES = (Task.CLASSIFICATION.value, Task.SURVIVAL.value)
 @final
 @dataclass(frozen=True)
 class FigureKind:
-    """A figure that a cell may have."""
+    """A kind of figure that a cell may have."""
 
     name: str
-    """The anchor on the page."""
+    """Anchor on the page."""
     title: str
     family: Family
     metric: str
-    """Its details are drawn; its scores know why there are none."""
+    """Metric whose details are drawn; its scores give the reason if there are none."""
     draw: Callable[[CellFiles], CellFigure]
     tasks: tuple[str, ...] = tuple(task.value for task in Task)
 
@@ -50,7 +50,7 @@ KINDS = (
     ),
     FigureKind(
         "confusion",
-        "Which images are taken for which",
+        "Confusion matrix",
         Family.UTILITY,
         "accuracy/convnet",
         cell_panels.confusion,
@@ -66,7 +66,7 @@ KINDS = (
     ),
     FigureKind(
         "importance",
-        "Which columns matter",
+        "Feature importance",
         Family.UTILITY,
         "shap",
         cell_panels.importance,
@@ -74,7 +74,7 @@ KINDS = (
     ),
     FigureKind(
         "marginals",
-        "Columns, real against released",
+        "Column distributions",
         Family.FIDELITY,
         "moments",
         cell_panels.marginals,
@@ -117,7 +117,7 @@ KINDS = (
 @final
 @dataclass(frozen=True)
 class FigureOrReason:
-    """A figure, or why there is none."""
+    """A figure, or the reason why it is not available."""
 
     kind: FigureKind
     figure: CellFigure | None
@@ -127,26 +127,28 @@ class FigureOrReason:
 def figures(
     files: CellFiles, task: str, scores: Sequence[ScoreRow], asked: Sequence[str]
 ) -> tuple[FigureOrReason, ...]:
-    """All figures of a task; `asked` are the metrics that scored the release."""
-    found = []
+    """Return all figures of a task; `asked` are the metrics that scored the release."""
+    results = []
     for kind in KINDS:
         if task and task not in kind.tasks:
             continue
         try:
-            found.append(FigureOrReason(kind, kind.draw(files)))
+            results.append(FigureOrReason(kind, kind.draw(files)))
         except Unavailable as problem:
-            found.append(FigureOrReason(kind, None, str(problem)))
+            results.append(FigureOrReason(kind, None, str(problem)))
         except NoSuchFile as problem:
-            found.append(FigureOrReason(kind, None, _why(kind, scores, asked) or str(problem)))
-    return tuple(found)
+            results.append(FigureOrReason(kind, None, _why(kind, scores, asked) or str(problem)))
+    return tuple(results)
 
 
 def _why(kind: FigureKind, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
-    """What the metric itself said, or that nobody asked it."""
-    own = [s for s in scores if s.metric == kind.metric or s.metric.startswith(f"{kind.metric}/")]
-    said = dict.fromkeys(score.reason for score in own if score.value is None and score.reason)
+    """Return the reason given by the metric, or that it was not requested."""
+    related = [
+        s for s in scores if s.metric == kind.metric or s.metric.startswith(f"{kind.metric}/")
+    ]
+    said = dict.fromkeys(score.reason for score in related if score.value is None and score.reason)
     if said:
         return "; ".join(said)
-    if not own and kind.metric not in asked:
+    if not related and kind.metric not in asked:
         return f"not computed: bench score RUN --metrics {kind.metric} adds it"
     return ""

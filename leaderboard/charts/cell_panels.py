@@ -1,4 +1,4 @@
-"""Curves of one cell: survival, ROC of the downstream model, ROC of the membership attacks."""
+"""Figures of one cell: curves, columns, effects, and how close released rows are to real ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bench.leaderboard.charts.cell_svg import (
     CONTROL,
     REAL,
     RELEASED,
+    ArrayScale,
     Mark,
     Rung,
-    Scale,
     SeriesStyle,
     across,
     upright,
@@ -28,11 +28,11 @@ from bench.leaderboard.tables.show import shortened
 
 RESAMPLES = 200
 GROUPS = 400
-"""Thresholds at which a ROC curve is looked at: as many as a screen has pixels across."""
+"""Number of thresholds of a ROC curve: as many as a panel has pixels."""
 
 _GRID = np.linspace(0.0, 1.0, 101)
 _SQUARE = 270
-"""Of a confusion matrix."""
+"""Side length of a confusion matrix."""
 _ATTACKS = (
     ("mia-roc", SeriesStyle("first", "distance attack (mia)")),
     ("domias-roc", SeriesStyle("second", "density attack (domias)")),
@@ -40,7 +40,7 @@ _ATTACKS = (
 
 
 def kaplan_meier(files: CellFiles) -> CellFigure:
-    """Survival of the training rows and of the released rows."""
+    """Draw the survival curves of training rows and released rows."""
     table = files.read("km", ("time", "real", "released"))
     time, real, released = table.finite("time", "real", "released")
     order = np.argsort(time, kind="stable")
@@ -60,13 +60,13 @@ def kaplan_meier(files: CellFiles) -> CellFigure:
 
 
 def roc(files: CellFiles) -> CellFigure:
-    """ROC of the model trained on the release, with a band, and of that trained on real rows."""
+    """Draw the ROC curves of models trained on the release, with a band, and on real rows."""
     try:
         table = files.read("predictions", ("label", "score"))
     except Unavailable:
-        # More than two classes have one score a class.
+        # With more than two classes there is one score per class.
         files.read("predictions", ("label", "score-0", "score-1", "score-2"))
-        raise Unavailable("more than two classes have no single ROC curve") from None
+        raise Unavailable("there is no single ROC curve for more than two classes") from None
     label, score = table.finite("label", "score")
     curve, low, high, area = roc_with_band(label > 0.5, score)
     x, y = across(0.0, 1.0), upright(0.0, 1.0)
@@ -87,9 +87,9 @@ def roc(files: CellFiles) -> CellFigure:
         ),
     ]
     text = (
-        "XGBoost trained on the released rows, or the model that was released, asked about the "
-        f"real test rows. Band: {RESAMPLES} bootstrap resamples of the test rows within class, at "
-        "each false-positive rate. Thin diagonal: guessing."
+        "XGBoost trained on the released rows, or the released model, evaluated on the real test "
+        f"rows. Band: {RESAMPLES} bootstrap resamples of the test rows within each class, at each "
+        "false-positive rate. Thin diagonal: guessing."
     )
     return CellFigure(
         text, (CellPanel("", svg.picture("ROC curve on real test rows", parts)),), tuple(legend)
@@ -100,7 +100,7 @@ def _real_curve(files: CellFiles) -> DetailTable | None:
     try:
         table = files.read("roc-real", ("fpr", "tpr"))
         table.finite("fpr", "tpr")
-    except (NoSuchFile, Unavailable):  # the curve beside it is drawn all the same
+    except (NoSuchFile, Unavailable):  # the other curve is still drawn
         return None
     return table.where(np.isin(np.arange(table.rows), svg.thinned(table.rows)))
 
@@ -108,45 +108,45 @@ def _real_curve(files: CellFiles) -> DetailTable | None:
 def roc_with_band(
     positive: npt.NDArray[np.bool_], score: Array
 ) -> tuple[Array, Array, Array, float]:
-    """True-positive rates at 101 false-positive rates: the curve, the band's ends; and the area.
+    """Return true-positive rates at 101 false-positive rates (curve and band) and the area.
 
     Scores are cut at up to GROUPS of their quantiles; rows between two cuts are a straight piece.
     A resample of the rows within class is then a multinomial draw of the counts between cuts.
     """
     if positive.all() or not positive.any():
-        raise Unavailable("the test rows have one class only")
+        raise Unavailable("the test rows have only one class")
     cuts = np.unique(score)
     if len(cuts) > GROUPS:
         cuts = np.unique(np.quantile(score, np.linspace(0, 1, GROUPS), method="lower"))
     group = len(cuts) - np.searchsorted(cuts, score, side="right")
-    found = np.bincount(group[positive], minlength=len(cuts))
+    hits = np.bincount(group[positive], minlength=len(cuts))
     alarms = np.bincount(group[~positive], minlength=len(cuts))
     rng = np.random.default_rng(0)
     samples = np.array(
         [
             _curve(some_found, some_alarms)
             for some_found, some_alarms in zip(
-                rng.multinomial(found.sum(), found / found.sum(), RESAMPLES),
+                rng.multinomial(hits.sum(), hits / hits.sum(), RESAMPLES),
                 rng.multinomial(alarms.sum(), alarms / alarms.sum(), RESAMPLES),
                 strict=True,
             )
         ]
     )
     low, high = np.quantile(samples, [0.025, 0.975], axis=0)
-    ends = np.append(0.0, np.cumsum(found)) / found.sum()
+    ends = np.append(0.0, np.cumsum(hits)) / hits.sum()
     area = float((alarms / alarms.sum() * (ends[1:] + ends[:-1]) / 2).sum())
-    return _curve(found, alarms), low, high, area
+    return _curve(hits, alarms), low, high, area
 
 
-def _curve(found: npt.NDArray[np.int64], alarms: npt.NDArray[np.int64]) -> Array:
+def _curve(hits: npt.NDArray[np.int64], alarms: npt.NDArray[np.int64]) -> Array:
     x = np.append(0.0, np.cumsum(alarms)) / alarms.sum()
-    y = np.append(0.0, np.cumsum(found)) / found.sum()
+    y = np.append(0.0, np.cumsum(hits)) / hits.sum()
     curve: Array = np.interp(_GRID, x, y)
     return curve
 
 
 def attacks(files: CellFiles) -> CellFigure:
-    """ROC of the membership attacks."""
+    """Draw the ROC curves of the membership attacks."""
     x, y = across(0.0, 1.0), upright(0.0, 1.0)
     parts = [
         svg.axes(x, y, "false-positive rate", "true-positive rate"),
@@ -166,9 +166,9 @@ def attacks(files: CellFiles) -> CellFigure:
     if not legend:
         raise absent[0]
     text = (
-        "Can an attacker who has the release tell training rows from rows that no method saw? On "
-        "the thin diagonal: no better than guessing. Far left is what matters: members found while "
-        "hardly anybody is accused in error."
+        "How well an attacker with the release distinguishes training rows from control rows, "
+        "which no method saw. The thin diagonal is guessing. The far left matters most: members "
+        "identified at few false positives."
     )
     return CellFigure(
         text,
@@ -178,12 +178,12 @@ def attacks(files: CellFiles) -> CellFigure:
 
 
 def confusion(files: CellFiles) -> CellFigure:
-    """Which classes a network trained on the released images takes for which."""
+    """Draw the confusion matrix of a network trained on the released images."""
     table = files.read("predictions-convnet", ("label", "predicted"))
     label, predicted = (np.rint(values) for values in table.finite("label", "predicted"))
     classes = int(max(label.max(), predicted.max())) + 1
     if min(label.min(), predicted.min()) < 0 or not 2 <= classes <= 100:
-        raise Unavailable("classes are no numbers from 0 to 99")
+        raise Unavailable("classes are not numbers from 0 to 99")
     counts = np.zeros((classes, classes))
     np.add.at(counts, (label.astype(np.int64), predicted.astype(np.int64)), 1)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
@@ -201,14 +201,14 @@ def confusion(files: CellFiles) -> CellFigure:
         parts.append(svg.text(svg.LEFT - 4, 7.5 + at, str(mark), "tick", "end"))
         parts.append(svg.text(svg.LEFT + at, _SQUARE + 16, str(mark), "tick", "middle"))
     middle = svg.LEFT + _SQUARE / 2
-    parts.append(svg.text(middle, _SQUARE + 31, "class that was answered", "tick", "middle"))
+    parts.append(svg.text(middle, _SQUARE + 31, "predicted class", "tick", "middle"))
     if classes <= 12:
         for i, j in zip(*np.nonzero(counts), strict=True):
             right, below = svg.LEFT + (j + 0.5) * side, 7.5 + (i + 0.5) * side
             parts.append(svg.text(right, below, f"{counts[i, j]:.0f}", "tick on", "middle"))
     text = (
-        "The ConvNet trained on the released images, asked about the real test images: a row for "
-        "each true class, a column for each answer. Darker: a larger share of the row."
+        "The ConvNet trained on the released images, evaluated on the real test images: one row "
+        "per true class, one column per predicted class. Darker: a larger share of the row."
     )
     drawing = svg.picture("Confusion matrix of the ConvNet", parts, svg.WIDTH, _SQUARE + 38)
     return CellFigure(text, (CellPanel("", drawing),))
@@ -217,7 +217,7 @@ def confusion(files: CellFiles) -> CellFigure:
 @final
 @dataclass(frozen=True)
 class CellPanel:
-    """One drawing, with its heading."""
+    """One drawing with its heading."""
 
     title: str
     drawing: Markup
@@ -226,15 +226,15 @@ class CellPanel:
 @final
 @dataclass(frozen=True)
 class CellFigure:
-    """A figure: panels that belong together, and how to read them."""
+    """A figure: panels, and how to read them."""
 
     text: str
     panels: tuple[CellPanel, ...]
     legend: tuple[SeriesStyle, ...] = ()
     small: bool = False
-    """Many little panels beside each other."""
+    """Whether the panels are small."""
     lines: tuple[str, ...] = ()
-    """Said below the panels."""
+    """Remarks below the panels."""
 
 
 # Columns: distributions side by side -------------------------------------------------------------
@@ -258,32 +258,32 @@ class _Marginal:
 
     name: str
     difference: float
-    """Total variation distance of what is drawn."""
+    """Total variation distance of the drawn distributions."""
     drawing: Markup
 
 
 def marginals(files: CellFiles) -> CellFigure:
-    """Distribution of every column, real against released."""
-    found: list[_Marginal] = []
+    """Draw the distribution of every column, real and released."""
+    columns: list[_Marginal] = []
     lines: list[str] = []
     for read, what in ((_numeric, "numeric columns"), (_categories, "categories")):
         try:
-            found += read(files)
+            columns += read(files)
         except NoSuchFile:
-            lines.append(f"No {what} are kept: score the release again, or it has none.")
-    if not found:
-        raise NoSuchFile("the run keeps neither histograms nor shares of this cell")
-    found.sort(key=lambda each: -each.difference)
+            lines.append(f"No {what}: the release has none, or must be scored again.")
+    if not columns:
+        raise NoSuchFile("the run stores neither histograms nor shares of this cell")
+    columns.sort(key=lambda each: -each.difference)
     panels = tuple(
         CellPanel(f"{each.name} ({each.difference:.2f})", each.drawing)
-        for each in found[:MOST_COLUMNS]
+        for each in columns[:MOST_COLUMNS]
     )
-    if len(found) > MOST_COLUMNS:
-        lines.append(f"{MOST_COLUMNS} of {len(found)} columns, the most different ones.")
+    if len(columns) > MOST_COLUMNS:
+        lines.append(f"{MOST_COLUMNS} of {len(columns)} columns, the most different ones.")
     text = (
         "Shares of training rows and of released rows, the latter weighted to the declared class "
-        "shares; the most different columns first. In brackets: total variation distance of what "
-        "is drawn, 0 for equal shares, 1 for none in common. The outer bins hold what lies beyond."
+        "shares; the most different columns first. In brackets: total variation distance, 0 for "
+        "equal distributions, 1 for disjoint ones. The outer bins include values beyond the axis."
     )
     return CellFigure(text, panels, (REAL, RELEASED), small=True, lines=tuple(lines))
 
@@ -291,15 +291,15 @@ def marginals(files: CellFiles) -> CellFigure:
 def _numeric(files: CellFiles) -> list[_Marginal]:
     table = files.read("histograms", ("low", "high", "real", "released"), ("column",))
     table.finite("low", "high", "real", "released")
-    found = []
-    for name, own in _by_name(table, "column"):
-        low, high, real, released = own.finite("low", "high", "real", "released")
+    columns = []
+    for name, rows in _by_name(table, "column"):
+        low, high, real, released = rows.finite("low", "high", "real", "released")
         order = np.argsort(low, kind="stable")
         edges = np.append(low[order], high[order][-1])
         if not (np.diff(edges) > 0).all():
-            raise Unavailable("histograms.parquet is not what it should be: bins overlap")
+            raise Unavailable("histograms.parquet is malformed: bins overlap")
         x = svg.scale_over(edges, 8, _WIDTH - 8)
-        y = Scale(0.0, max(float(real.max()), float(released.max()), 1e-9), _HEIGHT - 20, 6)
+        y = ArrayScale(0.0, max(float(real.max()), float(released.max()), 1e-9), _HEIGHT - 20, 6)
         parts = [
             svg.outline(REAL, x(edges), y(real[order]), y.start),
             svg.outline(RELEASED, x(edges), y(released[order]), y.start),
@@ -307,31 +307,31 @@ def _numeric(files: CellFiles) -> list[_Marginal]:
         ]
         label = f"Histogram of {name}, real and released rows"
         drawing = svg.picture(label, parts, _WIDTH, _HEIGHT)
-        found.append(_Marginal(name, _difference(real, released), drawing))
-    return found
+        columns.append(_Marginal(name, _difference(real, released), drawing))
+    return columns
 
 
 def _categories(files: CellFiles) -> list[_Marginal]:
     table = files.read("shares", ("real", "released"), ("column", "category"))
     table.finite("real", "released")
-    found = []
-    for name, own in _by_name(table, "column"):
-        real, released = own.finite("real", "released")
+    columns = []
+    for name, rows in _by_name(table, "column"):
+        real, released = rows.finite("real", "released")
         order = np.argsort(-np.maximum(real, released), kind="stable")
         shown = order[:MOST_CATEGORIES] if len(order) > MOST_CATEGORIES + 1 else order
-        bars = [(own.texts["category"][k], real[k], released[k]) for k in shown]
+        bars = [(rows.texts["category"][k], real[k], released[k]) for k in shown]
         others = order[len(shown) :]
         if len(others):
             bars.append((f"{len(others)} more", real[others].sum(), released[others].sum()))
         drawing = _bars(f"Shares of {name}, real and released rows", bars)
-        found.append(_Marginal(name, _difference(real, released), drawing))
-    return found
+        columns.append(_Marginal(name, _difference(real, released), drawing))
+    return columns
 
 
 def _bars(label: str, bars: Sequence[tuple[str, float, float]]) -> Markup:
     left, step = 66.0, min(40.0, (_HEIGHT - 26) / len(bars))
     thick = min(13.0, (step - 2) / 2)
-    x = Scale(0.0, max([1e-9, *(max(bar[1:]) for bar in bars)]), left, _WIDTH - 10)
+    x = ArrayScale(0.0, max([1e-9, *(max(bar[1:]) for bar in bars)]), left, _WIDTH - 10)
     parts = []
     for place, (name, real, released) in enumerate(bars):
         top = 5 + place * step
@@ -360,7 +360,7 @@ def _by_name(table: DetailTable, column: str) -> list[tuple[str, DetailTable]]:
 
 
 def correlations(files: CellFiles) -> CellFigure:
-    """Correlations of all pairs of columns: real, released, difference."""
+    """Draw the correlations of all pairs of columns: real, released, difference."""
     table = files.read("correlations", ("real", "released"), ("first", "second"))
     table.finite("real", "released")
     names = list(dict.fromkeys((*table.texts["first"], *table.texts["second"])))
@@ -368,7 +368,7 @@ def correlations(files: CellFiles) -> CellFigure:
     if len(names) > MOST_CORRELATED:
         shown = _most_different(table, names)
         lines.append(
-            f"{MOST_CORRELATED} of {len(names)} columns, those that differ most from the real ones."
+            f"{MOST_CORRELATED} of {len(names)} columns, those that differ most from the real rows."
         )
     place = {name: number for number, name in enumerate(shown)}
     size = len(shown)
@@ -386,8 +386,8 @@ def correlations(files: CellFiles) -> CellFigure:
     lines.append("Columns from top to bottom and from left to right: " + ", ".join(shown) + ".")
     lines += _largest(table)
     text = (
-        "Pearson correlation of each pair of columns. Orange: positive, blue: negative; the "
-        "stronger the colour, the larger; none at 0, full at 1 and -1."
+        "Pearson correlation of each pair of columns. Orange: positive, blue: negative; stronger "
+        "colours are larger values, from none at 0 to full at 1 and -1."
     )
     return CellFigure(text, panels, lines=tuple(lines))
 
@@ -449,10 +449,10 @@ _SIDES = tuple(f"{side}{end}" for side in ("real", "released") for end in ("", "
 
 
 def importance(files: CellFiles) -> CellFigure:
-    """SHAP: which columns matter to models trained on real and on released rows."""
+    """Draw SHAP importances of columns for models trained on real and released rows."""
     table = files.read("shap", _SIDES, ("column",)).drawable("real", "released")
     if not table.rows:
-        raise Unavailable("shap.parquet holds no number that can be drawn")
+        raise Unavailable("shap.parquet holds no values that can be drawn")
     ranks = {side: _ranks(table.numbers[side]) for side in ("real", "released")}
     totals = {side: float(np.abs(table.numbers[side]).sum()) or 1.0 for side in ranks}
     order = np.argsort(ranks["real"], kind="stable")[:MOST_RUNGS]
@@ -480,9 +480,9 @@ def importance(files: CellFiles) -> CellFigure:
         bars=True,
     )
     text = (
-        "Share of the mean absolute SHAP value on real test rows, of a model trained on the real "
-        "rows and of one trained on the released rows. At the right: rank by the real, then by the "
-        "released."
+        "Share of the mean absolute SHAP value on real test rows, for a model trained on the real "
+        "rows and one trained on the released rows. Right: rank by the real and by the released "
+        "rows."
     )
     return CellFigure(
         text, (CellPanel("", drawing),), (REAL, RELEASED), lines=_more(table.rows, len(rungs))
@@ -496,7 +496,7 @@ def _ranks(values: Array) -> Array:
 
 
 def hazards(files: CellFiles) -> CellFigure:
-    """Hazard ratios of a Cox model, on a logarithmic axis."""
+    """Draw the hazard ratios of a Cox model on a logarithmic axis."""
     try:
         table = files.read("hazard-contrasts", _SIDES, ("covariate", "per"))
     except NoSuchFile:
@@ -528,7 +528,7 @@ def hazards(files: CellFiles) -> CellFigure:
     if furthest == _LARGEST_RATIO:
         lines = (
             *lines,
-            f"What lies beyond {_LARGEST_RATIO:g} or 1/{_LARGEST_RATIO:g} is at the end.",
+            f"Values beyond {_LARGEST_RATIO:g} or 1/{_LARGEST_RATIO:g} are clipped.",
         )
     text = (
         "Cox model of the training rows and of the released rows, with 95% intervals; numeric "
@@ -542,38 +542,38 @@ def _covariate(name: str, per: str) -> str:
 
 
 def attributes(files: CellFiles) -> CellFigure:
-    """Attributes of training rows, guessed from the release and from control rows."""
+    """Draw how well attributes are inferred from the release and from control rows."""
     table = files.read("aia", ("value", "low", "high"), ("attribute", "number")).drawable("value")
-    found: dict[str, dict[str, int]] = {}
+    places: dict[str, dict[str, int]] = {}
     for k, (attribute, number) in enumerate(
         zip(table.texts["attribute"], table.texts["number"], strict=True)
     ):
-        found.setdefault(attribute, {})[number] = k
-    train = SeriesStyle(RELEASED.style, "with the released rows")
+        places.setdefault(attribute, {})[number] = k
+    train = SeriesStyle(RELEASED.style, "with released rows")
     control = SeriesStyle(CONTROL.style, "with control rows")
     panels: list[CellPanel] = []
     lines: list[str] = []
     taken: set[str] = set()
     for number, title, axis, lowest in (
-        ("accuracy", "Categories", "share guessed right", 0.0),
-        ("r2", "Numbers", "R² of the guess", -1.0),
+        ("accuracy", "Categories", "accuracy", 0.0),
+        ("r2", "Numbers", "R²", -1.0),
     ):
-        own = [
+        attacked = [
             name
-            for name, numbers in found.items()
+            for name, numbers in places.items()
             if number in numbers and f"{number}-control" in numbers and name not in taken
         ]
-        taken |= set(own)
-        own.sort(key=lambda name: -_excess(table, found[name], number))
+        taken |= set(attacked)
+        attacked.sort(key=lambda name: -_excess(table, places[name], number))
         rungs = [
             Rung(
                 name,
                 (
-                    _row_mark(train, table, found[name][number]),
-                    _row_mark(control, table, found[name][f"{number}-control"]),
+                    _row_mark(train, table, places[name][number]),
+                    _row_mark(control, table, places[name][f"{number}-control"]),
                 ),
             )
-            for name in own[:MOST_RUNGS]
+            for name in attacked[:MOST_RUNGS]
         ]
         if not rungs:
             continue
@@ -581,16 +581,18 @@ def attributes(files: CellFiles) -> CellFigure:
         panels.append(
             CellPanel(title, svg.ladder(label, rungs, (lowest, 1.0), axis, 0.0, bars=True))
         )
-        lines += _more(len(own), len(rungs))
+        lines += _more(len(attacked), len(rungs))
         if number == "r2":
-            lines.append("An R² below -1 is drawn at -1: worse than guessing the mean.")
+            lines.append(
+                "An R² below -1 is drawn at -1; below 0 is worse than predicting the mean."
+            )
     if not panels:
         raise Unavailable("no attribute was attacked with released rows and with control rows")
     text = (
-        "An attacker who knows all other columns of a training row guesses the attribute by a "
-        "model trained on the released rows, or on control rows, which no method saw: what anybody "
-        "could learn from other people. Only what the release adds to that is leakage; largest "
-        "excess (equally many rows of both) first. Whiskers: 95% intervals."
+        "An attacker who knows all other columns of a training row predicts the attribute with a "
+        "model trained on the released rows, or on control rows, which no method saw. The accuracy "
+        "with control rows is knowledge about the population; only the excess of the release is "
+        "leakage. Largest excess (with equal numbers of rows) first. Whiskers: 95% intervals."
     )
     return CellFigure(text, tuple(panels), (train, control), lines=tuple(lines))
 
@@ -626,22 +628,24 @@ def _more(rows: int, shown: int) -> tuple[str, ...]:
 
 MOST_BINS = 30
 MOST_DOTS = 600
-"""Of each kind."""
+"""Maximum number of points per kind of row."""
 
 _PAIRS = (
-    ("Training rows against control rows", "matched", "control", "Equally many of both"),
+    ("Training rows against control rows", "matched", "control", "Equal numbers of rows"),
     ("Released rows against real rows", "released", "real", "All training rows"),
 )
 
 
 def closest(files: CellFiles) -> CellFigure:
-    """Distances to the closest record, with control."""
+    """Draw the distances to the closest record, with control rows."""
     table = files.read("dcr-distribution", ("low", "high", "count"), ("rows",))
     low, high, count = table.finite("low", "high", "count")
     if (count < 0).any() or (high < low).any():
-        raise Unavailable("dcr-distribution.parquet is not what it should be: negative counts")
+        raise Unavailable("dcr-distribution.parquet is malformed: negative counts")
     kinds = np.array(table.texts["rows"])
-    found = {kind: _Histogram(table.where(kinds == kind)) for kind in dict.fromkeys(kinds.tolist())}
+    histograms = {
+        kind: _Histogram(table.where(kinds == kind)) for kind in dict.fromkeys(kinds.tolist())
+    }
     names = {
         "matched": SeriesStyle("released", "released to training rows"),
         "control": SeriesStyle("control", "released to control rows"),
@@ -650,25 +654,25 @@ def closest(files: CellFiles) -> CellFigure:
     }
     panels, lines = [], []
     for title, first, second, which in _PAIRS:
-        own = {kind: found[kind] for kind in (second, first) if kind in found}
-        if len(own) < 2:
+        pair = {kind: histograms[kind] for kind in (second, first) if kind in histograms}
+        if len(pair) < 2:
             lines.append(f"{title}: not in this run.")
             continue
-        panels.append(CellPanel(title, _histograms(title, {names[k]: own[k] for k in own})))
-        copies = {names[kind].label: own[kind].copies for kind in (first, second)}
+        panels.append(CellPanel(title, _histograms(title, {names[k]: pair[k] for k in pair})))
+        copies = {names[kind].label: pair[kind].copies for kind in (first, second)}
         said = ", ".join(f"{share:.1%} ({name})" for name, share in copies.items())
         lines.append(f"{title}. {which}; at distance 0: {said}.")
     if not panels:
         raise Unavailable("dcr-distribution.parquet holds no two populations to compare")
     text = (
-        "Distance of each row to its closest record. A release that copied training rows lies "
-        "closer to them than to control rows, which no method saw."
+        "Distance of each row to its closest record. A release that copies training rows is closer "
+        "to them than to control rows, which no method saw."
     )
     return CellFigure(text, tuple(panels), (RELEASED, CONTROL, REAL), lines=tuple(lines))
 
 
 class _Histogram:
-    """Shares by equal bins, fewer than the table has; and the share at distance 0."""
+    """Shares in equal bins, and the share at distance 0."""
 
     def __init__(self, table: DetailTable) -> None:
         low, high, count = (table.numbers[name] for name in ("low", "high", "count"))
@@ -679,7 +683,7 @@ class _Histogram:
             raise Unavailable("a population of distances is empty")
         point = high == low
         self.copies = float(count[point & (low == 0)].sum() / total)
-        # The bin that is a point belongs to the one that starts there.
+        # A bin of width zero belongs to the bin that starts there.
         middle = (low + high) / 2
         self.edges: Array = np.linspace(0.0, max(float(high.max()), 1e-12), MOST_BINS + 1)
         places = np.searchsorted(self.edges, middle, side="right") - 1
@@ -687,19 +691,20 @@ class _Histogram:
         self.shares: Array = sums / total
 
 
-def _histograms(title: str, own: dict[SeriesStyle, _Histogram]) -> Markup:
-    most = max(float(each.shares.max()) for each in own.values())
-    furthest = max(float(each.edges[-1]) for each in own.values())
+def _histograms(title: str, histograms: dict[SeriesStyle, _Histogram]) -> Markup:
+    most = max(float(each.shares.max()) for each in histograms.values())
+    furthest = max(float(each.edges[-1]) for each in histograms.values())
     x, y = across(0.0, furthest), upright(0.0, 1.05 * most)
     parts = [svg.axes(x, y, "distance to the closest record", "share of rows")]
     parts += [
-        svg.outline(series, x(each.edges), y(each.shares), y.start) for series, each in own.items()
+        svg.outline(series, x(each.edges), y(each.shares), y.start)
+        for series, each in histograms.items()
     ]
     return svg.picture(f"Histogram of distances: {title}", parts)
 
 
 def embedding(files: CellFiles) -> CellFigure:
-    """A t-SNE of real and released rows."""
+    """Draw a t-SNE embedding of real and released rows."""
     table = files.read("embedding", ("x", "y"), ("rows",))
     across_, up = table.finite("x", "y")
     kinds = np.array(table.texts["rows"])
@@ -707,14 +712,14 @@ def embedding(files: CellFiles) -> CellFigure:
     y = svg.scale_over(up, svg.HEIGHT - 8, 8)
     parts = []
     for series in (REAL, RELEASED):
-        own = np.flatnonzero(kinds == series.style)[:MOST_DOTS]
-        if not len(own):
+        shown = np.flatnonzero(kinds == series.style)[:MOST_DOTS]
+        if not len(shown):
             raise Unavailable(f"embedding.parquet holds no {series.label}")
-        parts.append(svg.dots(series, x(across_[own]), y(up[own])))
+        parts.append(svg.dots(series, x(across_[shown]), y(up[shown])))
     text = (
-        "t-SNE of as many training rows and released rows of each class. Near rows are drawn near; "
-        "distances between groups and their sizes mean nothing. Rows that mix look alike to it; "
-        "the score `embedding` says how well they mix before anything is drawn."
+        "t-SNE of equal numbers of training rows and released rows per class. Similar rows are "
+        "drawn close together; distances between clusters and their sizes have no meaning. The "
+        "metric `embedding` measures how well the rows mix."
     )
     drawing = svg.picture("Real and released rows in two dimensions", parts)
     return CellFigure(text, (CellPanel("", drawing),), (REAL, RELEASED))

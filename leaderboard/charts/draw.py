@@ -1,7 +1,7 @@
-"""Draws a panel: points and lines of many methods over two axes, some of them in the foreground.
+"""Draws a panel: points and lines of many methods over two axes, some of them highlighted.
 
-In the foreground a method has its colour, marker and dashes, whiskers, and a tooltip a point. All
-others are faint, one tooltip a method. Hollow: not sound. What has no value is drawn as well.
+Highlighted methods have a colour, a marker, dashes, whiskers and one tooltip per point. All others
+are faint, with one tooltip per method. Hollow: not sound. Missing values are drawn as well.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from bench.leaderboard.charts.panels import (
     Upright,
     drawable,
 )
-from bench.leaderboard.charts.svg import BOTTOM, LEFT, MARKERS, RIGHT, TOP, Scale, n
+from bench.leaderboard.charts.svg import BOTTOM, LEFT, MARKERS, RIGHT, TOP, AxisScale, n
 from bench.leaderboard.charts.tradeoffs import against_epsilon
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 
 _DODGE, _DODGE_SPAN = 6.0, 36.0
-"""Points at one place are moved apart by this much, by less where they are many."""
+"""Horizontal shift between points at one position; smaller for many points."""
 _LABELS = 3
-"""Methods of the background that are named where they are on the front."""
+"""Maximum number of faint methods that are named on the front."""
 _LISTED = 12
 _LINE = 12
 """Height of a line of text."""
@@ -53,7 +53,7 @@ class Drawing:
 
 
 def draw(panel: PanelContent, numbers: Mapping[str, int]) -> Drawing:
-    """The panel as SVG; `numbers` tells methods apart for the page's script."""
+    """Return the panel as SVG; `numbers` identifies methods for the script of the page."""
     shifts = _shifts(panel)
     front = _front(panel) if panel.with_front else ()
     members = tuple(FrontPoint(panel.name, s.label, p.x, p.y) for s, p in front)
@@ -66,7 +66,7 @@ def draw(panel: PanelContent, numbers: Mapping[str, int]) -> Drawing:
     parts.append(_stairs(panel, front, shifts))
     background = [item for item in panel.series if item.role is Prominence.OTHER]
     parts += [_background(panel, item, numbers) for item in background]
-    # References are named by turns right and left, whatever lines lie between them.
+    # References are named alternately right and left.
     turns = itertools.accumulate(item.role is Prominence.REFERENCE for item in panel.levels)
     parts += [
         _level(panel, item, place, numbers, right=turn % 2 == 1)
@@ -93,7 +93,7 @@ class UtilityFigure:
 @final
 @dataclass(frozen=True)
 class LegendEntry:
-    """One method with its sign."""
+    """One method with its marker."""
 
     name: str
     reference: str
@@ -113,7 +113,7 @@ def utility_figures(scene: Scene) -> tuple[UtilityFigure, ...]:
 
 
 def legend(scene: Scene, rows: Sequence[Row]) -> tuple[LegendEntry, ...]:
-    """Return the methods in the foreground; hollow signs for those that are sound nowhere."""
+    """Return the highlighted methods; hollow markers for those that are never sound."""
     sound = {row.label for row in rows if is_sound(row.verdict)}
     reference = {row.label: row.reference for row in rows}
     drawn = {row.label for row in rows if drawable(row.headline) is not None}
@@ -148,11 +148,13 @@ def _front(panel: PanelContent) -> tuple[tuple[MethodSeries, Point], ...]:
 
 
 def _spoken(panel: PanelContent, members: Sequence[FrontPoint]) -> str:
-    """What the panel shows, in words: the best of it, and what is not there."""
+    """Return the content of the panel in words, for screen readers."""
     words = [f"{panel.description}."]
     if panel.with_front and members:
         best = [f"{m.label} {m.y:.3g} at {m.x:.3g}" for m in members[:_LISTED]]
-        words.append(f"Front of sound methods, by rising {panel.label}: {', '.join(best)}.")
+        words.append(
+            f"Pareto front of sound methods, by increasing {panel.label}: {', '.join(best)}."
+        )
     elif panel.with_front:
         words.append("No sound method has a value.")
     lines = [f"{item.label} {item.point.y:.3g}" for item in panel.levels[:_LISTED]]
@@ -167,7 +169,7 @@ def _spoken(panel: PanelContent, members: Sequence[FrontPoint]) -> str:
 def _stairs(
     panel: PanelContent, front: Sequence[tuple[MethodSeries, Point]], shifts: Mapping[str, float]
 ) -> Markup:
-    """The utility that can be had at each cost: it only rises where a better method comes in."""
+    """Return the best utility at each cost as a staircase."""
     if not front:
         return Markup("")
     path = ""
@@ -251,12 +253,12 @@ def _marker(point: Point, x: float, y: float, shape: str) -> Markup:
 
 
 def marker_of(style: MethodStyle | None) -> str:
-    """The marker's name in the page."""
+    """Return the name of the marker in the page."""
     return "star" if style is None else f"m{MARKERS.index(style.marker)}"
 
 
 def classes(style: MethodStyle | None, role: Prominence) -> str:
-    """Colour and dashes of a method in the foreground."""
+    """Return the classes for colour and dashes of a highlighted method."""
     if style is None:
         return "ink"
     dashes = "ref" if role is Prominence.REFERENCE else f"d{style.dashes}"
@@ -266,7 +268,7 @@ def classes(style: MethodStyle | None, role: Prominence) -> str:
 def _level(
     panel: PanelContent, level: Level, place: int, numbers: Mapping[str, int], *, right: bool
 ) -> Markup:
-    """A line over the whole width; references are named on it, at the right or the left."""
+    """Return a line over the whole width; references are named on it, right or left."""
     y = panel.vertical.place(level.point.y)
     line = f"M{LEFT} {n(y)}H{RIGHT}"
     tooltip = svg.title(level.point.text)
@@ -293,7 +295,7 @@ def _level(
     )
 
 
-def _upright(item: Upright, horizontal: Scale) -> Markup:
+def _upright(item: Upright, horizontal: AxisScale) -> Markup:
     x = horizontal.place(item.value)
     anchor, shift = ("b", 3) if x < (LEFT + RIGHT) / 2 else ("e", -3)
     return Markup(
@@ -302,7 +304,7 @@ def _upright(item: Upright, horizontal: Scale) -> Markup:
 
 
 def _named(panel: PanelContent, front: Sequence[tuple[MethodSeries, Point]]) -> Markup:
-    """A method of the background that nothing beats has a name all the same."""
+    """Return the names of faint methods on the front."""
     parts: list[Markup] = []
     seen: set[str] = set()
     heights: list[float] = []
@@ -328,7 +330,7 @@ def _named(panel: PanelContent, front: Sequence[tuple[MethodSeries, Point]]) -> 
 
 
 def _all_missing(panel: PanelContent, shifts: Mapping[str, float]) -> Markup:
-    """A cross on the axis for what failed, a bar for what was skipped; one mark a place."""
+    """Return a cross on the axis for failures, a bar for skipped results; one mark per position."""
     marks: dict[tuple[float, bool, str], list[str]] = {}
     unplaced: dict[bool, list[str]] = {}
     for series in panel.series:
@@ -376,7 +378,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def pareto(costs: Sequence[float], gains: Sequence[float]) -> tuple[int, ...]:
-    """Places of the points that no other dominates, by rising cost.
+    """Return the indices of the points that no other dominates, by increasing cost.
 
     A point dominates another if it costs no more, gains no less, and is better in one of the two.
     Equal points do not dominate each other: all of them are on the front. What is not a number is

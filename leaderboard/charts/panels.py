@@ -1,4 +1,4 @@
-"""What a panel shows, before it is drawn."""
+"""Contents of the panels before they are drawn, computed from the rows of the leaderboard."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from statistics import fmean
 from typing import final
 
 from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.svg import MARKERS, Scale
+from bench.leaderboard.charts.svg import MARKERS, AxisScale
 from bench.leaderboard.ranking.rank import CEILING, is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure
 from bench.plugins.metric import Direction
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; without black (the colour of
+# Okabe and Ito's colours, which colour-blind readers can distinguish; without black (the colour of
 # the axes, which turns white on dark pages) and yellow (too faint on white).
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = 4
-"""Kinds of dashes; the style sheet says what they look like."""
+"""Number of dash patterns of the style sheet."""
 
 LEADING = 6
-"""Methods in the foreground, where there are more than fit."""
+"""Number of highlighted methods if there are more than `FIT`."""
 FIT = 8
-"""With up to so many methods beside the references all stand in the foreground."""
+"""Up to this number of methods, besides references, all are highlighted."""
 
 
 @final
 @dataclass(frozen=True)
 class MethodStyle:
-    """How one label is drawn, everywhere the same."""
+    """How one method is drawn, on every page the same."""
 
     colour: str
     marker: str
@@ -40,7 +40,7 @@ class MethodStyle:
 
 
 class Prominence(enum.Enum):
-    """How much a method stands out."""
+    """Whether a method is highlighted."""
 
     LEADING = "leading"
     REFERENCE = "reference"
@@ -64,15 +64,15 @@ class Point:
     """Interval of x."""
     right: float | None = None
     eligible: bool = True
-    """Whether it may be on the front, if it is sound."""
+    """Whether it may be on the front if it is sound."""
     cost: float | None = None
-    """What the front takes for x, where that is not x itself."""
+    """Value that the front uses instead of x, if any."""
 
 
 @final
 @dataclass(frozen=True)
 class Missing:
-    """A result without a value; `x` is infinite where not even its place is known."""
+    """A result without a value; `x` is infinite if its position is unknown."""
 
     x: float
     text: str
@@ -127,24 +127,24 @@ class FrontPoint:
 @final
 @dataclass(frozen=True)
 class PanelContent:
-    """What one panel shows, before it is drawn."""
+    """Content of one panel before it is drawn."""
 
     name: str
     subject: str
-    """What the vertical axis shows, with its arrow."""
+    """Label of the vertical axis, with its arrow."""
     label: str
-    """Of the horizontal axis."""
+    """Label of the horizontal axis."""
     description: str
-    """Where and against what; the front is added when it is drawn."""
-    horizontal: Scale
-    vertical: Scale
+    """Description for screen readers; the front is added when it is drawn."""
+    horizontal: AxisScale
+    vertical: AxisScale
     series: tuple[MethodSeries, ...]
     higher: bool
     """Whether higher is better on the vertical axis."""
     levels: tuple[Level, ...] = ()
     uprights: tuple[Upright, ...] = ()
     joined: bool = True
-    """Whether the points of the background are joined by a line."""
+    """Whether the points of faint methods are connected by a line."""
     dodged: bool = False
     with_front: bool = True
 
@@ -166,20 +166,20 @@ class DatasetSetting:
 
     @property
     def name(self) -> str:
-        """As shown above a panel."""
+        """Heading of a panel."""
         return f"{self.dataset} ({self.variant})" if self.variant else self.dataset
 
 
 @final
 @dataclass(frozen=True)
 class Scene:
-    """Everything that panels draw from, sorted once."""
+    """Rows, styles and prominence that all panels draw from."""
 
     roles: Mapping[str, Prominence]
-    """Of all labels, best mean rank first, references last."""
+    """Prominence of all methods, best mean rank first, references last."""
     styles: Mapping[str, MethodStyle]
     numbers: Mapping[str, int]
-    """Tells methods apart for the page's script."""
+    """Identifies methods for the script of the page."""
     grounds: tuple[DatasetSetting, ...]
     budgeted: Mapping[DatasetSetting, tuple[Row, ...]]
     flat: Mapping[DatasetSetting, tuple[Row, ...]]
@@ -188,35 +188,35 @@ class Scene:
 
     @property
     def crowded(self) -> bool:
-        """Whether some methods stand in the background."""
+        """Whether some methods are drawn faintly."""
         return Prominence.OTHER in self.roles.values()
 
     def rows(self, ground: DatasetSetting) -> tuple[Row, ...]:
-        """All rows but the ceilings."""
+        """Return all rows except the ceilings."""
         return (*self.budgeted[ground], *self.flat[ground])
 
     def style(self, row: Row) -> MethodStyle | None:
-        """None for a ceiling."""
+        """Return the style of a row; None for a ceiling."""
         return self.styles.get(row.label)
 
     def series(
         self, label: str, points: Iterable[Point], missing: Iterable[Missing]
     ) -> MethodSeries:
-        """The results of one method with its style; no whiskers in the background."""
+        """Return the results of one method with its style; faint methods have no whiskers."""
         role = self.roles[label]
         if role is Prominence.OTHER:
             points = [replace(p, low=None, high=None, left=None, right=None) for p in points]
         return MethodSeries(label, role, self.styles.get(label), tuple(points), tuple(missing))
 
     def levels(self, ground: DatasetSetting, flat: Iterable[Row]) -> tuple[Level, ...]:
-        """Ceilings and rows without a budget as lines over the whole panel."""
-        found = []
+        """Return ceilings and rows without a budget as horizontal lines."""
+        lines = []
         for row in (*self.ceilings[ground], *flat):
             measure = drawable(row.headline)
             if measure is not None and measure.value is not None:
-                point = Point(0.0, measure.value, is_sound(row.verdict), told(row, measure))
-                found.append(Level(row.label, self.roles[row.label], self.style(row), point))
-        return tuple(found)
+                point = Point(0.0, measure.value, is_sound(row.verdict), tooltip(row, measure))
+                lines.append(Level(row.label, self.roles[row.label], self.style(row), point))
+        return tuple(lines)
 
 
 def scene(rows: Sequence[Row], styles: Mapping[str, MethodStyle]) -> Scene:
@@ -259,7 +259,7 @@ def scene(rows: Sequence[Row], styles: Mapping[str, MethodStyle]) -> Scene:
 
 
 def _roles(rows: Sequence[Row]) -> dict[str, Prominence]:
-    """Methods by mean rank, references last; references always stand out."""
+    """Return the prominence of methods by mean rank, references last."""
     others = order(rows)
     leading = set(foreground(others))
     roles = {name: Prominence.LEADING if name in leading else Prominence.OTHER for name in others}
@@ -268,10 +268,10 @@ def _roles(rows: Sequence[Row]) -> dict[str, Prominence]:
 
 
 def styles(rows: Sequence[Row]) -> dict[str, MethodStyle]:
-    """A colour, a marker and dashes for each label but the ceilings.
+    """Return a colour, a marker and dashes for each method except the ceilings.
 
-    Those that plots show in the foreground come first and so get the most different ones; 36 pairs
-    of colour and marker before one comes again.
+    Highlighted methods come first and get the most distinct styles; there are 36 pairs of colour
+    and marker before one repeats.
     """
     others = order(rows)
     fore = foreground(others)
@@ -286,28 +286,28 @@ def styles(rows: Sequence[Row]) -> dict[str, MethodStyle]:
 
 
 def foreground(others: Sequence[str]) -> Sequence[str]:
-    """All methods, or the first of them where there are more than fit."""
+    """Return the methods to highlight: all, or the first ones if there are many."""
     return others if len(others) <= FIT else others[:LEADING]
 
 
 def order(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Methods but the references: by mean rank as in the ranking, then those without, by name."""
+    """Return the methods without references, by mean rank, then those without a rank by name."""
     ranks: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         if not row.reference:
-            own = ranks.setdefault(row.label, {})
+            by_dataset = ranks.setdefault(row.label, {})
             if row.place.rank is not None:
-                own.setdefault(row.dataset, []).append(row.place.rank)
+                by_dataset.setdefault(row.dataset, []).append(row.place.rank)
     # Datasets have equal weight, however many IPCs and budgets were run on them.
     means = {
-        name: fmean(fmean(found) for found in own.values()) if own else math.inf
-        for name, own in ranks.items()
+        name: fmean(fmean(values) for values in by_dataset.values()) if by_dataset else math.inf
+        for name, by_dataset in ranks.items()
     }
     return tuple(sorted(ranks, key=lambda name: (means[name], name)))
 
 
 def drawable(measure: Measure | None) -> Measure | None:
-    """None for what no axis can show."""
+    """Return the measure if an axis can show it; otherwise None."""
     if measure is None or not svg.finite(measure.value):
         return None
     ends = [end for end in (measure.low, measure.high) if end is not None]
@@ -315,20 +315,20 @@ def drawable(measure: Measure | None) -> Measure | None:
 
 
 def higher(direction: str) -> bool:
-    """Whether higher is better."""
+    """Return whether higher is better."""
     return direction != Direction.LOWER.value
 
 
 def subject(measures: Iterable[Measure | None]) -> tuple[str, bool]:
-    """What the vertical axis shows, and whether higher is better; the headline of the dataset."""
+    """Return the label of the vertical axis, and whether higher is better."""
     first = next((measure for measure in measures if measure is not None), None)
     if first is None:
         return "utility", True
     return f"{first.metric} {show.arrow(first.direction)}", higher(first.direction)
 
 
-def told(row: Row, measure: Measure, also: str = "") -> str:
-    """The tooltip of a result."""
+def tooltip(row: Row, measure: Measure, also: str = "") -> str:
+    """Return the tooltip of a result."""
     name = row.label
     if row.epsilons.target is not None:
         proven = show.epsilon_span(row.epsilons.proven)
@@ -341,7 +341,7 @@ def told(row: Row, measure: Measure, also: str = "") -> str:
 
 
 def missing(row: Row, x: float, what: Measure | None) -> Missing:
-    """A result that has no value, with the reason."""
+    """Return a result without a value, with the reason."""
     why = "; ".join(problem.reason or problem.status for problem in row.problems)
     if what is not None:
         why = why or "; ".join(what.reasons)
@@ -352,18 +352,18 @@ def missing(row: Row, x: float, what: Measure | None) -> Missing:
 
 
 def skipped(row: Row) -> bool:
-    """The method does not fit the task: nothing went wrong."""
+    """Return whether the method does not support the task; nothing failed."""
     return row.skipped > 0 and row.finished + row.failed == 0
 
 
-def vertical(points: Iterable[Point]) -> Scale | None:
-    """An axis over all values and their intervals; None where there are none."""
+def vertical(points: Iterable[Point]) -> AxisScale | None:
+    """Return an axis over all values and their intervals; None if there are none."""
     ends = [end for p in points for end in (p.y, p.low, p.high) if end is not None]
     return svg.linear(ends, svg.BOTTOM, svg.TOP + 6) if ends else None
 
 
 def ipcs_first_to_last(scene: Scene) -> tuple[str, ...]:
-    """The IPC with the most results first, then larger before smaller, own sizes last."""
+    """Return the IPC with the most results first, then larger before smaller, own sizes last."""
     counts: dict[str, int] = {}
     for ground in scene.grounds:
         for row in scene.rows(ground):
@@ -376,7 +376,7 @@ def ipcs_first_to_last(scene: Scene) -> tuple[str, ...]:
 
 
 def targets_first_to_last(scene: Scene) -> tuple[float, ...]:
-    """The target epsilon with the most results first (in doubt that nearest to 1), then rising."""
+    """Return the target epsilon with the most results (nearest to 1 in a tie), then the others."""
     counts: dict[float, int] = {}
     for rows in scene.budgeted.values():
         for row in rows:

@@ -1,4 +1,4 @@
-"""Utility against what a release costs in privacy (epsilon), or against its IPC."""
+"""Panels of utility against epsilon, IPC, attacks, time and memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from bench.leaderboard.charts.panels import (
     drawable,
     missing,
     subject,
-    told,
+    tooltip,
     vertical,
 )
-from bench.leaderboard.charts.svg import LEFT, RIGHT, Scale, Tick
+from bench.leaderboard.charts.svg import LEFT, RIGHT, AxisScale, Tick
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
@@ -31,11 +31,11 @@ from bench.leaderboard.tables.show import ipc_order
 from bench.plugins.metric import Direction, Family
 
 _ROOM = 28
-"""Beside the first and the last place, for points that are moved apart."""
+"""Margin at both ends of the axis for shifted points."""
 
 
 def against_epsilon(scene: Scene, ipc: str) -> Iterator[PanelContent]:
-    """A panel a dataset: headline utility at each target epsilon, releases of one IPC."""
+    """Yield one panel per dataset: headline utility at each target epsilon, at one IPC."""
     for ground in scene.grounds:
         rows = [row for row in scene.budgeted[ground] if row.ipc == ipc]
         flat = [row for row in scene.flat[ground] if row.ipc == ipc]
@@ -50,9 +50,9 @@ def against_epsilon(scene: Scene, ipc: str) -> Iterator[PanelContent]:
 
 
 def against_ipc(scene: Scene, target: float) -> Iterator[PanelContent]:
-    """A panel a dataset: headline utility at each IPC, at one target epsilon.
+    """Yield one panel per dataset: headline utility at each IPC, at one target epsilon.
 
-    Methods without a budget take part at every target. Sizes of a release's own have no place.
+    Methods without a budget are shown at every target; releases that set their own size are not.
     """
     for ground in scene.grounds:
         able = [row for row in scene.budgeted[ground] if row.epsilons.target == target]
@@ -85,16 +85,16 @@ def _utility_panel(
     label: str,
     where: str,
 ) -> PanelContent | None:
-    """None where there is nothing to draw."""
+    """Return the panel; None if there is nothing to draw."""
     if not rows:
         return None
-    found: dict[str, tuple[list[Point], list[Missing]]] = {}
+    by_label: dict[str, tuple[list[Point], list[Missing]]] = {}
     in_order = sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])
     for x, row in in_order:
-        points, absent = found.setdefault(row.label, ([], []))
+        points, absent = by_label.setdefault(row.label, ([], []))
         measure = drawable(row.headline)
         if measure is None or measure.value is None:
-            # The place of a full size is known, though it is not a number.
+            # The position of a full size is known, though it is not a number.
             absent.append(missing(row, x, row.headline))
             continue
         points.append(
@@ -102,13 +102,13 @@ def _utility_panel(
                 x,
                 measure.value,
                 is_sound(row.verdict),
-                told(row, measure),
+                tooltip(row, measure),
                 measure.low,
                 measure.high,
             )
         )
     levels = scene.levels(ground, flat)
-    series: list[MethodSeries] = [scene.series(name, *found[name]) for name in sorted(found)]
+    series: list[MethodSeries] = [scene.series(name, *by_label[name]) for name in sorted(by_label)]
     series += [
         scene.series(row.label, (), [missing(row, math.inf, row.headline)])
         for row in flat
@@ -137,15 +137,15 @@ def _utility_panel(
 
 
 _FIRST = ("mia/auroc", "domias/auroc", "mia-threshold/risk")
-"""Attacks on membership, which every epsilon bounds, come before others with as many results."""
+"""Membership attacks, which epsilon bounds, precede others with as many results."""
 _LEAST = 1e-3
-"""Seconds and megabytes below this are drawn here: a logarithm has no zero."""
+"""Smaller seconds and megabytes are drawn here, since a logarithm has no zero."""
 
 
 @final
 @dataclass(frozen=True)
 class Attack:
-    """A score of an attack that the results hold."""
+    """A metric of an attack."""
 
     metric: str
     results: int
@@ -154,7 +154,7 @@ class Attack:
 
     @property
     def chance(self) -> float | None:
-        """What guessing reaches; below it nothing is safer. None where the name does not say."""
+        """Value of guessing; lower values are not safer. None if the name does not tell."""
         last = self.metric.rsplit("/", 1)[-1]
         if last in ("auroc", "auc"):
             return 0.5
@@ -164,7 +164,7 @@ class Attack:
 @final
 @dataclass(frozen=True)
 class Cost:
-    """A horizontal axis: where a row stands on it, and what it is called."""
+    """A horizontal axis: its label and the value of a row."""
 
     label: str
     logarithmic: bool
@@ -176,10 +176,10 @@ MEMORY = Cost("peak memory in MB ↓", True, lambda row: row.peak_memory_mb)
 
 
 def attacks(rows: Sequence[Row]) -> tuple[Attack, ...]:
-    """Attack scores of the results, those of most rows first.
+    """Return the attack metrics of the results, those of most rows first.
 
-    Of the family `privacy` and declared `lower is better`: a success of an attack, not a distance.
-    Scores that the leaderboard's table shows come first.
+    These are the metrics of the family `privacy` for which lower is better: the success of an
+    attack, not a distance. Metrics that the table of the leaderboard shows come first.
     """
     counts: dict[str, int] = {}
     shown: dict[str, bool] = {}
@@ -210,10 +210,10 @@ def attacks(rows: Sequence[Row]) -> tuple[Attack, ...]:
 
 
 def against_attack(scene: Scene, ipc: str, attack: Attack) -> Iterator[PanelContent]:
-    """A panel a dataset: headline utility against the success of an attack, releases of one IPC.
+    """Yield one panel per dataset: headline utility against an attack, at one IPC.
 
-    The budgets of a method are joined by a line. An attack that does worse than guessing is
-    counted as guessing when the front is drawn: that is chance, not safety.
+    A line connects the budgets of a method. An attack that performs worse than guessing counts as
+    guessing on the front: that is chance, not safety.
     """
     cost = Cost(f"{attack.metric} ↓", False, lambda row: row.measures.get(attack.metric))
     uprights = []
@@ -228,7 +228,7 @@ def against_attack(scene: Scene, ipc: str, attack: Attack) -> Iterator[PanelCont
 
 
 def against_cost(scene: Scene, ipc: str, cost: Cost) -> Iterator[PanelContent]:
-    """A panel a dataset: headline utility against seconds or memory, releases of one IPC."""
+    """Yield one panel per dataset: headline utility against seconds or memory, at one IPC."""
     for ground in scene.grounds:
         panel = _tradeoff_panel(scene, ground, ipc, cost, False, None, ())
         if panel is not None:
@@ -248,15 +248,15 @@ def _tradeoff_panel(
     if not rows:
         return None
     placed = [*rows, *(scene.ceilings[ground] if with_ceilings else ())]
-    found: dict[str, tuple[list[Point], list[Missing]]] = {}
+    by_label: dict[str, tuple[list[Point], list[Missing]]] = {}
     for row in sorted(placed, key=lambda row: row.epsilons.target or 0.0):
-        points, absent = found.setdefault(row.label, ([], []))
+        points, absent = by_label.setdefault(row.label, ([], []))
         point = _point(row, cost, chance)
         if point is None:
             absent.append(_why(row, cost))
         else:
             points.append(point)
-    series = tuple(scene.series(name, *found[name]) for name in sorted(found))
+    series = tuple(scene.series(name, *by_label[name]) for name in sorted(by_label))
     every = [point for item in series for point in item.points]
     levels = scene.levels(ground, ())
     upright = vertical([*every, *(level.point for level in levels)])
@@ -279,29 +279,29 @@ def _tradeoff_panel(
 
 
 def _axis_points(series: Sequence[MethodSeries]) -> list[Point]:
-    """Real rows give attacks what no release does: an axis that held them would hide the rest."""
+    """Return the points that the axis must show; attacks on real rows would hide the rest."""
     return [point for item in series if item.style is not None for point in item.points]
 
 
 def _point(row: Row, cost: Cost, chance: float | None) -> Point | None:
-    measure, found = drawable(row.headline), cost.of(row)
-    if measure is None or measure.value is None or found is None:
+    measure, spent = drawable(row.headline), cost.of(row)
+    if measure is None or measure.value is None or spent is None:
         return None
-    if isinstance(found, Measure):
-        if drawable(found) is None or found.value is None:
+    if isinstance(spent, Measure):
+        if drawable(spent) is None or spent.value is None:
             return None
-        x, left, right = found.value, found.low, found.high
-        also = f"{found.metric} {show.number(x)} {show.interval(found)}".strip()
+        x, left, right = spent.value, spent.low, spent.high
+        also = f"{spent.metric} {show.number(x)} {show.interval(spent)}".strip()
     else:
-        if not svg.finite(found):
+        if not svg.finite(spent):
             return None
-        x, left, right = max(found, _LEAST), None, None
-        also = f"{cost.label.removesuffix(' ↓')} {found:,.3g}"
+        x, left, right = max(spent, _LEAST), None, None
+        also = f"{cost.label.removesuffix(' ↓')} {spent:,.3g}"
     return Point(
         x,
         measure.value,
         is_sound(row.verdict),
-        told(row, measure, also),
+        tooltip(row, measure, also),
         measure.low,
         measure.high,
         left,
@@ -311,13 +311,13 @@ def _point(row: Row, cost: Cost, chance: float | None) -> Point | None:
 
 
 def _why(row: Row, cost: Cost) -> Missing:
-    found = cost.of(row)
-    absent = found if drawable(row.headline) and isinstance(found, Measure) else row.headline
+    spent = cost.of(row)
+    absent = spent if drawable(row.headline) and isinstance(spent, Measure) else row.headline
     return missing(row, math.inf, absent)
 
 
-def _horizontal(points: Sequence[Point], cost: Cost, uprights: Sequence[Upright]) -> Scale:
-    """Over all points and their whiskers."""
+def _horizontal(points: Sequence[Point], cost: Cost, uprights: Sequence[Upright]) -> AxisScale:
+    """Return an axis over all points and their whiskers."""
     if cost.logarithmic:
         return svg.logarithmic([point.x for point in points], LEFT, RIGHT)
     ends = [end for p in points for end in (p.x, p.left, p.right) if end is not None]

@@ -1,4 +1,8 @@
-"""What a dossier is written from: read from a run directory by `bench.engine.dossier_source`."""
+"""Gathers the contents of a dossier: one release in a run directory.
+
+Nothing is written, no data file is opened, and no private row is read: only the journal (or the
+tables), the files of the release, and the declarations of plugins.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ from bench.results.records import CellRow, ScoreRow, Status, required
 @final
 @dataclass(frozen=True)
 class FileDigest:
-    """A file of the release, so that it can be recognised."""
+    """A file of the release with its digest."""
 
     name: str
     size: int
@@ -49,7 +53,7 @@ class FileDigest:
 @final
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What lies in `releases/<key>/`."""
+    """Contents of `releases/<key>/`."""
 
     digests: tuple[FileDigest, ...]
     ledger: str | None
@@ -58,33 +62,33 @@ class ReleaseFiles:
     """Released rows of each class, by class code."""
     rows: int
     beside: tuple[str, ...] = ()
-    """What every row carries beside its columns: weights, soft labels."""
+    """What every row has besides its columns: weights, soft labels."""
 
 
 @final
 @dataclass(frozen=True)
 class PublicFacts:
-    """What the dataset's own file declares; nothing here was read off rows."""
+    """Declarations in the file of the dataset; nothing here was computed from rows."""
 
     title: str
     classes: tuple[str, ...]
     training_rows: tuple[int, ...]
     """Declared training rows of each class."""
     label: str = ""
-    """The column that tells the classes apart."""
+    """Name of the label column."""
     quasi_identifiers: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
     simulated: bool = False
     inferred: bool = False
 
     def class_name(self, code: int) -> str:
-        """`cens = 1`."""
+        """Return a class in words: `cens = 1`."""
         name = self.classes[code] if code < len(self.classes) else f"class {code}"
         return f"{self.label} = {name}" if self.label else name
 
     @property
     def counted(self) -> str:
-        """The declared training rows of each class in words."""
+        """Declared training rows of each class in words."""
         counts = enumerate(self.training_rows)
         return ", ".join(f"{self.class_name(code)}: {count:,}" for code, count in counts)
 
@@ -103,13 +107,13 @@ class Material:
     """All cells of the run."""
     files: ReleaseFiles
     facts: PublicFacts | None = None
-    """None where the dataset's plugin is not installed here."""
+    """None if the plugin of the dataset is not installed."""
     ceiling: tuple[ScoreRow, ...] = ()
     """Scores of the real training rows in this run, if it has them."""
     charged: frozenset[str] = frozenset()
     known: tuple[KnownMetric, ...] = ()
     method_title: str = ""
-    """What the method calls itself; empty where its plugin is not installed here."""
+    """Title of the method; empty if its plugin is not installed."""
 
 
 # Reading a run directory --------------------------------------------------------------------------
@@ -122,7 +126,7 @@ _ANY = ("", "*")
 
 
 def gather(directory: Path, wanted: str) -> Material:
-    """Everything about the cell that `wanted` names."""
+    """Return everything about the cell that `wanted` names."""
     manifest = check_run(directory) if (directory / "run.json").exists() else {}
     cells, finished = _results(directory)
     row = find_cell(cells, wanted)
@@ -149,7 +153,7 @@ def gather(directory: Path, wanted: str) -> Material:
 
 
 def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Finished]]:
-    """All cells, and how to get one with its scores: from the journal, else from the tables."""
+    """Return all cells and a function that returns one with its scores."""
     if (directory / "journal.jsonl").exists():
         journal = open_journal(directory)
         try:
@@ -159,7 +163,7 @@ def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Fini
                 f"{directory / 'journal.jsonl'}: a line is damaged ({problem})"
             ) from None
         return cells, lambda key: finished_of(journal, key)
-    load_results([directory])  # says what is wrong with tables that are not as they should be
+    load_results([directory])  # reports what is wrong with malformed tables
     rows = [_record(CellRow, line) for line in _table(directory / "cells.parquet")]
     scores = [_record(ScoreRow, line) for line in _table(directory / "scores.parquet")]
     for row in rows:
@@ -176,7 +180,7 @@ def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Fini
 
 
 def _table(path: Path) -> list[dict[str, Any]]:
-    # As a file, not as a dataset: folders named `a=b` above it must not become columns.
+    # As a file, not as a dataset: parent folders named `a=b` must not become columns.
     lines: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
     return lines
 
@@ -187,25 +191,25 @@ def _record(kind: type[Any], line: Mapping[str, Any]) -> Any:
 
 
 def find_cell(cells: Sequence[CellRow], wanted: str) -> CellRow:
-    """The cell with this key, the one whose key starts so, or the one that a filter leaves.
+    """Return the cell with this key or key prefix, or the only one that matches a filter.
 
     A filter is `method/dataset/epsilon/ipc/seed`; parts may be left out at the end, `*` and an
     empty part stand for anything. The IPC is the number of rows per class, `full` or `own`.
     """
-    found = [cell for cell in cells if cell.key == wanted]
-    if not found and wanted:
-        found = [cell for cell in cells if cell.key.startswith(wanted)]
-    if not found:
-        found = [cell for cell in cells if _matches(cell, wanted.split("/"))]
-    if len(found) == 1:
-        return found[0]
-    problem = "names no cell" if not found else f"fits {len(found)} cells"
-    listed = [_in_words(cell) for cell in (found or cells)[:_LISTED]]
-    more = len(found or cells) - len(listed)
+    matches = [cell for cell in cells if cell.key == wanted]
+    if not matches and wanted:
+        matches = [cell for cell in cells if cell.key.startswith(wanted)]
+    if not matches:
+        matches = [cell for cell in cells if _matches(cell, wanted.split("/"))]
+    if len(matches) == 1:
+        return matches[0]
+    problem = "matches no cell" if not matches else f"matches {len(matches)} cells"
+    listed = [_in_words(cell) for cell in (matches or cells)[:_LISTED]]
+    more = len(matches or cells) - len(listed)
     listed += [f"and {more} more"] if more > 0 else []
     raise InputError(
         printable(
-            f"{wanted!r} {problem} of this run; give a key, the beginning of one, or "
+            f"{wanted!r} {problem} of this run; give a key, a prefix of one, or "
             "method/dataset/epsilon/ipc/seed. "
             + ("Candidates:\n  " + "\n  ".join(listed) if listed else "The run has no cells.")
         )
@@ -223,7 +227,7 @@ def _matches(cell: CellRow, parts: Sequence[str]) -> bool:
 
 
 def _as_number(text: str) -> str:
-    """`1.0` means what `1` means."""
+    """Return a number as text in which `1.0` equals `1`."""
     try:
         return f"{float(text):g}" if "." in text or "e" in text.lower() else text
     except ValueError:
@@ -251,7 +255,7 @@ def _check_finished(row: CellRow) -> None:
 
 
 def _is_ceiling_of(cell: CellRow, row: CellRow) -> bool:
-    """The real training rows of the same split, scored in the same run."""
+    """Return whether a cell holds the real training rows of the same split."""
     return (
         cell.method == "real"
         and cell.status == Status.OK
@@ -264,24 +268,24 @@ def _is_ceiling_of(cell: CellRow, row: CellRow) -> bool:
 
 
 def _read_files(folder: Path, row: CellRow) -> ReleaseFiles:
-    about = read_object(_own_file(folder / "release.json")) or {}
+    about = read_object(_regular_file(folder / "release.json")) or {}
     if about.get("result") == "model":
         bounded = row.eps_proven is not None and math.isfinite(row.eps_proven)
         proven = f"epsilon {row.eps_proven:.4g}" if bounded else "no bound"
         raise InputError(
             printable(
-                f"cell {row.key} ({row.label} on {row.dataset}) released a model, not rows: no "
-                "table is stored that could be hashed and recognised, and the attacks on released "
-                "rows do not apply. A dossier is about rows. Its ledger, which proves "
-                f"{proven}, is kept all the same: see {folder / 'ledger.json'} and the leaderboard"
+                f"cell {row.key} ({row.label} on {row.dataset}) released a model, not rows: "
+                "there is no table to identify by a digest, and the attacks on released rows do "
+                "not apply. A dossier describes released rows only. Its ledger, which proves "
+                f"{proven}, is stored: see {folder / 'ledger.json'} and the leaderboard"
             )
         )
     digests = tuple(
-        _digest(_own_file(folder / name)) for name in _FILES if (folder / name).exists()
+        _digest(_regular_file(folder / name)) for name in _FILES if (folder / name).exists()
     )
     try:
-        columns = pq.read_schema(_own_file(folder / "synthetic.parquet")).names
-        encoded = pq.ParquetFile(_own_file(folder / "encoded.parquet"))
+        columns = pq.read_schema(_regular_file(folder / "synthetic.parquet")).names
+        encoded = pq.ParquetFile(_regular_file(folder / "encoded.parquet"))
         names = encoded.schema_arrow.names
         labels = encoded.read(columns=["(label)"]).column("(label)").to_numpy()
         by_class = np.bincount(labels.astype(np.int64)).tolist() if len(labels) else []
@@ -295,7 +299,7 @@ def _read_files(folder: Path, row: CellRow) -> ReleaseFiles:
     return ReleaseFiles(
         digests=digests,
         ledger=_ledger_text(folder / "ledger.json"),
-        # An index that pandas kept is not a column of the table.
+        # A pandas index is not a column of the table.
         columns=tuple(name for name in columns if not name.startswith("__index_level_")),
         by_class=tuple(by_class),
         rows=len(labels),
@@ -303,8 +307,8 @@ def _read_files(folder: Path, row: CellRow) -> ReleaseFiles:
     )
 
 
-def _own_file(path: Path) -> Path:
-    """Refuses links: a stranger's directory must not make us read files outside of it."""
+def _regular_file(path: Path) -> Path:
+    """Reject links: an untrusted directory must not make us read files outside of it."""
     for part in (path.parent.parent, path.parent, path):
         if part.is_symlink():
             raise StoreError(
@@ -314,7 +318,7 @@ def _own_file(path: Path) -> Path:
 
 
 def _ledger_text(path: Path) -> str | None:
-    """The text of the ledger; None where there is none to read."""
+    """Return the text of the ledger; None if there is none to read."""
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_LEDGER:
@@ -334,7 +338,7 @@ def _digest(path: Path) -> FileDigest:
 
 
 def _public_facts(row: CellRow) -> PublicFacts | None:
-    """From the dataset's own file; None where this installation does not know the dataset."""
+    """Return the declarations of the dataset; None if it is not installed."""
     try:
         source = registry.build_source(
             row.dataset_name or row.dataset, json.loads(row.dataset_parameters)
@@ -364,9 +368,9 @@ def _method_title(name: str) -> str:
 
 
 def _training_rows(source: DatasetSource, preset: str) -> tuple[int, ...]:
-    """Declared training rows of each class, by the public formula of the split."""
+    """Return the declared training rows of each class, by the public formula of the split."""
     declared = source.declare()
-    # Asked of the class: calling it would open the data.
+    # Checked on the class: calling it would open the data.
     official = type(source).load_official_test is not DatasetSource.load_official_test
     tables = [declared.by_class]
     if declared.by_site_class:
@@ -380,7 +384,7 @@ def _training_rows(source: DatasetSource, preset: str) -> tuple[int, ...]:
 
 
 def _known_metrics() -> tuple[KnownMetric, ...]:
-    """The privacy metrics of this installation."""
+    """Return the privacy metrics of this installation."""
     metrics = (registry.metric(name) for name in registry.metric_names())
     return tuple(
         KnownMetric(

@@ -1,9 +1,9 @@
-"""The release dossier: one page by which a data-protection officer decides about one release.
+"""The release dossier: one page on which a data-protection officer bases a decision.
 
-Everything comes from a run directory and the public declarations of plugins; no private row is
-read. What was computed from private rows is marked internal, and left out of a public page: the
-scores with their reasons, and the cell's key and the dataset's fingerprint, which are hashes of
-those rows. Somebody who knows all rows but one could test guesses of that row against such a hash.
+All contents come from a run directory and the public declarations of plugins; no private row is
+read. What was computed from private rows is marked internal, and left out of a public page: scores
+with their reasons, and the key of the cell and the fingerprint of the dataset, which are hashes of
+these rows. Someone who knows all rows but one could test guesses of that row against such a hash.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHOWN_COLUMNS = 60
 @final
 @dataclass(frozen=True)
 class HeaderLine:
-    """A line of the header. `code` is set in a fixed-width type."""
+    """A line of the header. `code` is set in a fixed-width font."""
 
     name: str
     text: str
@@ -44,7 +44,7 @@ class HeaderLine:
 
 
 def write_dossier(material: Material, output: Path, public: bool = False) -> None:
-    """Write the page; a reader sees the old one or the new one, nothing between."""
+    """Write the page atomically."""
     page = render(material, public)
     temporary = output.with_name(f".{output.name}.part")
     try:
@@ -57,7 +57,7 @@ def write_dossier(material: Material, output: Path, public: bool = False) -> Non
 
 
 def file_name(row: CellRow, public: bool) -> str:
-    """A name that tells releases apart, without the key."""
+    """Return a file name that identifies the release without its key."""
     target = "" if row.eps_target is None else f"eps{row.eps_target:g}"
     ipc = "full" if row.full_size else "" if row.ipc is None else f"ipc{row.ipc}"
     parts = ["dossier", row.label, row.dataset, target, ipc, f"seed{row.seed}"]
@@ -66,7 +66,7 @@ def file_name(row: CellRow, public: bool) -> str:
 
 
 def render(material: Material, public: bool = False) -> str:
-    """The page as text."""
+    """Return the page as text."""
     row = material.row
     unit = words.unit_of(row.unit)
     replayed = privacy.replay(row, material.files.ledger)
@@ -112,31 +112,31 @@ def render(material: Material, public: bool = False) -> str:
 def _header(material: Material, public: bool) -> tuple[HeaderLine, ...]:
     row, files = material.row, material.files
     columns = words.several(len(files.columns), "column")
-    found = [
+    lines = [
         HeaderLine("Method", _method(material)),
         HeaderLine("Source of the method", f"hash {row.source_hash}", code=True),
         HeaderLine("Dataset", _dataset(material)),
         HeaderLine("Released", f"{words.several(files.rows, 'row')} with {columns}"),
         HeaderLine("Columns", _listed(files.columns)),
-        HeaderLine("Rows of each class", _by_class(material)),
-        HeaderLine("Asked for", f"{ipc_in_words(row)}, seed {row.seed}, split {row.split}"),
-        HeaderLine("Made", show.moment(row.finished_at)),
+        HeaderLine("Rows per class", _by_class(material)),
+        HeaderLine("Requested", f"{ipc_in_words(row)}, seed {row.seed}, split {row.split}"),
+        HeaderLine("Created", show.moment(row.finished_at)),
         HeaderLine("Run", material.run),
         HeaderLine("Software", _software(material)),
     ]
     if files.beside:
-        found.insert(6, HeaderLine("Beside the columns", ", ".join(files.beside)))
+        lines.insert(6, HeaderLine("Besides the columns", ", ".join(files.beside)))
     if not public:
-        found += [
+        lines += [
             HeaderLine("Command", str(material.manifest.get("command") or ABSENT), code=True),
             HeaderLine("Cell", row.key, code=True),
             HeaderLine("Fingerprint of the dataset", row.fingerprint or ABSENT, code=True),
         ]
-    return tuple(found)
+    return tuple(lines)
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names; of the pixels of an image the first ones."""
+    """Return the names, truncated if there are many."""
     more = len(names) - _SHOWN_COLUMNS
     tail = [f"and {more:,} more"] if more > 0 else []
     return ", ".join([*names[:_SHOWN_COLUMNS], *tail])
@@ -155,7 +155,7 @@ def _dataset(material: Material) -> str:
     name = f"{row.dataset} ({given})" if given else row.dataset
     if facts is None:
         return name
-    return f"{name}: {facts.title}" + (" (simulated: nobody's data)" if facts.simulated else "")
+    return f"{name}: {facts.title}" + (" (simulated)" if facts.simulated else "")
 
 
 def _by_class(material: Material) -> str:
@@ -183,39 +183,39 @@ def _software(material: Material) -> str:
 
 
 _LITTLE = 5.0
-"""From this epsilon on, the page says that the bound alone excludes little: whoever starts from a
-coin toss may then be right in more than 99% of cases."""
+"""From this epsilon on, the page warns that the bound excludes little: an attacker with a prior of
+one half may then be correct in more than 99% of cases."""
 
 
 @final
 @dataclass(frozen=True)
 class DeltaNote:
-    """Delta against the number of rows."""
+    """Delta compared with the number of rows."""
 
     text: str
     too_large: bool
 
 
 def delta_against(row: CellRow, facts: PublicFacts | None) -> DeltaNote:
-    """Delta should be below 1/(10 n), n the declared number of training rows."""
+    """Compare delta with 1/(10 n), where n is the declared number of training rows."""
     warned = "above 1/(10 n)" in row.warnings
     given = f"Delta is {row.delta:g} ({words.chance(row.delta)})"
     if row.private_counts:
         return DeltaNote(
-            f"{given}. The number of training rows is not declared here, since counts were paid "
-            "for: check that delta is below 1/(10 n).",
+            f"{given}. The number of training rows is not declared, since counts are private: "
+            "check that delta is below 1/(10 n).",
             warned,
         )
     rows = 0 if facts is None else sum(facts.training_rows)
     if rows < 1:
-        text = f"{given}. The number of training rows is not known here."
+        text = f"{given}. The number of training rows is unknown."
         return DeltaNote(text + (f" The run warned: {row.warnings}." if warned else ""), warned)
     limit = 1 / (10 * rows)
     if row.delta > limit:
         return DeltaNote(
             f"{given}, which is too large for {rows:,} training rows: it should be below "
-            f"1/(10 n) = {limit:.2g}. A procedure with too large a delta may publish whole rows of "
-            "a few people and still keep its promise.",
+            f"1/(10 n) = {limit:.2g}. A mechanism with too large a delta may publish whole rows of "
+            "a few people and still satisfy its guarantee.",
             True,
         )
     return DeltaNote(
@@ -231,44 +231,44 @@ def points(
     composed: Composition,
     public: bool,
 ) -> tuple[tuple[str, str], ...]:
-    """What to look at before deciding: (section, text)."""
+    """Return what to check before deciding: (section, text)."""
     row = material.row
     proven = None if replayed.proof is None else replayed.proof.epsilon
-    found: list[tuple[str, str]] = [("ledger", text) for text in replayed.problems]
+    notes: list[tuple[str, str]] = [("ledger", text) for text in replayed.problems]
     bounded = proven is not None and math.isfinite(proven)
     if proven is not None and bounded and proven >= _LITTLE:
         right = words.right_guesses(proven, row.delta)
-        found.append(
+        notes.append(
             (
                 "numbers",
-                "At this epsilon the bound alone excludes little: an attacker who starts from a "
-                f"coin toss may be right in up to {right} of cases.",
+                "At this epsilon the bound alone excludes little: an attacker with a prior of one "
+                f"half may be correct in up to {right} of cases.",
             )
         )
     if bounded and delta.too_large:
-        found.append(("numbers", delta.text))
+        notes.append(("numbers", delta.text))
     if row.eps_audited is None:
-        found.append(("untested", "The method was not audited by an attack on itself."))
+        notes.append(("untested", "The method was not audited."))
     loud = attacks.alarms(assessed)
     if loud and not public:
         names = ", ".join(item.metric for item in loud)
-        found.append(
+        notes.append(
             (
                 "attacks",
-                f"{words.several(len(loud), 'attack score')} found something or "
-                f"{'is' if len(loud) == 1 else 'are'} over a threshold: {names} (of "
-                f"{_readable(assessed)}; about one in forty does so by chance).",
+                f"{words.several(len(loud), 'attack score')} above chance or a threshold: {names} "
+                f"(of {_readable(assessed)}; about one in forty is above chance without a leak).",
             )
         )
     if composed.bounded + composed.unbounded > 1:
-        found.append(("several", "There are other releases of this dataset: they add up."))
+        text = "There are other releases of this dataset: their epsilons add up."
+        notes.append(("several", text))
     if material.manifest.get("dirty"):
-        found.append(
-            ("released", "The source had uncommitted changes: the commit does not tell all.")
+        notes.append(
+            ("released", "The source had uncommitted changes: the commit does not identify it.")
         )
     if material.facts is not None and material.facts.simulated:
-        found.append(("released", "The dataset is simulated: the page shows how one would look."))
-    return tuple(found)
+        notes.append(("released", "The dataset is simulated: this page is an example."))
+    return tuple(notes)
 
 
 def _readable(assessed: tuple[attacks.AssessedRisk, ...]) -> int:
@@ -278,45 +278,45 @@ def _readable(assessed: tuple[attacks.AssessedRisk, ...]) -> int:
 def assumptions(
     material: Material, unit: words.PrivacyUnit, replayed: privacy.LedgerReplay
 ) -> Iterator[str]:
-    """What must be true for the guarantee to hold, in sentences."""
+    """Yield the assumptions of the guarantee, in sentences."""
     row, facts = material.row, material.facts
     yield (
         "The schema (columns, bounds, categories) is public, as a data dictionary is."
         if facts is None or not facts.inferred
-        else "Bounds and categories were read off the rows: recorded as a look without noise."
+        else "Bounds and categories were inferred from the rows: recorded as non-private access."
     )
     yield (
-        "Counts of rows were not assumed to be known: they were paid for with noise."
+        "Counts of rows were not assumed to be known: they were estimated with noise."
         if row.private_counts
         else "The declared counts of training rows are public, in total, by class, by site and by "
         "client: the guarantee is conditional on them."
     )
     yield (
-        "Noise follows from a seed (study only): the guarantee does not hold against whoever knows "
-        "the seed."
+        "Noise is seeded (study only): the guarantee does not hold against anyone who knows the "
+        "seed."
         if row.study_only
-        else "Noise comes from the operating system's entropy, and nobody has kept it."
+        else "Noise comes from the entropy of the operating system and was not stored."
     )
     yield (
         "The proof is about exact arithmetic; noise is drawn as floating-point numbers, and "
         "attacks on their last digits are not addressed."
     )
     yield (
-        "The method's code goes through the harness for every private row. The harness guards "
-        "against mistakes, not against malice: it is taken for granted that somebody has read the "
-        "code with the hash above."
+        "The code of the method accesses private rows only through the harness, which guards "
+        "against mistakes, not against malice: the code with the hash above is assumed to have "
+        "been reviewed."
     )
-    yield "Parameters of the method were not chosen by looking at these rows."
+    yield "Parameters of the method were not tuned on these rows."
     if replayed.proof is not None:
         for library in replayed.proof.trust:
-            yield f"{library} does what its documentation says; its code was not proven here."
+            yield f"{library} works as documented; its code is not proven here."
     yield (
-        f"The promise is for one {unit.name}. For two that belong together, such as relatives, the "
+        f"The guarantee is for one {unit.name}. For two related ones, such as relatives, the "
         "factor is squared, and so on."
     )
     yield (
-        "What is true of the whole population (for instance, that smokers fall ill more often) may "
-        "be learnt from any useful release, and is not what differential privacy hides."
+        "Facts about the whole population (for instance, that smokers fall ill more often) can be "
+        "learnt from any useful release; differential privacy does not hide them."
     )
     if row.warnings:
         yield f"The run warned: {row.warnings}."

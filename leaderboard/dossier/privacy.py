@@ -1,4 +1,4 @@
-"""What a dossier says about the guarantee: the ledger replayed, the verdict, the four numbers."""
+"""The guarantee in a dossier: replay of the ledger, conclusion, composition of releases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.results.records import CellRow, Status
 from bench.results.verdicts import Verdict, judge
 
 _AGREES = 1e-6
-"""Relative difference that another machine's arithmetic may make."""
+"""Relative difference due to the arithmetic of another machine."""
 
 _REFUTED = (Verdict.CLAIM_REFUTED, Verdict.PROOF_REFUTED)
 
@@ -25,16 +25,16 @@ _REFUTED = (Verdict.CLAIM_REFUTED, Verdict.PROOF_REFUTED)
 @final
 @dataclass(frozen=True)
 class LedgerReplay:
-    """The ledger, read and accounted here and now."""
+    """The ledger, read and accounted again."""
 
     proof: Proof | None
     steps: tuple[LedgerStep, ...]
     problems: tuple[str, ...]
-    """Contradictions between the ledger and the result row; nothing may be concluded then."""
+    """Inconsistencies between the ledger and the result row, which prevent a conclusion."""
 
 
 def replay(row: CellRow, text: str | None) -> LedgerReplay:
-    """Account the ledger file anew and compare with the row of the result table."""
+    """Account the ledger file again and compare it with the row of the result table."""
     if text is None:
         return LedgerReplay(
             None, (), ("The ledger of this release is missing: nothing can be checked.",)
@@ -71,7 +71,7 @@ def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]
     budget = None if row.eps_target is None else Budget(row.eps_target, row.delta)
     claim = None if row.eps_claimed is None else Claim(row.eps_claimed, row.delta, row.claim_source)
     if verdict_of(row) in _REFUTED:
-        return  # by an attack, which the ledger knows nothing about
+        return  # refuted by an attack, which is not in the ledger
     judged = judge(budget, claim, proof)
     if judged.text != row.verdict:
         yield (
@@ -80,8 +80,8 @@ def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]
         )
     if row.eps_audited is not None and row.eps_audited > proof.epsilon:
         yield (
-            f"An attack has shown epsilon {_exact(row.eps_audited)}, more than the ledger proves, "
-            f"and yet the verdict is '{row.verdict}'."
+            f"An attack measured epsilon {_exact(row.eps_audited)}, more than the ledger proves, "
+            f"but the verdict is '{row.verdict}'."
         )
 
 
@@ -101,7 +101,7 @@ def _exact(value: float | None) -> str:
 
 
 def verdict_of(row: CellRow) -> Verdict | None:
-    """The verdict without the trusted library; None for one that this version does not know."""
+    """Return the verdict without the trusted library; None if it is unknown."""
     if row.verdict.startswith(Verdict.SOUND_TRUSTING.value):
         return Verdict.SOUND_TRUSTING
     return next((known for known in Verdict if known.value == row.verdict), None)
@@ -110,7 +110,7 @@ def verdict_of(row: CellRow) -> Verdict | None:
 @final
 @dataclass(frozen=True)
 class ReleaseConclusion:
-    """The one sentence, or why there is none. `tone` is that of the box: plain, bad or study."""
+    """The conclusion, or why there is none. `tone` styles its box: plain, bad or study."""
 
     text: str
     tone: str
@@ -118,21 +118,21 @@ class ReleaseConclusion:
 
 
 def conclude(row: CellRow, replayed: LedgerReplay, unit: words.PrivacyUnit) -> ReleaseConclusion:
-    """Never more than the evidence; nothing from seeded noise, nothing from a contradiction."""
+    """Return a conclusion that the evidence supports; none for seeded noise or inconsistencies."""
     if row.study_only:
         return ReleaseConclusion(
             "No conclusion can be drawn from this page. The release was made for study only: its "
-            "noise follows from a seed, so that it can be repeated, and whoever knows the seed "
-            "and the code can compute the noise and subtract it. What a guarantee would be worth "
-            "can be read below. A release that may be decided about is made with --secure-noise.",
+            "noise is seeded so that it can be repeated, and anyone who knows the seed and the "
+            "code can compute the noise and subtract it. The page shows what the guarantee would "
+            "be with secret noise. Use --secure-noise for a release that may be published.",
             "study",
             False,
         )
     verdict = verdict_of(row)
     if replayed.problems or replayed.proof is None or verdict is None:
         return ReleaseConclusion(
-            "No conclusion can be drawn from this page: the files of the run contradict each "
-            "other, or cannot be read. See the section on the ledger.",
+            "No conclusion can be drawn from this page: the files of the run are inconsistent or "
+            "cannot be read. See the section on the ledger.",
             "bad",
             False,
         )
@@ -144,24 +144,23 @@ def _sentence(
 ) -> ReleaseConclusion:
     if verdict is Verdict.NON_PRIVATE:
         return ReleaseConclusion(
-            "This release has no differential privacy, and its method claims none: treat it like "
-            f"the private rows themselves ({row.verdict_reason}).",
+            "This release is not differentially private, and its method does not claim it: treat "
+            f"it like the private rows themselves ({row.verdict_reason}).",
             "bad",
             True,
         )
     if verdict is Verdict.UNPROVEN:
         return ReleaseConclusion(
-            f"The privacy of this release is not shown: it {row.verdict_reason}."
+            f"The privacy of this release is not proven: it {row.verdict_reason}."
             if row.verdict_reason.startswith("claims ")
-            else f"The privacy of this release is not as asked for: {row.verdict_reason}.",
+            else f"The privacy of this release is not as requested: {row.verdict_reason}.",
             "bad",
             True,
         )
     if verdict in _REFUTED:
         what = "claim" if verdict is Verdict.CLAIM_REFUTED else "proof"
         return ReleaseConclusion(
-            f"An attack has refuted the {what} of privacy behind this release: "
-            f"{row.verdict_reason}.",
+            f"An attack has refuted the privacy {what} of this release: {row.verdict_reason}.",
             "bad",
             True,
         )
@@ -171,12 +170,12 @@ def _sentence(
         else "If the declared counts and the schema are public knowledge"
     )
     if proof.trust:
-        condition += f", and {' and '.join(proof.trust)} does what its documentation says"
+        condition += f", and {' and '.join(proof.trust)} works as documented"
     return ReleaseConclusion(
-        f"{condition}, then this release alone can raise the odds that a given {unit.name} is "
-        "recognised as having been in the data by a factor of at most "
-        f"{words.factor(proof.epsilon)} (epsilon {words.bound(proof.epsilon)}), apart from a "
-        f"probability of {words.chance(proof.delta)} (delta).",
+        f"{condition}, this release alone can increase the odds that a given {unit.name} is "
+        "identified as part of the data by a factor of at most "
+        f"{words.factor(proof.epsilon)} (epsilon {words.bound(proof.epsilon)}), except with "
+        f"probability {words.chance(proof.delta)} (delta).",
         "plain",
         True,
     )
@@ -188,45 +187,45 @@ def _sentence(
 @final
 @dataclass(frozen=True)
 class ReleaseGroup:
-    """Releases of one method with one IPC and one target."""
+    """Releases of one method at one IPC and target."""
 
     method: str
     ipc: str
     target: float | None
     seeds: tuple[int, ...]
     epsilon: float
-    """Their proven epsilons added up; infinite where one has no bound."""
+    """Sum of their proven epsilons; infinite if one has no bound."""
     this: bool
 
 
 @final
 @dataclass(frozen=True)
 class Composition:
-    """What all releases of a dataset in this run spend together (basic composition)."""
+    """Total budget of all releases of a dataset in this run (basic composition)."""
 
     groups: tuple[ReleaseGroup, ...]
     bounded: int
     epsilon: float
-    """Sum of the proven epsilons that are finite, and of the targets of lost cells."""
+    """Sum of the finite proven epsilons and of the targets of lost cells."""
     delta: float
     unbounded: int
-    """Releases without any bound: none of them is in the sum."""
+    """Number of releases without a bound, which are not in the sum."""
     other_unit: int
-    """Releases that protect something else: their epsilons are of another kind."""
+    """Number of releases with another unit of privacy."""
     lost: int
-    """Cells with secure noise that were started and gave no release; charged with their target."""
+    """Number of cells that were started without a release; charged with their target."""
     unknown: int
-    """Cells that were started and of which nothing else is known."""
+    """Number of cells that were started without any result."""
     repeats: int
-    """Releases that differ from this one in the seed only, itself included."""
+    """Number of releases that differ from this one only in the seed, including itself."""
 
 
 def compose(row: CellRow, cells: Sequence[CellRow], charged: frozenset[str]) -> Composition:
-    """Add up the releases of the row's dataset that were made with the same kind of noise.
+    """Compose the releases of the dataset of a row that were made with the same kind of noise.
 
-    Basic composition: epsilons and deltas add, whatever was chosen in the light of what (Dwork and
-    Roth 2014, theorem 3.16). Other splits and parameters of the dataset count too: the people are
-    the same. A release whose metrics failed afterwards exists and counts as well.
+    Basic composition: epsilons and deltas add, also under adaptive choices (Dwork and Roth 2014,
+    theorem 3.16). Other splits and parameters of the dataset count too, since the people are the
+    same, and so does a release whose metrics failed.
     """
     alike = [
         cell
@@ -234,23 +233,23 @@ def compose(row: CellRow, cells: Sequence[CellRow], charged: frozenset[str]) -> 
         if _source(cell) == _source(row) and cell.study_only == row.study_only
     ]
     made = [cell for cell in alike if _made(cell)]
-    own = [cell for cell in made if cell.unit == row.unit]
-    bounded = [cell for cell in own if math.isfinite(_trusted_bound(cell))]
-    # Started and not finished: the harness keeps it charged, whatever became of its output.
+    same_unit = [cell for cell in made if cell.unit == row.unit]
+    bounded = [cell for cell in same_unit if math.isfinite(_trusted_bound(cell))]
+    # Started but not finished: the budget stays charged, whatever became of the output.
     lost = [
         cell
         for cell in alike
         if not _made(cell) and cell.key in charged and cell.eps_target is not None
     ]
     return Composition(
-        groups=_groups(row, own),
+        groups=_groups(row, same_unit),
         bounded=len(bounded),
         epsilon=math.fsum(
             [_trusted_bound(cell) for cell in bounded] + [cell.eps_target or 0.0 for cell in lost]
         ),
         delta=math.fsum(cell.delta for cell in [*bounded, *lost]),
-        unbounded=len(own) - len(bounded),
-        other_unit=len(made) - len(own),
+        unbounded=len(same_unit) - len(bounded),
+        other_unit=len(made) - len(same_unit),
         lost=len(lost),
         unknown=len(charged - {cell.key for cell in cells}),
         repeats=sum(_setting(cell) == _setting(row) for cell in made),
@@ -258,10 +257,10 @@ def compose(row: CellRow, cells: Sequence[CellRow], charged: frozenset[str]) -> 
 
 
 def ipc_in_words(row: CellRow) -> str:
-    """How large a release was asked for."""
+    """Return the requested number of rows in words."""
     if row.full_size:
         return "as many rows as the training table"
-    return "the method's own size" if row.ipc is None else f"{row.ipc:,} rows per class"
+    return "size set by the method" if row.ipc is None else f"{row.ipc:,} rows per class"
 
 
 def _source(cell: CellRow) -> str:
@@ -273,7 +272,7 @@ def _made(cell: CellRow) -> bool:
 
 
 def _trusted_bound(cell: CellRow) -> float:
-    """The proven epsilon; infinite where an attack has refuted it."""
+    """Return the proven epsilon; infinite if an attack has refuted it."""
     if cell.eps_proven is None or verdict_of(cell) is Verdict.PROOF_REFUTED:
         return math.inf
     return cell.eps_proven
@@ -294,17 +293,17 @@ def _setting(cell: CellRow) -> tuple[object, ...]:
 
 
 def _groups(row: CellRow, cells: Sequence[CellRow]) -> tuple[ReleaseGroup, ...]:
-    found: dict[tuple[object, ...], list[CellRow]] = {}
+    groups: dict[tuple[object, ...], list[CellRow]] = {}
     for cell in cells:
-        found.setdefault((cell.label, *_setting(cell)), []).append(cell)
+        groups.setdefault((cell.label, *_setting(cell)), []).append(cell)
     return tuple(
         ReleaseGroup(
-            method=own[0].label,
-            ipc=ipc_in_words(own[0]),
-            target=own[0].eps_target,
-            seeds=tuple(sorted({cell.seed for cell in own})),
-            epsilon=math.fsum(_trusted_bound(cell) for cell in own),
-            this=any(cell.key == row.key for cell in own),
+            method=members[0].label,
+            ipc=ipc_in_words(members[0]),
+            target=members[0].eps_target,
+            seeds=tuple(sorted({cell.seed for cell in members})),
+            epsilon=math.fsum(_trusted_bound(cell) for cell in members),
+            this=any(cell.key == row.key for cell in members),
         )
-        for own in found.values()
+        for members in groups.values()
     )

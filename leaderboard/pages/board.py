@@ -1,4 +1,4 @@
-"""Everything the pages show, computed once before any page is written."""
+"""Everything that the pages show, computed once before any page is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bench.results.records import Status
 @final
 @dataclass(frozen=True)
 class CellCounts:
-    """How the cells ended."""
+    """Number of cells by status."""
 
     cells: int
     ok: int
@@ -37,7 +37,7 @@ class CellCounts:
 @final
 @dataclass(frozen=True)
 class Note:
-    """Something to know before reading any number."""
+    """A note at the top of the pages."""
 
     title: str
     text: str
@@ -47,7 +47,7 @@ class Note:
 @final
 @dataclass(frozen=True)
 class MeanRank:
-    """A line of the overall ranking."""
+    """A row of the overall ranking."""
 
     label: str
     reference: str
@@ -63,7 +63,7 @@ class MeanRank:
 @final
 @dataclass(frozen=True)
 class Unranked:
-    """A method without any rank, and why."""
+    """A method without any rank, and the reasons."""
 
     label: str
     reference: str
@@ -98,7 +98,7 @@ class CellLink:
 @final
 @dataclass(frozen=True)
 class Board:
-    """What one site is made of."""
+    """Contents of one site."""
 
     results: Results
     rows: tuple[Row, ...]
@@ -114,13 +114,13 @@ class Board:
     counts: CellCounts
     notes: tuple[Note, ...]
     styles: Mapping[str, MethodStyle]
-    """Colour and marker of each label, on every page the same."""
+    """Colour and marker of each method, on every page the same."""
     about: About
-    """Cards of methods and datasets that the runs brought along."""
+    """Cards of methods and datasets of the runs."""
     alpha: float
     public: bool
     omitted: tuple[str, ...]
-    """What a public site leaves out, in words; empty for an internal one."""
+    """What a public site leaves out, in words; empty for an internal site."""
     cell_pages: Mapping[str, str]
     """Path of the page of each cell that has one, by the cell's key."""
 
@@ -133,10 +133,10 @@ def compile_board(
     public: bool = False,
     cells: int = 200,
 ) -> Board:
-    """Load, redact where the site is public, aggregate, rank and test.
+    """Load, redact if the site is public, aggregate, rank and test.
 
-    Tests are at level `alpha`; `seed` draws the blocks of the bootstrap; at most `cells` cells get
-    a page of their own.
+    Tests are at level `alpha`; `seed` is that of the bootstrap over blocks; at most `cells` cells
+    get a page.
     """
     directories = [Path(directory) for directory in run_directories]
     results = load_results(directories)
@@ -194,23 +194,23 @@ def _notes(
         notes.append(
             Note(
                 "Study only.",
-                f"{which} used seeded noise, so that they can be repeated: whoever knows seed and "
-                "code can compute that noise and subtract it. No conclusion about letting a "
-                "release out may be drawn from them.",
+                f"{which} used seeded noise, so that they can be repeated: anyone who knows the "
+                "seed and the code can compute the noise and subtract it. No conclusion about "
+                "publishing a release may be drawn from them.",
                 study_only=True,
             )
         )
     if results.replaced:
         text = f"{results.replaced} older results of cells that were run again are left out."
-        notes.append(Note("Run again.", text))
+        notes.append(Note("Repeated cells.", text))
     if results.unclaimed:
-        text = f"{results.unclaimed} scores belong to no cell and are left out."
-        notes.append(Note("Without a cell.", text))
+        text = f"{results.unclaimed} scores without a cell are left out."
+        notes.append(Note("Orphaned scores.", text))
     if omitted:
         notes.append(Note("Public page.", f"Left out: {'; '.join(omitted)}."))
     if pages < counts.cells:
-        text = f"{pages} of {counts.cells} cells have a page of their own; --cells makes more."
-        notes.append(Note("Pages of cells.", text))
+        text = f"{pages} of {counts.cells} cells have a page; use --cells for more."
+        notes.append(Note("Cell pages.", text))
     return tuple(notes)
 
 
@@ -235,8 +235,8 @@ def _unranked(places: pd.DataFrame, reference: dict[str, str]) -> tuple[Unranked
     ranked = set(places.loc[places["rank"].notna(), "shown_label"])
     others = places[~places["shown_label"].isin(ranked)]
     return tuple(
-        Unranked(str(label), reference[str(label)], tuple(own["reason"].unique()))
-        for label, own in others.groupby("shown_label")
+        Unranked(str(label), reference[str(label)], tuple(group["reason"].unique()))
+        for label, group in others.groupby("shown_label")
     )
 
 
@@ -246,29 +246,29 @@ def _incidents(rows: Sequence[Row]) -> tuple[Incident, ...]:
         for problem in row.problems:
             name = (row.label, row.dataset, problem.status, problem.reason)
             alike.setdefault(name, []).append((row, problem))
-    found = []
-    for (label, dataset, status, reason), own in alike.items():
-        targets = {row.epsilons.target for row, _ in own if row.epsilons.target is not None}
-        found.append(
+    incidents = []
+    for (label, dataset, status, reason), members in alike.items():
+        targets = {row.epsilons.target for row, _ in members if row.epsilons.target is not None}
+        incidents.append(
             Incident(
                 label=label,
                 dataset=dataset,
                 status=status,
                 reason=reason,
-                cells=sum(len(problem.seeds) for _, problem in own),
-                ipcs=tuple(sorted({row.ipc for row, _ in own}, key=ipc_order)),
+                cells=sum(len(problem.seeds) for _, problem in members),
+                ipcs=tuple(sorted({row.ipc for row, _ in members}, key=ipc_order)),
                 targets=tuple(sorted(targets)),
-                seeds=tuple(sorted({seed for _, problem in own for seed in problem.seeds})),
-                key=own[0][1].key,
+                seeds=tuple(sorted({seed for _, problem in members for seed in problem.seeds})),
+                key=members[0][1].key,
             )
         )
-    # What failed needs somebody's attention; what was skipped is as it should be.
-    order = sorted(found, key=lambda item: (item.status == Status.SKIPPED.value, item.label))
+    # Failures need attention; skipped cells are expected.
+    order = sorted(incidents, key=lambda item: (item.status == Status.SKIPPED.value, item.label))
     return tuple(order)
 
 
 def chosen_cells(results: Results, limit: int) -> tuple[str, ...]:
-    """Keys of at most `limit` cells: one seed of every row first, then the next seed."""
+    """Return the keys of at most `limit` cells: one seed of every row first, then the next."""
     cells = results.cells
     turn = cells.groupby(["shown_label", *GROUP], dropna=False, sort=False).cumcount()
     ordered = cells.assign(turn=turn).sort_values("turn", kind="stable")

@@ -1,4 +1,4 @@
-"""One page a method: what it is, what it did to the rows, and how it fared over the grid."""
+"""One page per method and one per dataset: cards, results, figures and failures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NUMBERS = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 @final
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A hyperparameter as the label has it."""
+    """A hyperparameter of a method in the grid."""
 
     name: str
     value: str
@@ -58,7 +58,7 @@ class GroupedVerdict:
     kind: str
     reason: str
     alike: int
-    """Other reasons that differ from it in numbers only."""
+    """Number of other reasons that differ only in numbers."""
     datasets: tuple[str, ...]
     targets: tuple[float, ...]
     rows: int
@@ -74,13 +74,13 @@ class LedgerSource:
     ipc: str
     target: float | None
     path: str
-    """Its page, if it has one."""
+    """Path of its page, if any."""
 
 
 @final
 @dataclass(frozen=True)
 class LedgerInWords:
-    """The ledger of cells in words, or why it cannot be read."""
+    """The common ledger of some cells in words, or why it cannot be read."""
 
     places: tuple[LedgerSource, ...]
     steps: tuple[LedgerStep, ...]
@@ -89,14 +89,14 @@ class LedgerInWords:
 
 
 def method_pages(board: Board) -> Iterator[Page]:
-    """One page a method."""
-    found = page_rows(board)
+    """Yield one page per method."""
+    gathered = page_rows(board)
     standings = {item.label: item for item in board.standings}
     unranked = {item.label: item for item in board.unranked}
     references = [row for row in board.rows if row.reference]
     finished = _finished(board)
-    for label, own in found.by_label.items():
-        rows = [item.row for item in own]
+    for label, items in gathered.by_label.items():
+        rows = [item.row for item in items]
         first = rows[0]
         card = board.about.methods.get(first.method)
         drawn = _drawn(rows, references)
@@ -131,8 +131,8 @@ def method_pages(board: Board) -> Iterator[Page]:
             accountants=distinct(n for row in rows for n in row.accountants if n != "none"),
             warnings=distinct(text for row in rows for text in row.warnings),
             ledgers=_ledgers(board, finished.get(label, ())),
-            items=sorted(own, key=_by_dataset),
-            withheld=sorted({row.dataset for row in rows} & found.withheld),
+            items=sorted(items, key=_by_dataset),
+            withheld=sorted({row.dataset for row in rows} & gathered.withheld),
             figure=figures[0] if figures else None,
             legend=legend(setting, drawn) if figures else (),
             definitions=svg.definitions(),
@@ -149,17 +149,19 @@ def _by_dataset(item: GridRow) -> tuple[Any, ...]:
 def _settings(row: Row, card: MethodCard | None) -> tuple[Hyperparameter, ...]:
     given = settings(row.parameters) or {}
     known = {item.name: item for item in card.parameters} if card else {}
-    found = []
+    hyperparameters = []
     for name in (*known, *(name for name in given if name not in known)):
         default = known[name].default if name in known else ""
         value = given.get(name, default)
         text = known[name].text if name in known else ""
-        found.append(Hyperparameter(name, value, default, text, name in given and value != default))
-    return tuple(found)
+        hyperparameters.append(
+            Hyperparameter(name, value, default, text, name in given and value != default)
+        )
+    return tuple(hyperparameters)
 
 
 def _claimed(row: Row) -> str:
-    """Where what is claimed is not what was asked for, that is worth a line."""
+    """Return the claimed epsilon in words if it differs from the target."""
     claimed, target = row.epsilons.claimed, row.epsilons.target
     if claimed is None or claimed.low == claimed.high == target:
         return ""
@@ -168,82 +170,84 @@ def _claimed(row: Row) -> str:
 
 
 def _judgements(rows: Sequence[Row]) -> list[GroupedVerdict]:
-    """Verdicts by how many rows they were given for; reasons that differ in numbers are one."""
+    """Return the verdicts by number of rows; reasons that differ only in numbers are merged."""
     alike: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         if row.verdict:
             without = _NUMBERS.sub("#", "; ".join(row.verdict_reasons))
             alike.setdefault((row.verdict, row.verdict_kind, without), []).append(row)
-    found = []
-    for (verdict, kind, _), own in alike.items():
-        reasons = distinct("; ".join(row.verdict_reasons) for row in own)
-        found.append(
+    verdicts = []
+    for (verdict, kind, _), members in alike.items():
+        reasons = distinct("; ".join(row.verdict_reasons) for row in members)
+        verdicts.append(
             GroupedVerdict(
                 verdict,
                 kind,
                 reasons[0] if reasons else "",
                 len(reasons) - 1 if reasons else 0,
-                distinct(row.dataset for row in own),
-                tuple(sorted({r.epsilons.target for r in own if r.epsilons.target is not None})),
-                len(own),
+                distinct(row.dataset for row in members),
+                tuple(
+                    sorted({r.epsilons.target for r in members if r.epsilons.target is not None})
+                ),
+                len(members),
             )
         )
-    return sorted(found, key=lambda item: (item.verdict, -item.rows))
+    return sorted(verdicts, key=lambda item: (item.verdict, -item.rows))
 
 
 # Plots --------------------------------------------------------------------------------------------
 
 
 def _drawn(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
-    """The method at the IPC it has most results for, with the reference lines at that IPC."""
+    """Return the method at the IPC with the most results, with the references at that IPC."""
     budgeted = [row for row in rows if row.epsilons.target is not None and row.headline is not None]
     if not budgeted:
         return []
     ipcs = [row.ipc for row in budgeted]
     ipc = max(sorted(set(ipcs), key=ipc_order), key=ipcs.count)
-    own = [row for row in budgeted if row.ipc == ipc]
-    datasets = {row.dataset for row in own}
+    shown = [row for row in budgeted if row.ipc == ipc]
+    datasets = {row.dataset for row in shown}
     beside = [
         row
         for row in references
-        if row.label != own[0].label
+        if row.label != shown[0].label
         and row.dataset in datasets
         and (row.ipc == ipc or row.reference == "ceiling")
     ]
-    return [*own, *beside]
+    return [*shown, *beside]
 
 
 # Ledgers ------------------------------------------------------------------------------------------
 
 
 def _finished(board: Board) -> dict[str, list[dict[str, Any]]]:
-    """One finished cell of each method, task, unit and way of counting: the smallest epsilon."""
+    """Return one finished cell per method, task, unit and kind of counts: the smallest epsilon."""
     cells = board.results.cells
     cells = cells[cells["status"] == Status.OK.value]
-    # Cells that have a page come first: the reader can go on from there.
+    # Prefer cells that have a page, to which the reader can navigate.
     order = cells.assign(_unlinked=~cells["key"].isin(board.cell_pages))
     order = order.sort_values(
         ["_unlinked", "eps_target", "shown_dataset", "seed"], na_position="last"
     )
     columns = ["shown_label", "task", "unit", "private_counts"]
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_label: dict[str, list[dict[str, Any]]] = {}
     for cell in records(order.drop_duplicates(columns)):
-        found.setdefault(str(cell["shown_label"]), []).append(cell)
-    return found
+        by_label.setdefault(str(cell["shown_label"]), []).append(cell)
+    return by_label
 
 
 def _ledgers(board: Board, cells: Sequence[dict[str, Any]]) -> tuple[LedgerInWords, ...]:
-    """Cells in which the same was recorded share one list."""
+    """Return the ledgers of some cells; cells with the same ledger share one list."""
     alike: dict[tuple[tuple[LedgerStep, ...], str], list[LedgerSource]] = {}
     for cell in cells[:_MOST_LEDGERS]:
         home = board.results.homes.get(cell["key"])
-        told: tuple[LedgerStep, ...] = ()
+        shown_steps: tuple[LedgerStep, ...] = ()
         problem = ""
         try:
             ledger = None if home is None else stored_ledger(home, cell["key"])
             if ledger is None:
                 continue
-            told = steps(ledger)
+            shown_steps = steps(ledger)
         except StoreError as refused:
             problem = str(refused)
         place = LedgerSource(
@@ -253,12 +257,12 @@ def _ledgers(board: Board, cells: Sequence[dict[str, Any]]) -> tuple[LedgerInWor
             target=None if pd.isna(cell["eps_target"]) else float(cell["eps_target"]),
             path=board.cell_pages.get(cell["key"], ""),
         )
-        alike.setdefault((told, problem), []).append(place)
-    found = []
-    for (told, problem), places in alike.items():
-        shown, more = capped(told, _MOST_STEPS)
-        found.append(LedgerInWords(tuple(places), tuple(shown), more, problem))
-    return tuple(found)
+        alike.setdefault((shown_steps, problem), []).append(place)
+    ledgers = []
+    for (shown_steps, problem), places in alike.items():
+        shown, more = capped(shown_steps, _MOST_STEPS)
+        ledgers.append(LedgerInWords(tuple(places), tuple(shown), more, problem))
+    return tuple(ledgers)
 
 
 # Datasets -----------------------------------------------------------------------------------------
@@ -270,7 +274,7 @@ _MOST_FIGURES = 2
 @final
 @dataclass(frozen=True)
 class MethodLine:
-    """A method in the table of one IPC: a result for each target, or one for all."""
+    """A method in the table of one IPC: one result per target, or one for all."""
 
     label: str
     reference: str
@@ -295,7 +299,7 @@ class ResultTable:
 @final
 @dataclass(frozen=True)
 class ClassShare:
-    """One class with its share of the rows and the colour it is drawn in."""
+    """One class with its share of the rows and its colour."""
 
     name: str
     rows: int
@@ -304,12 +308,12 @@ class ClassShare:
 
 
 def dataset_pages(board: Board) -> Iterator[Page]:
-    """One page a dataset."""
-    found = page_rows(board)
-    for dataset, own in found.by_dataset.items():
-        rows = [item.row for item in own]
-        card = board.about.datasets.get(found.identities[dataset])
-        # What was read off private rows is not a declaration.
+    """Yield one page per dataset."""
+    gathered = page_rows(board)
+    for dataset, items in gathered.by_dataset.items():
+        rows = [item.row for item in items]
+        card = board.about.datasets.get(gathered.identities[dataset])
+        # What was inferred from private rows is not a declaration.
         declared = card is not None and not (board.public and card.inferred)
         shares = _shares(card.by_class) if card is not None and declared else ()
         setting = scene(rows, board.styles)
@@ -333,9 +337,9 @@ def dataset_pages(board: Board) -> Iterator[Page]:
             failed=sum(row.failed for row in rows),
             skipped=sum(row.skipped for row in rows),
             methods=len({row.label for row in rows}),
-            withheld=[dataset] if dataset in found.withheld else [],
-            ceilings=[item for item in own if item.row.reference == CEILING],
-            tables=_tables(own),
+            withheld=[dataset] if dataset in gathered.withheld else [],
+            ceilings=[item for item in items if item.row.reference == CEILING],
+            tables=_tables(items),
             figures=figures,
             more_figures=more_figures,
             legend=legend(setting, rows) if figures else (),
@@ -348,9 +352,9 @@ def dataset_pages(board: Board) -> Iterator[Page]:
 
 
 def _tables(items: Sequence[GridRow]) -> tuple[ResultTable, ...]:
-    """A table for each IPC and setting in which a method with a budget took part, largest first.
+    """Return one table per IPC and setting of the methods with a budget, largest first.
 
-    A method without a budget stands in the tables of its IPC; the real rows stand in all.
+    A method without a budget is in the tables of its IPC; the real rows are in all tables.
     """
     ceilings = [item for item in items if item.row.reference == CEILING]
     others = [item for item in items if item.row.reference != CEILING]
@@ -363,17 +367,17 @@ def _tables(items: Sequence[GridRow]) -> tuple[ResultTable, ...]:
         name = (item.row.ipc, item.row.variant)
         if not any(ipc == item.row.ipc for ipc, _ in budgeted):
             budgeted.setdefault(name, [])
-    found = []
-    for (ipc, variant), own in budgeted.items():
+    tables = []
+    for (ipc, variant), with_budget in budgeted.items():
         beside = [item for item in flat if item.row.ipc == ipc]
-        split = {item.row.split for item in own} or {item.row.split for item in beside}
+        split = {item.row.split for item in with_budget} or {item.row.split for item in beside}
         above = [item for item in ceilings if item.row.split in split]
-        found.append(_table(ipc, variant, [*above, *own, *beside]))
-    # Numbers first, largest on top; then full size; then methods with a IPC of their own.
+        tables.append(_table(ipc, variant, [*above, *with_budget, *beside]))
+    # Numbers first, largest on top; then full size; then methods that set their own size.
     order = {"full": 1, "own": 2}
     return tuple(
         sorted(
-            found,
+            tables,
             key=lambda table: (
                 order.get(table.ipc, 0),
                 tuple(-part for part in ipc_order(table.ipc)),
@@ -389,7 +393,7 @@ def _table(ipc: str, variant: str, items: Sequence[GridRow]) -> ResultTable:
         lines.setdefault(item.row.label, []).append(item)
     headline = next((item.row.headline for item in items if item.row.headline is not None), None)
     targets = {item.row.epsilons.target for item in items}
-    made = [_line(label, own) for label, own in lines.items()]
+    made = [_line(label, members) for label, members in lines.items()]
     return ResultTable(
         ipc=ipc,
         variant=variant,
@@ -400,19 +404,19 @@ def _table(ipc: str, variant: str, items: Sequence[GridRow]) -> ResultTable:
     )
 
 
-def _line(label: str, own: Sequence[GridRow]) -> MethodLine:
+def _line(label: str, items: Sequence[GridRow]) -> MethodLine:
     return MethodLine(
         label=label,
-        reference=own[0].row.reference,
-        flat=next((item for item in own if item.row.epsilons.target is None), None),
+        reference=items[0].row.reference,
+        flat=next((item for item in items if item.row.epsilons.target is None), None),
         by_target={
-            item.row.epsilons.target: item for item in own if item.row.epsilons.target is not None
+            item.row.epsilons.target: item for item in items if item.row.epsilons.target is not None
         },
     )
 
 
 def _order(line: MethodLine) -> tuple[Any, ...]:
-    """The ceiling, sound methods by mean rank, other methods; the floor closes the table."""
+    """Return a sort key: the ceiling, sound methods by mean rank, other methods, the floor."""
     rows = [item.row for item in (*line.by_target.values(), *([line.flat] if line.flat else []))]
     ranks = [row.place.rank for row in rows if row.place.rank is not None]
     return (
@@ -441,7 +445,7 @@ def _shares(counts: Sequence[ClassCount]) -> tuple[ClassShare, ...]:
 
 
 def _balance(shares: Sequence[ClassShare]) -> Markup:
-    """A bar with a piece for each class."""
+    """Return a bar with one segment per class."""
     total = sum(share.rows for share in shares)
     pieces, start = [], 0.0
     piece = Markup('<rect x="{:.2f}" width="{:.2f}" height="14" fill="{}"><title>{}</title></rect>')
@@ -466,18 +470,18 @@ _ITEM = re.compile(r"(?:[-*]|(\d{1,2})[.)]) +")
 @final
 @dataclass(frozen=True)
 class GridRow:
-    """A row of the board with what stands beside it."""
+    """A row of the leaderboard with its ratio and links."""
 
     row: Row
     ratio: float | None
-    """Headline over that of the real rows; None where that says nothing."""
+    """Headline score divided by that of the real rows; None if it has no meaning."""
     links: tuple[CellLink, ...]
 
 
 @final
 @dataclass(frozen=True)
 class Failure:
-    """An incident, with the page of one of its cells if it has one."""
+    """An incident with the page of one of its cells, if any."""
 
     incident: Incident
     path: str
@@ -486,7 +490,7 @@ class Failure:
 @final
 @dataclass(frozen=True)
 class DocBlock:
-    """A piece of a docstring: a paragraph, a list, or lines that stand as they are."""
+    """A block of a docstring: a paragraph, a list, or preformatted lines."""
 
     kind: str
     text: str
@@ -503,13 +507,13 @@ class PageRows:
     ceilings: Mapping[str, tuple[Row, ...]]
     """Rows of the real data by dataset."""
     identities: Mapping[str, Identity]
-    """The dataset behind each dataset."""
+    """Plugin name and parameters of each dataset."""
     withheld: frozenset[str]
-    """Datasets of which this site leaves scores out."""
+    """Datasets whose scores this site leaves out."""
 
 
 def page_rows(board: Board) -> PageRows:
-    """Gather once what every page asks for."""
+    """Gather once what every page needs."""
     ceilings: dict[str, list[Row]] = {}
     for row in board.rows:
         if row.reference == CEILING:
@@ -528,24 +532,30 @@ def page_rows(board: Board) -> PageRows:
     )
     named = records(cells[columns].drop_duplicates("shown_dataset"))
     return PageRows(
-        by_label={name: tuple(own) for name, own in by_label.items()},
-        by_dataset={name: tuple(own) for name, own in by_dataset.items()},
-        ceilings={name: tuple(own) for name, own in ceilings.items()},
+        by_label={name: tuple(items) for name, items in by_label.items()},
+        by_dataset={name: tuple(items) for name, items in by_dataset.items()},
+        ceilings={name: tuple(items) for name, items in ceilings.items()},
         identities={str(cell["shown_dataset"]): identity_of(cell) for cell in named},
         withheld=frozenset(map(str, withheld)),
     )
 
 
 def ratio_to(row: Row, ceiling: Row | None) -> float | None:
-    """Share of what the real rows reach, for headlines where more is better and zero is nothing."""
+    """Return the headline divided by that of the real rows, if higher is better."""
     if ceiling is None or row.reference == CEILING:
         return None
-    own, top = row.headline, ceiling.headline
-    if own is None or top is None or own.value is None or not top.value or own.metric != top.metric:
+    headline, top = row.headline, ceiling.headline
+    if (
+        headline is None
+        or top is None
+        or headline.value is None
+        or not top.value
+        or headline.metric != top.metric
+    ):
         return None
-    if own.direction != Direction.HIGHER.value or top.value <= 0:
+    if headline.direction != Direction.HIGHER.value or top.value <= 0:
         return None
-    ratio = own.value / top.value
+    ratio = headline.value / top.value
     return ratio if math.isfinite(ratio) else None
 
 
@@ -561,7 +571,7 @@ def _links(row: Row, board: Board) -> tuple[CellLink, ...]:
 def failures(
     board: Board, *, label: str | None = None, dataset: str | None = None
 ) -> tuple[Failure, ...]:
-    """What did not finish, of one method or on one dataset."""
+    """Return what did not finish, of one method or on one dataset."""
     return tuple(
         Failure(item, board.cell_pages.get(item.key, ""))
         for item in board.incidents
@@ -570,22 +580,22 @@ def failures(
 
 
 def doc_blocks(text: str) -> tuple[DocBlock, ...]:
-    """Paragraphs of a docstring; lists become lists, and what is indented keeps its lines."""
-    found: list[DocBlock] = []
+    """Return the blocks of a docstring: paragraphs, lists, and indented preformatted lines."""
+    blocks: list[DocBlock] = []
     for piece in text.split("\n\n"):
         paragraph: list[str] = []
         lines = piece.strip("\n").splitlines()
-        # A list may follow upon the sentence that announces it.
+        # A list may follow its introductory sentence without an empty line.
         while lines and not lines[0].startswith((" ", "\t")) and not _ITEM.match(lines[0]):
             paragraph.append(lines.pop(0).strip())
         if paragraph:
-            found.append(DocBlock(PARAGRAPH, " ".join(paragraph)))
+            blocks.append(DocBlock(PARAGRAPH, " ".join(paragraph)))
         item = _ITEM.match(lines[0]) if lines else None
         if item:
-            found.append(DocBlock(NUMBERED if item[1] else LISTED, "", _list_items(lines)))
+            blocks.append(DocBlock(NUMBERED if item[1] else LISTED, "", _list_items(lines)))
         elif lines:
-            found.append(DocBlock(PREFORMATTED, textwrap.dedent("\n".join(lines))))
-    return tuple(found)
+            blocks.append(DocBlock(PREFORMATTED, textwrap.dedent("\n".join(lines))))
+    return tuple(blocks)
 
 
 def _list_items(lines: Sequence[str]) -> tuple[str, ...]:
@@ -600,27 +610,27 @@ def _list_items(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def settings(text: str) -> Mapping[str, str] | None:
-    """Parameters of a cell, each as JSON; None for what is no JSON object."""
+    """Return the parameters of a cell, each as JSON; None if they are not a JSON object."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         return None
-    return {str(name): json.dumps(value) for name, value in found.items()}
+    return {str(name): json.dumps(value) for name, value in parsed.items()}
 
 
 def distinct(texts: Iterable[str]) -> tuple[str, ...]:
-    """Each text once, in order, without empty ones."""
+    """Return each non-empty text once, in order."""
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
 def capped(items: Sequence[Any], most: int) -> tuple[Sequence[Any], int]:
-    """The first ones, and how many are not shown."""
+    """Return the first items, and how many are left out."""
     return items[:most], max(0, len(items) - most)
 
 
 @functools.cache
 def card_style() -> Markup:
-    """The style sheet of these pages beside the common one."""
+    """Return the style sheet of these pages."""
     return Markup(rendering.asset("plots.css") + rendering.asset("card.css"))

@@ -1,7 +1,7 @@
-"""One page a cell: what was asked, what is proven, all scores, figures, and how to make it again.
+"""One page per cell: request, epsilons, scores, figures, release, and how to repeat it.
 
-Whatever was computed from rows that not everybody may have is marked `internal`. A public site
-leaves it out, and says so; keys and fingerprints, which are hashes over such rows, go with it.
+What was computed from rows that are not public is marked `internal`. A public site leaves it out
+and says so, together with keys and fingerprints, which are hashes of such rows.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ _LONGEST_REASON = 4_000
 @final
 @dataclass(frozen=True)
 class Access:
-    """Who may see what of a cell."""
+    """What a page may show of a cell."""
 
     public: bool
     closed: bool
-    """Not everybody may have the rows."""
+    """Whether the rows are not public."""
     withheld: bool
-    """Left out for that reason."""
+    """Whether parts are left out for that reason."""
 
     @property
     def internal(self) -> bool:
-        """True where the page shows it and must mark it."""
+        """Whether the page shows such parts and must mark them."""
         return self.closed and not self.withheld
 
 
 @final
 @dataclass(frozen=True)
 class Download:
-    """The released rows beside the page, or why they are not there."""
+    """The released rows as a file, or why they are not available."""
 
     path: str
     content: bytes
@@ -77,12 +77,12 @@ class Download:
 
     @property
     def kilobytes(self) -> str:
-        """Size, in words."""
+        """Size in words."""
         return f"{max(1, len(self.content) // 1024):,} kB"
 
 
 def pages(board: Board) -> Iterator[Page]:
-    """One page a cell, and its release as a table where that is allowed and small."""
+    """Yield one page per cell, and its release as a table if that is allowed and small."""
     cells = board.results.cells[board.results.cells["key"].isin(board.cell_pages)]
     scores = _scores(board)
     folders = _folders(board)
@@ -147,7 +147,7 @@ _KINDS: Mapping[str, Callable[[Any], Any]] = {"str": str, "int": int, "float": f
 
 
 def _row(cell: Mapping[str, Any]) -> CellRow:
-    """The record of the table; what is absent there is None."""
+    """Return the record of a row of the table; missing values become None."""
     values: dict[str, Any] = {}
     for item in fields(CellRow):
         kind = str(item.type)
@@ -160,17 +160,17 @@ def _row(cell: Mapping[str, Any]) -> CellRow:
 def _scores(board: Board) -> dict[str, list[ScoreRow]]:
     scores = board.results.scores
     names = [item.name for item in fields(ScoreRow)]
-    found: dict[str, list[ScoreRow]] = {}
+    by_key: dict[str, list[ScoreRow]] = {}
     for score in records(scores.loc[scores["key"].isin(board.cell_pages), names]):
         for name in ("value", "low", "high", "limit"):
             if pd.isna(score[name]):
                 score[name] = None
-        found.setdefault(score["key"], []).append(ScoreRow(**score))
-    return found
+        by_key.setdefault(score["key"], []).append(ScoreRow(**score))
+    return by_key
 
 
 def _folders(board: Board) -> dict[str, str]:
-    """Where the files of a cell are. A public site has other keys: the tables know the folder."""
+    """Return the folder of each cell; a public site has other keys than the run directory."""
     shown = board.results.cells["key"]
     if not board.public:
         return dict(zip(shown, shown, strict=True))
@@ -179,14 +179,14 @@ def _folders(board: Board) -> dict[str, str]:
 
 
 def _siblings(cells: pd.DataFrame, paths: Mapping[str, str]) -> dict[str, tuple[CellLink, ...]]:
-    found: dict[str, tuple[CellLink, ...]] = {}
-    for _, own in cells.groupby(["shown_label", *GROUP], dropna=False, sort=False):
-        keys = list(zip(own["key"], own["seed"], strict=True))
+    links: dict[str, tuple[CellLink, ...]] = {}
+    for _, group in cells.groupby(["shown_label", *GROUP], dropna=False, sort=False):
+        keys = list(zip(group["key"], group["seed"], strict=True))
         for key, _ in keys:
-            found[key] = tuple(
+            links[key] = tuple(
                 CellLink(int(seed), paths[other]) for other, seed in keys if other != key
             )
-    return found
+    return links
 
 
 def _text(text: str, access: Access) -> str:
@@ -202,10 +202,11 @@ def _download(row: CellRow, access: Access, files: CellFiles, page: str) -> Down
     if row.status != Status.OK.value:
         return Download(path, b"", "the cell did not finish")
     if access.public and row.study_only:
-        reason = "left out of a public site: its noise is seeded, and can be subtracted"
+        reason = "left out of a public site, because its noise is seeded and can be subtracted"
         return Download(path, b"", reason)
     if access.public and not is_sound(row.verdict):
-        return Download(path, b"", "left out of a public site: nothing proves it private")
+        reason = "left out of a public site, because it is not proven to be private"
+        return Download(path, b"", reason)
     try:
         return Download(path, as_csv(files), "")
     except (Unavailable, NoSuchFile) as problem:
@@ -213,7 +214,7 @@ def _download(row: CellRow, access: Access, files: CellFiles, page: str) -> Down
 
 
 def _grid(row: CellRow, access: Access, files: CellFiles) -> ImageGrid | str:
-    """Released images, or why there are none; nothing for tables."""
+    """Return the released images, or why there are none; empty for tables."""
     if row.task != Task.IMAGE.value or row.status != Status.OK.value:
         return ""
     if access.public and (row.study_only or not is_sound(row.verdict)):
@@ -225,7 +226,7 @@ def _grid(row: CellRow, access: Access, files: CellFiles) -> ImageGrid | str:
 
 
 def _dossier(board: Board, row: CellRow, home: Path | None, ipc: str) -> str:
-    """The command that writes the dossier; by name where keys are not shown."""
+    """Return the command that writes the dossier; by name where keys are not shown."""
     if home is None or row.status != Status.OK.value:
         return ""
     cell = row.key
@@ -243,13 +244,13 @@ LARGEST_CSV = 1 << 20
 """Bytes; larger releases stay in the run directory."""
 _MOST_VALUES = 4_000_000
 
-_IMAGES_A_CLASS = 8
+_IMAGES_PER_CLASS = 8
 _LARGEST_GRID = 90_000
 """Bytes of pixels."""
 _MOST_CLASSES = 20
 _PIXEL = re.compile(r"pixel_(?:(\d{1,3})_)?(\d{1,3})_(\d{1,3})")
 
-# A cell that starts like this is run by a spreadsheet instead of being shown.
+# A spreadsheet would evaluate a cell that starts like this.
 _FORMULA = re.compile(r"\s*[=+\-@\t\r](?!\s*[\d.,eE+-]*$)")
 
 Bytes = npt.NDArray[np.uint8]
@@ -258,10 +259,10 @@ Bytes = npt.NDArray[np.uint8]
 @final
 @dataclass(frozen=True)
 class ImageGrid:
-    """Released images in one picture, a row for each class."""
+    """Released images in one picture, one row per class."""
 
     source: str
-    """A data address."""
+    """Data URL of the picture."""
     width: int
     height: int
     classes: tuple[str, ...]
@@ -269,7 +270,7 @@ class ImageGrid:
 
 
 def as_csv(files: CellFiles) -> bytes:
-    """The released rows in the units of the schema."""
+    """Return the released rows in the units of the schema."""
     path = files.path("releases", "synthetic.parquet")
     file = _small(open_parquet(path))
     try:
@@ -298,9 +299,9 @@ def _too_large() -> str:
 
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Numbers as they are, texts as texts; what a spreadsheet would run is refused."""
+    """Return numbers unchanged and texts as text; reject what a spreadsheet would evaluate."""
     if _FORMULA.match(name):
-        raise Unavailable("the release names a column by what a spreadsheet would run")
+        raise Unavailable("the release has a column name that a spreadsheet would evaluate")
     kind = column.type
     types = pa.types
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
@@ -313,30 +314,30 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if sum(chunk.nbytes for chunk in words) > LARGEST_CSV:
         raise Unavailable(_too_large())
     if any(_FORMULA.match(word or "") for chunk in words for word in chunk.unique().to_pylist()):
-        raise Unavailable("the release holds texts that a spreadsheet would run")
+        raise Unavailable("the release has texts that a spreadsheet would evaluate")
     return column.cast(pa.string())
 
 
 def image_grid(files: CellFiles) -> ImageGrid:
-    """The first images of each class."""
+    """Return the first images of each class."""
     path = files.path("releases", "synthetic.parquet")
     names = _small(open_parquet(path)).schema_arrow.names
     places = {name: _place(name) for name in names}
     pixels = [name for name, place in places.items() if place is not None]
     others = [name for name, place in places.items() if place is None]
     if not pixels or len(others) != 1:
-        raise Unavailable("the release has no columns of pixels and one of classes")
+        raise Unavailable("the release does not consist of pixel columns and one class column")
     where = np.array([place for place in places.values() if place is not None])
     channels, rows, columns = (int(size) for size in where.max(axis=0) + 1)
     if channels * rows * columns != len(pixels) or channels not in (1, 3):
-        raise Unavailable("the pixels of the release make no rectangle")
+        raise Unavailable("the pixels of the release do not form a rectangle")
     table = read_columns(path, pixels, others)
     values = np.stack(table.finite(*pixels), axis=1)
     labels = np.array(table.texts[others[0]])
     classes = tuple(sorted(set(labels.tolist()), key=lambda name: (len(name), name)))[
         :_MOST_CLASSES
     ]
-    each = max(1, min(_IMAGES_A_CLASS, _LARGEST_GRID // (len(classes) * len(pixels))))
+    each = max(1, min(_IMAGES_PER_CLASS, _LARGEST_GRID // (len(classes) * len(pixels))))
     low, high = float(values.min()), float(values.max())
     scaled = (values - low) / (high - low if high > low else 1.0) * 255
     canvas = np.full((len(classes) * (rows + 1) - 1, each * (columns + 1) - 1, channels), 128.0)
@@ -355,15 +356,15 @@ def image_grid(files: CellFiles) -> ImageGrid:
 
 
 def _place(name: str) -> tuple[int, int, int] | None:
-    found = _PIXEL.fullmatch(name)
-    if found is None:
+    match = _PIXEL.fullmatch(name)
+    if match is None:
         return None
-    channel, row, column = found.groups()
+    channel, row, column = match.groups()
     return int(channel or 0), int(row), int(column)
 
 
 def png(pixels: Bytes) -> bytes:
-    """(height, width, 1 or 3) bytes as a PNG file (RFC 2083), without filters."""
+    """Return (height, width, 1 or 3) bytes as a PNG file (RFC 2083), without filters."""
     height, width, channels = pixels.shape
     lines = np.concatenate(
         [np.zeros((height, 1), np.uint8), pixels.reshape(height, width * channels)], axis=1

@@ -1,4 +1,4 @@
-"""The front page: one table, the ranking, and who can be told apart."""
+"""The front page: the table of results, the ranking and the comparison of methods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.plugins.metric import Direction, Family
 from bench.results.records import Status
 
 INCIDENTS = 300
-"""Kinds of failure that the page lists; the tables hold all of them."""
+"""Number of kinds of failure that the page lists; the exported tables hold all."""
 
 _SCRIPTS = (
     "tables.js",
@@ -40,7 +40,7 @@ _SCRIPTS = (
 
 
 def pages(board: Board) -> Iterator[Page]:
-    """The front page."""
+    """Yield the front page."""
     rows, results = board.rows, board.results
     finished = [text for text in results.cells["finished_at"] if text]
     choices = models(rows)
@@ -84,7 +84,7 @@ def pages(board: Board) -> Iterator[Page]:
 
 
 METRIC = "metric:"
-"""What the name of a metric's column starts with."""
+"""Prefix of the name of a column of a metric."""
 
 _UP, _DOWN = Direction.HIGHER.value, Direction.LOWER.value
 _GROUPS: Mapping[str, str] = {
@@ -98,10 +98,10 @@ _GROUPS: Mapping[str, str] = {
 @final
 @dataclass(frozen=True)
 class TableColumn:
-    """One column."""
+    """One column of the table."""
 
     name: str
-    """In the page's address and in `data-column`."""
+    """Name in the address of the page and in `data-column`."""
     title: str
     hint: str
     group: str
@@ -111,32 +111,30 @@ class TableColumn:
 
     @property
     def head(self) -> str:
-        """The title with the sign for which way is better."""
+        """The title with an arrow for the better direction."""
         return f"{self.title} {show.arrow(self.direction)}"
 
     @property
     def first(self) -> str:
-        """How the first click sorts: the best on top."""
+        """Order of the first click: the best on top."""
         return "descending" if self.direction == _UP else "ascending"
 
 
 _FIRST = (
     TableColumn("method", "Method", "the method's label in the grid", "", numeric=False),
     TableColumn("dataset", "Dataset", "with its task", "", numeric=False),
-    TableColumn("ipc", "Rows per class", "synthetic rows per class that were asked for", ""),
-    TableColumn("target", "target", "asked for by the grid", "Epsilon"),
-    TableColumn(
-        "claimed", "claimed", "what the method says it spent: not trusted", "Epsilon", _DOWN
-    ),
+    TableColumn("ipc", "Rows per class", "requested number of synthetic rows per class (IPC)", ""),
+    TableColumn("target", "target", "set by the grid", "Epsilon"),
+    TableColumn("claimed", "claimed", "reported by the method; not trusted", "Epsilon", _DOWN),
     TableColumn(
         "proven",
         "proven",
-        "upper bound computed from the ledger; infinite where rows were read without noise",
+        "upper bound computed from the ledger; infinite if rows were read without noise",
         "Epsilon",
         _DOWN,
     ),
     TableColumn("audited", "audited", "lower bound measured by attacks", "Epsilon", _DOWN),
-    TableColumn("verdict", "Verdict", "with its reason; sorts from sound to refuted", ""),
+    TableColumn("verdict", "Verdict", "with its reason; sorted from sound to refuted", ""),
     TableColumn(
         "rank",
         "Rank",
@@ -147,7 +145,7 @@ _FIRST = (
     TableColumn(
         "utility",
         "Utility",
-        "headline metric of the task, or that of the chosen model, with its 95% interval from the "
+        "headline metric of the task, or that of the selected model, with its 95% interval over "
         "test rows",
         "Utility on real test rows",
         _UP,
@@ -155,83 +153,86 @@ _FIRST = (
     TableColumn(
         "ratio",
         "Of real",
-        "utility over that of the same model trained on the real rows; 1 is as good as real",
+        "utility divided by that of the same model trained on the real rows",
         "Utility on real test rows",
         _UP,
     ),
     TableColumn(
         "deviation",
         "Seeds sd",
-        "standard deviation of the utility over seeds: the method's own randomness, apart from "
-        "the choice of test rows",
+        "standard deviation of the utility over seeds: the randomness of the method, without that "
+        "of the test rows",
         "Utility on real test rows",
         _DOWN,
     ),
     TableColumn(
-        "failed", "Failed", "share of cells that did not finish; skipped ones apart", "", _DOWN
+        "failed", "Failed", "share of cells that did not finish, without skipped ones", "", _DOWN
     ),
 )
 
 _COST = (
     TableColumn("released", "Rows released", "synthetic rows", "Cost"),
     TableColumn("fit", "Fit seconds", "mean over seeds", "Cost", _DOWN),
-    TableColumn("memory", "Peak MB", "the largest over seeds", "Cost", _DOWN),
+    TableColumn("memory", "Peak MB", "maximum over seeds", "Cost", _DOWN),
 )
 
 
 def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[TableColumn, ...]:
-    """All columns; `ratios` are metrics that the column of ratios shows already."""
+    """Return all columns; `ratios` are metrics that the column of ratios shows."""
     known = {m.metric: m for row in rows for m in row.measures.values() if m.shown}
-    found: dict[str, list[TableColumn]] = {}
+    by_group: dict[str, list[TableColumn]] = {}
     for name in export.metric_names(rows, beside_headlines=True):
         if name in ratios:
             continue
         direction = known[name].direction
         group = _GROUPS.get(known[name].family, "Other")
         hint = f"{name}: {show.better(direction)}"
-        found.setdefault(group, []).append(
+        by_group.setdefault(group, []).append(
             TableColumn(f"{METRIC}{name}", name, hint, group, direction, metric=name)
         )
     order = [*_GROUPS.values(), "Other"]
-    found["Cost"] = [*_COST, *found.get("Cost", [])]
-    return (*_FIRST, *(column for group in order for column in found.get(group, [])))
+    by_group["Cost"] = [*_COST, *by_group.get("Cost", [])]
+    return (*_FIRST, *(column for group in order for column in by_group.get(group, [])))
 
 
 @final
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Columns side by side under one heading."""
+    """Adjacent columns under one heading."""
 
     title: str
     count: int
 
 
-def groups(found: Sequence[TableColumn]) -> tuple[ColumnGroup, ...]:
-    """The line above the columns; the first, which stays in place, stands alone."""
-    runs = itertools.groupby(found[1:], key=lambda column: column.group)
-    return (ColumnGroup("", 1), *(ColumnGroup(title, len(list(own))) for title, own in runs))
+def groups(columns: Sequence[TableColumn]) -> tuple[ColumnGroup, ...]:
+    """Return the headings above the columns; the first, pinned column has none."""
+    runs = itertools.groupby(columns[1:], key=lambda column: column.group)
+    return (
+        ColumnGroup("", 1),
+        *(ColumnGroup(title, len(list(members))) for title, members in runs),
+    )
 
 
 # Downstream models --------------------------------------------------------------------------------
 
 
 _UNNAMED: Mapping[str, str] = {"auroc": "xgboost"}
-"""Models of metrics whose name has no model."""
+"""Models of metrics whose name contains none."""
 
 _NO_MODEL = ("ratio", "prevalence")
-"""What may stand where a model does."""
+"""Suffixes that are not models."""
 
 
 @final
 @dataclass(frozen=True)
 class Ratio:
-    """Utility over that on the real rows."""
+    """Utility divided by that of the real rows."""
 
     value: float
     low: float | None
     high: float | None
     derived: bool
-    """True for the quotient of two rows, which has no interval of its own."""
+    """True for the ratio of two rows, which has no interval."""
 
 
 @final
@@ -240,18 +241,18 @@ class Models:
     """The metric of each model and dataset."""
 
     headlines: Mapping[str, str]
-    """By dataset."""
+    """Headline metric by dataset."""
     metrics: Mapping[str, Mapping[str, str]]
-    """By model, then by dataset."""
+    """Metric by model and dataset."""
 
     @property
     def all_metrics(self) -> tuple[str, ...]:
-        """Every metric that some choice shows."""
-        own = {name for by_dataset in self.metrics.values() for name in by_dataset.values()}
-        return tuple(sorted(own | set(self.headlines.values())))
+        """All metrics that a choice of model can show."""
+        chosen = {name for by_dataset in self.metrics.values() for name in by_dataset.values()}
+        return tuple(sorted(chosen | set(self.headlines.values())))
 
     def datasets(self, metric: str) -> frozenset[str]:
-        """Where a metric is some choice's."""
+        """Return the datasets on which a choice of model shows the metric."""
         return frozenset(
             dataset
             for by_dataset in (self.headlines, *self.metrics.values())
@@ -261,9 +262,9 @@ class Models:
 
 
 def models(rows: Sequence[Row]) -> Models:
-    """The choices, from the names of the metrics."""
+    """Return the models, derived from the names of the metrics."""
     headlines = {row.dataset: row.headline.metric for row in rows if row.headline is not None}
-    found: dict[str, dict[str, str]] = {}
+    by_model: dict[str, dict[str, str]] = {}
     seen: set[tuple[str, str]] = set()
     for row in rows:
         for measure in row.measures.values():
@@ -272,12 +273,12 @@ def models(rows: Sequence[Row]) -> Models:
             seen.add((row.dataset, measure.metric))
             model = _model(measure, headlines.get(row.dataset, ""))
             if model:
-                found.setdefault(model, {})[row.dataset] = measure.metric
-    return Models(headlines, {model: found[model] for model in sorted(found)})
+                by_model.setdefault(model, {})[row.dataset] = measure.metric
+    return Models(headlines, {model: by_model[model] for model in sorted(by_model)})
 
 
 def _model(measure: Measure, headline: str) -> str:
-    """The model behind a metric of the same kind as the headline; empty for every other metric."""
+    """Return the model of a metric of the same kind as the headline; otherwise empty."""
     kind, _, model = measure.metric.partition("/")
     if measure.family != Family.UTILITY.value or kind != headline.partition("/")[0]:
         return ""
@@ -287,42 +288,42 @@ def _model(measure: Measure, headline: str) -> str:
 
 
 def ratio_metrics(metric: str, headline: bool) -> tuple[str, ...]:
-    """Names under which the ratio of a metric to real rows may be found."""
+    """Return possible names of the ratio of a metric to that of the real rows."""
     kind = metric.partition("/")[0]
     return (f"{metric}/ratio", f"{metric}-ratio", *((f"{kind}/ratio",) if headline else ()))
 
 
 def ceilings(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
-    """The real rows of each dataset and split."""
+    """Return the row of the real data of each dataset and split."""
     return {(row.dataset, row.split): row for row in rows if row.reference == CEILING}
 
 
 def ratio(row: Row, metric: str, ceiling: Row | None) -> Ratio | None:
-    """As scored on the same test rows; otherwise the quotient of the two rows' means."""
+    """Return the ratio scored on the same test rows; otherwise the ratio of the two means."""
     is_headline = row.headline is not None and row.headline.metric == metric
     for name in ratio_metrics(metric, is_headline):
         scored = row.measures.get(name)
         if scored is not None and scored.value is not None:
             return Ratio(scored.value, scored.low, scored.high, derived=False)
-    own = row.measures.get(metric)
+    measure = row.measures.get(metric)
     best = None if ceiling is None else ceiling.measures.get(metric)
-    if own is None or best is None or own.value is None or not best.value:
+    if measure is None or best is None or measure.value is None or not best.value:
         return None
-    if own.direction != Direction.HIGHER.value:
+    if measure.direction != Direction.HIGHER.value:
         return None
-    return Ratio(own.value / best.value, None, None, derived=True)
+    return Ratio(measure.value / best.value, None, None, derived=True)
 
 
 # Data of the script -------------------------------------------------------------------------------
 
 
 _MOST_UNITS = 200
-"""Beyond so many units Student's interval is the normal one."""
+"""Beyond this number of units Student's interval is almost normal."""
 
 
 @final
 class Vocabulary:
-    """A table of different values, and where each stands."""
+    """Distinct values and their indices."""
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
         self._places: dict[Any, int] = {}
@@ -330,17 +331,22 @@ class Vocabulary:
             self.of(value)
 
     def of(self, value: Any) -> int:
-        """The place of a value, which is added where it is new."""
+        """Return the index of a value, which is added if it is new."""
         return self._places.setdefault(value, len(self._places))
 
     @property
     def values(self) -> list[Any]:
-        """In the order of their places."""
+        """Values in the order of their indices."""
         return list(self._places)
 
 
 def document(board: Board, columns: Sequence[TableColumn], models: Models) -> Markup:
-    """JSON for a data block of the page: no sign in it can end the block."""
+    """Return JSON for a data block of the page, in which nothing can end the block.
+
+    A column of numbers is one text with commas, empty where there is no value: the script parses a
+    column when it is first used, and twenty thousand cells stay a few megabytes. Texts are stored
+    once; rows hold their indices.
+    """
     rows = board.rows
     texts = Vocabulary([""])
     labels = Vocabulary(sorted({row.label for row in rows}))
@@ -369,11 +375,11 @@ def document(board: Board, columns: Sequence[TableColumn], models: Models) -> Ma
         },
         "headlines": [models.headlines.get(name, "") for name in datasets.values],
         "models": {
-            model: [own.get(name, "") for name in datasets.values]
-            for model, own in models.metrics.items()
+            model: [by_dataset.get(name, "") for name in datasets.values]
+            for model, by_dataset in models.metrics.items()
         },
         "pages": _pages(board),
-        "tests": [_told(found, labels) for found in board.comparisons],
+        "tests": [_test_result(comparison, labels) for comparison in board.comparisons],
         "tails": _tails(board.alpha),
         "level": f"{100 * (1 - board.alpha):g}%",
     }
@@ -398,8 +404,8 @@ def _facts(rows: Sequence[Row], tables: Mapping[str, Vocabulary]) -> dict[str, s
     def span(read: Callable[[Row], Span | None]) -> tuple[str, str]:
         spans = [read(row) for row in rows]
         return (
-            _numbers(None if own is None else own.low for own in spans),
-            _numbers(None if own is None else own.high for own in spans),
+            _numbers(None if item is None else item.low for item in spans),
+            _numbers(None if item is None else item.high for item in spans),
         )
 
     claimed, proven = span(lambda row: row.epsilons.claimed), span(lambda row: row.epsilons.proven)
@@ -439,18 +445,18 @@ def _facts(rows: Sequence[Row], tables: Mapping[str, Vocabulary]) -> dict[str, s
 
 
 def group(row: Row) -> tuple[Any, ...]:
-    """What rows that are ranked together have in common."""
+    """Return what rows that are ranked together have in common."""
     setting = (row.split, row.delta, row.private_counts, row.study_only, row.adjacency, row.unit)
     return (row.dataset, row.ipc, row.epsilons.target, *setting)
 
 
 def _barred(row: Row) -> str:
-    """Why a row cannot be ranked in any company."""
+    """Return why a row cannot be ranked among any methods."""
     return "" if row.place.reason in DEPENDS_ON_OTHERS else row.place.reason
 
 
 def _lines(rows: Sequence[Row]) -> dict[str, str]:
-    """For each row the places of the rows that say what it must beat and what it could reach."""
+    """Return for each row the indices of its floor, real sample and ceiling."""
     floors = {group(row): place for place, row in enumerate(rows) if row.reference == FLOOR}
     samples = {
         (row.dataset, row.split, row.ipc): place
@@ -459,7 +465,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, str]:
     }
     best = ceilings(rows)
     places = {id(row): place for place, row in enumerate(rows)}
-    tops = {own: places[id(row)] for own, row in best.items()}
+    tops = {pair: places[id(row)] for pair, row in best.items()}
     return {
         "ceiling": ",".join(str(tops.get((row.dataset, row.split), "")) for row in rows),
         "sample": ",".join(str(samples.get((row.dataset, row.split, row.ipc), "")) for row in rows),
@@ -468,7 +474,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _detail(row: Row, texts: Vocabulary) -> str:
-    """Places of heading and text, turn by turn: what is shown when a row is opened."""
+    """Return alternating indices of headings and texts of an expanded row."""
     counts = "private" if row.private_counts else "public"
     privacy = f"delta {row.delta:g}, {row.adjacency} of one {row.unit or 'row'}, {counts} counts"
     if row.accountants:
@@ -488,7 +494,7 @@ def _detail(row: Row, texts: Vocabulary) -> str:
 
 
 def _utilities(board: Board, models: Models, repetitions: Vocabulary) -> dict[str, dict[str, str]]:
-    """Of each metric that a choice of the model can show: rows, ratios, and seed by seed."""
+    """Return values, ratios and values per seed of each metric that a choice can show."""
     scores = board.results.scores
     wanted = scores[scores["metric"].isin(models.all_metrics)]
     values = {
@@ -504,23 +510,25 @@ def _utilities(board: Board, models: Models, repetitions: Vocabulary) -> dict[st
         if status != Status.SKIPPED.value
     }
     tops = ceilings(board.rows)
-    found = {}
+    by_metric = {}
     for metric in models.all_metrics:
         own_datasets = models.datasets(metric)
         ratios = [ratio(row, metric, tops.get((row.dataset, row.split))) for row in board.rows]
         measures = [row.measures.get(metric) for row in board.rows]
         spans = [None if m is None else m.seeds for m in measures]
-        found[metric] = {
+        by_metric[metric] = {
             **_measures(measures),
-            "least": _numbers(None if own is None else own.low for own in spans),
-            "largest": _numbers(None if own is None else own.high for own in spans),
+            "least": _numbers(None if item is None else item.low for item in spans),
+            "largest": _numbers(None if item is None else item.high for item in spans),
             "count": ",".join("" if m is None else str(m.count) for m in measures),
-            "ratio": _numbers(None if own is None else own.value for own in ratios),
-            "ratioLow": _numbers(None if own is None else own.low for own in ratios),
-            "ratioHigh": _numbers(None if own is None else own.high for own in ratios),
-            "derived": ",".join("1" if own is not None and own.derived else "" for own in ratios),
+            "ratio": _numbers(None if item is None else item.value for item in ratios),
+            "ratioLow": _numbers(None if item is None else item.low for item in ratios),
+            "ratioHigh": _numbers(None if item is None else item.high for item in ratios),
+            "derived": ",".join(
+                "1" if item is not None and item.derived else "" for item in ratios
+            ),
             "seeds": ",".join(
-                # Enough digits that no two utilities become a tie.
+                # Enough digits that no two utilities become tied.
                 " ".join(
                     f"{seeds[key]}:{_number(values.get((key, metric)), 12)}"
                     for key in row.keys
@@ -531,7 +539,7 @@ def _utilities(board: Board, models: Models, repetitions: Vocabulary) -> dict[st
                 for row in board.rows
             ),
         }
-    return found
+    return by_metric
 
 
 def _measures(
@@ -541,7 +549,7 @@ def _measures(
         name: _numbers(None if m is None else getattr(m, name) for m in measures)
         for name in ("value", "low", "high", "deviation", "limit")
     }
-    # A column without any number is not written out.
+    # A column without any number is left out.
     columns = {name: text for name, text in columns.items() if text.strip(",")}
     if texts is not None and any(m is not None and m.remark for m in measures):
         columns["remark"] = _counts(texts.of("" if m is None else m.remark) for m in measures)
@@ -549,8 +557,8 @@ def _measures(
 
 
 def _pages(board: Board) -> dict[str, list[tuple[int, str]]]:
-    """Seed and page of the cells that have one, by the row's place."""
-    found = {
+    """Return seed and page of the cells that have one, by index of the row."""
+    by_row = {
         str(place): [
             (seed, board.cell_pages[key])
             for seed, key in zip(row.seeds, row.keys, strict=True)
@@ -558,22 +566,22 @@ def _pages(board: Board) -> dict[str, list[tuple[int, str]]]:
         ]
         for place, row in enumerate(board.rows)
     }
-    return {place: own for place, own in found.items() if own}
+    return {place: links for place, links in by_row.items() if links}
 
 
-def _told(found: MethodComparison, labels: Vocabulary) -> dict[str, dict[int, Any]]:
-    """What the paired tests say: the places left open to each label, and whom it beats."""
+def _test_result(comparison: MethodComparison, labels: Vocabulary) -> dict[str, dict[int, Any]]:
+    """Return the result of the paired tests: places of each method, and which it beats."""
     return {
-        "places": {labels.of(own.label): own.place for own in found.standings},
+        "places": {labels.of(method.label): method.place for method in comparison.standings},
         "better": {
-            labels.of(own.label): [labels.of(other) for other in own.better_than]
-            for own in found.standings
+            labels.of(method.label): [labels.of(other) for other in method.better_than]
+            for method in comparison.standings
         },
     }
 
 
 def _tails(alpha: float) -> list[float]:
-    """Share of resamples below the interval, for so many units that were drawn again.
+    """Return the share of resamples below the interval, by number of units.
 
     Expanded percentiles, as in `significance`: plain ones are too narrow for few units.
     """

@@ -1,4 +1,4 @@
-"""Plots over all results: what privacy costs, what attacks reach, what IPC and time buy."""
+"""The page of plots: utility against epsilon, attacks, IPC, time and memory, and audits."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
 
 BUDGET = 330_000
-"""Characters that the drawings of one section may take; further ones are left out."""
+"""Maximum number of characters of the drawings of one section."""
 FIRST_BUDGET = 620_000
-"""The same for the section that most readers come for."""
+"""The same for the first section."""
 ATTACKS = 4
-"""Attacks that are drawn."""
+"""Number of attacks that are drawn."""
 
 
 @final
 @dataclass(frozen=True)
 class Facet:
-    """Panels under one heading that opens and closes."""
+    """Panels under one collapsible heading."""
 
     summary: str
     panels: tuple[tuple[str, Markup], ...]
-    """The dataset of each, and the drawing."""
+    """Dataset and drawing of each panel."""
     front: tuple[FrontPoint, ...]
     label: str
-    """What the first number of a point on the front is."""
+    """Label of the horizontal axis."""
     note: str = ""
 
 
@@ -73,7 +73,7 @@ class HeatFacet:
 @final
 @dataclass(frozen=True)
 class PlotSection:
-    """The facets of a section, and the names of those that there was no room for."""
+    """The facets of a section, and the names of those that were left out."""
 
     facets: tuple[Facet, ...]
     left_out: tuple[str, ...]
@@ -119,7 +119,7 @@ def pages(board: Board) -> Iterator[Page]:
         time=_drawn(setting, _by_cost(setting, ipcs)),
         audit=audit_panels(setting, board.rows),
         empty=not board.rows,
-        told=_told,
+        value_text=_value_text,
     )
 
 
@@ -131,7 +131,7 @@ def _by_epsilon(setting: Scene, ipcs: Sequence[str]) -> Iterator[PendingFacet]:
 def _by_attack(
     setting: Scene, ipcs: Sequence[str], tried: Sequence[Attack]
 ) -> Iterator[PendingFacet]:
-    """All attacks at the first IPC, then the first attack at all others."""
+    """Yield all attacks at the first IPC, then the first attack at all others."""
     pairs = [(ipcs[0], attack) for attack in tried] if ipcs else []
     pairs += [(ipc, attack) for ipc in ipcs[1:] for attack in tried[:1]]
     for ipc, attack in pairs:
@@ -161,7 +161,7 @@ def _by_cost(setting: Scene, ipcs: Sequence[str]) -> Iterator[PendingFacet]:
 
 
 def _drawn(setting: Scene, wanted: Iterable[PendingFacet], budget: int = BUDGET) -> PlotSection:
-    """Draw until one more would be too much, if it is like the others; the first in any case."""
+    """Draw facets until the next one would probably exceed the budget; at least one."""
     facets: list[Facet] = []
     left_out = []
     used = 0
@@ -193,28 +193,28 @@ def _full(used: int, facets: int, budget: int) -> bool:
 def _heat(
     setting: Scene, rows: Sequence[Row], ipcs: Sequence[str], targets: Sequence[float]
 ) -> tuple[tuple[HeatFacet, ...], tuple[str, ...]]:
-    """The first IPC at all epsilons, then all IPCs at the first epsilon, then the rest."""
+    """Return the first IPC at all epsilons, then all IPCs at the first epsilon, then the rest."""
     budgets: Sequence[float | None] = targets or (None,)
     pairs = [(ipc, target) for ipc in ipcs for target in budgets]
     pairs.sort(key=lambda pair: 0 if pair[0] == ipcs[0] else 1 + (pair[1] != budgets[0]))
-    found: list[HeatFacet] = []
+    facets: list[HeatFacet] = []
     left_out = []
     used = 0
     for ipc, target in pairs:
         budget = "no budget" if target is None else f"target ε {show.epsilon(target)}"
         summary = f"{show.ipcs((ipc,))}, {budget}"
-        if _full(used, len(found), BUDGET):
+        if _full(used, len(facets), BUDGET):
             left_out.append(summary)
             continue
         table = heat_map(setting, rows, ipc, target)
         if table is not None:
             used += sum(40 + len(cell.title) for line in table.lines for cell in line.cells)
-            found.append(HeatFacet(summary, table))
-    return tuple(found), tuple(left_out)
+            facets.append(HeatFacet(summary, table))
+    return tuple(facets), tuple(left_out)
 
 
-def _told(value: float, label: str) -> str:
-    """The first number of a point on the front."""
+def _value_text(value: float, label: str) -> str:
+    """Return the horizontal value of a point on the front."""
     if math.isinf(value):
         return "full size"
     return show.epsilon(value) if "ε" in label or "rows" in label else show.number(value)

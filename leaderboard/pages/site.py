@@ -1,4 +1,4 @@
-"""Writes the leaderboard: a static site that needs no network, and the same as tables."""
+"""Writes the leaderboard: a static site that needs no network, and tables."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
 
 CELL_PAGES = 200
-"""Cells that get a page of their own, unless more are asked for."""
+"""Default number of cells that get a page."""
 
 
 @final
 @dataclass(frozen=True)
 class SiteSummary:
-    """What was written, and from how much."""
+    """Summary of a written site."""
 
     paths: tuple[Path, ...]
     cells: int
     methods: int
     datasets: int
     failed: int
-    """Cells that ended in an error, out of time or out of memory."""
+    """Number of cells that ended in an error, a timeout or out of memory."""
     skipped: int
 
 
@@ -41,10 +41,10 @@ def write_site(
     public: bool = False,
     cells: int = CELL_PAGES,
 ) -> SiteSummary:
-    """Compile the tables of the runs into `output`; all is computed before anything is written.
+    """Compile the tables of the runs into `output`; everything is computed before it is written.
 
-    Tests are at level `alpha`; `seed` draws the blocks of the bootstrap. A `public` site leaves out
-    what was computed from private rows. At most `cells` cells get a page of their own.
+    Tests are at level `alpha`; `seed` is that of the bootstrap over blocks. A `public` site leaves
+    out what was computed from private rows. At most `cells` cells get a page.
     """
     board = compile_board(run_directories, alpha, seed, public=public, cells=cells)
     return SiteSummary(

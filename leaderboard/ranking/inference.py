@@ -21,55 +21,55 @@ from scipy import stats
 Array = npt.NDArray[np.float64]
 
 _COUNTED = 100
-"""Up to so many blocks all signs are counted."""
+"""Up to this number of blocks all signs are enumerated."""
 
 
 @final
 @dataclass(frozen=True)
 class Friedman:
-    """Whether any label differs from any other."""
+    """Test of whether any method differs from any other."""
 
     statistic: float
     p: float
 
 
 def friedman(ranks: Array) -> Friedman:
-    """Friedman's chi-square of (blocks, labels) ranks, with a correction for ties; k > 2.
+    """Return Friedman's chi-square of (blocks, methods) ranks, corrected for ties; k > 2.
 
     With mean ranks R_j: 12 N / (k (k + 1)) * (sum_j R_j^2 - k (k + 1)^2 / 4), chi-square with k - 1
-    degrees of freedom if nobody differs. Where every block is one tie nobody differs: p is 1.
+    degrees of freedom if all methods are equal. If every block is a single tie, p is 1.
     """
     if np.all(ranks == ranks[:, :1]):
         return Friedman(0.0, 1.0)
-    found = stats.friedmanchisquare(*ranks.T)
-    return Friedman(float(found.statistic), float(found.pvalue))
+    result = stats.friedmanchisquare(*ranks.T)
+    return Friedman(float(result.statistic), float(result.pvalue))
 
 
-def critical_difference(labels: int, blocks: int, alpha: float) -> float:
-    """Nemenyi's: mean ranks further apart than this differ.
+def critical_difference(methods: int, blocks: int, alpha: float) -> float:
+    """Return Nemenyi's critical difference of mean ranks.
 
     q / sqrt(2) * sqrt(k (k + 1) / (6 N)), with q the upper quantile of the studentized range of k
-    normals. The difference grows with the labels that are compared along: a ruler for the eye,
-    while pairs are told apart by `signed_rank_p`, which looks at the two alone (A. Benavoli,
+    normals. It grows with the number of methods compared, and is therefore only shown for
+    orientation; pairs are tested by `signed_rank_p`, which depends on the two alone (A. Benavoli,
     G. Corani, F. Mangili, "Should we really use post-hoc tests based on mean-ranks?", JMLR 17
     (2016)).
     """
-    quantile = stats.studentized_range.ppf(1 - alpha, labels, math.inf)
-    return float(quantile / math.sqrt(2)) * _standard_error(labels, blocks)
+    quantile = stats.studentized_range.ppf(1 - alpha, methods, math.inf)
+    return float(quantile / math.sqrt(2)) * _standard_error(methods, blocks)
 
 
-def nemenyi_p(difference: float, labels: int, blocks: int) -> float:
-    """P-value of two mean ranks that lie so far apart, corrected for all pairs."""
-    spread = abs(difference) / _standard_error(labels, blocks) * math.sqrt(2)
-    return float(stats.studentized_range.sf(spread, labels, math.inf))
+def nemenyi_p(difference: float, methods: int, blocks: int) -> float:
+    """Return the p-value of a difference of two mean ranks, corrected for all pairs."""
+    spread = abs(difference) / _standard_error(methods, blocks) * math.sqrt(2)
+    return float(stats.studentized_range.sf(spread, methods, math.inf))
 
 
-def _standard_error(labels: int, blocks: int) -> float:
-    return math.sqrt(labels * (labels + 1) / (6 * blocks))
+def _standard_error(methods: int, blocks: int) -> float:
+    return math.sqrt(methods * (methods + 1) / (6 * blocks))
 
 
 def signed_rank_p(differences: Array) -> float:
-    """Two-sided p-value of Wilcoxon's signed-rank test, exact also with ties and zeros.
+    """Return the two-sided p-value of Wilcoxon's signed-rank test, exact with ties and zeros.
 
     Absolute differences are ranked, equal ones share the mean of their ranks, zeros are ranked and
     then left out (J. W. Pratt, JASA 54 (1959)). If nobody is better, every sign is a fair coin: the
@@ -78,8 +78,8 @@ def signed_rank_p(differences: Array) -> float:
     approximation is close enough.
     """
     if len(differences) > _COUNTED and np.any(differences != 0):
-        found = stats.wilcoxon(differences, zero_method="pratt", method="approx")
-        return float(found.pvalue)
+        result = stats.wilcoxon(differences, zero_method="pratt", method="approx")
+        return float(result.pvalue)
     doubled = np.rint(2 * stats.rankdata(np.abs(differences))).astype(np.int64)
     doubled, positive = doubled[differences != 0], differences[differences != 0] > 0
     chance = np.zeros(int(doubled.sum()) + 1)
@@ -93,13 +93,13 @@ def signed_rank_p(differences: Array) -> float:
 
 
 def signed_rank_sum(differences: Array) -> float:
-    """Sum of the ranks with the signs of their differences: which way the test points."""
+    """Return the sum of signed ranks, whose sign is the direction of the difference."""
     ranks = stats.rankdata(np.abs(differences))
     return float((ranks * np.sign(differences)).sum())
 
 
 def smallest_p(blocks: int, pairs: int = 1) -> float:
-    """What `signed_rank_p` gives if one label wins every block; after Holm over so many pairs.
+    """Return `signed_rank_p` if one method wins every block, Holm-corrected for the pairs.
 
     Of 2^N equally likely signs two are that extreme: 2^(1 - N). No data can give less.
     """
@@ -116,11 +116,11 @@ _NORMAL = float(stats.norm.ppf(0.975))
 @final
 @dataclass(frozen=True)
 class VarianceComponent:
-    """A part of the variance of a difference, and how well it is known."""
+    """A component of the variance of a difference, with its degrees of freedom."""
 
     variance: float
     freedom: float
-    """Degrees of freedom; infinite where the variance is taken as known."""
+    """Degrees of freedom; infinite if the variance is known."""
 
 
 @final
@@ -135,20 +135,20 @@ class Difference:
 
 
 def from_interval(low: float, high: float) -> VarianceComponent:
-    """Of a 95% interval from the test rows, read as that of a normal."""
+    """Return the variance behind a 95% test-set interval, assuming a normal distribution."""
     return VarianceComponent(((high - low) / (2 * _NORMAL)) ** 2, math.inf)
 
 
 def from_seeds(deviation: float, count: int) -> VarianceComponent:
-    """Of a mean over so many seeds (two or more) with this standard deviation."""
+    """Return the variance of a mean over `count` seeds (two or more)."""
     return VarianceComponent(deviation**2 / count, count - 1)
 
 
 def difference(value: float, parts: Sequence[VarianceComponent], alpha: float) -> Difference | None:
-    """Student's test of a difference whose variance is the sum of independent parts.
+    """Return Student's test of a difference whose variance has independent components.
 
     The degrees of freedom are those of Welch and Satterthwaite: V^2 / sum_i (V_i^2 / nu_i) for
-    V = sum_i V_i. Without any part nothing is known about the error: None. Parts without any
+    V = sum_i V_i. Without components the error is unknown: None. Components with zero
     variance make every difference certain.
     """
     if not parts:

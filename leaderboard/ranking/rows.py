@@ -1,6 +1,6 @@
-"""From cells to the rows that are shown: one a method, dataset, IPC, epsilon and setting.
+"""Rows of the leaderboard: one row per method, dataset, IPC, target epsilon and setting.
 
-Seeds are averaged; nothing else is. What did not finish stays in the row as what it is.
+Only seeds are averaged. Cells that did not finish are counted in their row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CODE = {
 @final
 @dataclass(frozen=True)
 class Epsilons:
-    """The four numbers of the design page; None where there is none."""
+    """The four epsilons of a row; None where there is none."""
 
     target: float | None
     claimed: Span | None
@@ -63,7 +63,7 @@ class FailedCells:
     reason: str
     seeds: tuple[int, ...]
     key: str
-    """Of one of them."""
+    """Key of one of these cells."""
 
 
 @final
@@ -80,17 +80,17 @@ class GroupRank:
 @final
 @dataclass(frozen=True)
 class Row:
-    """One line of the leaderboard."""
+    """One row of the leaderboard."""
 
     label: str
     method: str
     parameters: str
     reference: str
-    """`ceiling`, `floor` or empty."""
+    """`ceiling`, `real sample`, `floor` or empty."""
     dataset: str
     task: str
     ipc: str
-    """Rows per class; `full`, or `own` for a method whose release has one IPC."""
+    """Rows per class; `full`, or `own` for a method that sets its own size."""
     epsilons: Epsilons
     split: str
     delta: float
@@ -99,9 +99,9 @@ class Row:
     adjacency: str
     unit: str
     variant: str
-    """What tells this row from others of its dataset beside IPC and epsilon; mostly empty."""
+    """Setting that distinguishes this row from others of its dataset; mostly empty."""
     verdict: str
-    """The worst over seeds; empty where no cell finished."""
+    """The worst verdict over seeds; empty where no cell finished."""
     verdict_kind: str
     """The verdict without the trusted library: one of `Verdict`, `unknown` or empty."""
     verdict_reasons: tuple[str, ...]
@@ -115,10 +115,10 @@ class Row:
     fit_seconds: float | None
     score_seconds: float | None
     peak_memory_mb: float | None
-    """The largest over seeds."""
+    """Maximum over seeds."""
     seeds: tuple[int, ...]
     keys: tuple[str, ...]
-    """Of the cells, in the order of `seeds`."""
+    """Keys of the cells, in the order of `seeds`."""
     finished: int
     failed: int
     skipped: int
@@ -127,24 +127,24 @@ class Row:
 
     @property
     def cells(self) -> int:
-        """How many cells stand behind this row."""
+        """Number of cells of this row."""
         return self.finished + self.failed + self.skipped
 
     @property
     def absences(self) -> Mapping[str, tuple[str, ...]]:
-        """Reasons, each with the metrics that have no value for it."""
-        found: dict[str, tuple[str, ...]] = {}
+        """Reasons for missing values, each with its metrics."""
+        by_reason: dict[str, tuple[str, ...]] = {}
         for measure in self.measures.values():
             for reason in measure.reasons:
-                found[reason] = (*found.get(reason, ()), measure.metric)
-        return found
+                by_reason[reason] = (*by_reason.get(reason, ()), measure.metric)
+        return by_reason
 
 
 _LEFT_OUT = GroupRank(None, 0, "scores on this dataset are left out of the public site")
 
 
 def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
-    """The rows in reading order, and the placements they were ranked by."""
+    """Return the rows in reading order and the placements that they were ranked by."""
     cells, scores = results.cells, results.scores
     places = placements(ranking_table(cells, scores))
     place_of = {
@@ -160,18 +160,18 @@ def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
     grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in records(cells.sort_values(["seed", "split_seed"])):
         grouped.setdefault((cell["shown_label"], group_identity(cell)), []).append(cell)
-    keys = [cell["key"] for own in grouped.values() for cell in own]
-    numbers = [number for number, own in enumerate(grouped.values()) for _ in own]
+    keys = [cell["key"] for members in grouped.values() for cell in members]
+    numbers = [number for number, members in enumerate(grouped.values()) for _ in members]
     measured = measures_by_row(scores, keys, numbers)
     rows = []
-    for (identity, own), measures in zip(grouped.items(), measured, strict=True):
+    for (identity, members), measures in zip(grouped.items(), measured, strict=True):
         rows.append(
             _row(
-                own,
+                members,
                 measures,
-                measures.get(headlines.get(own[0]["shown_dataset"], "")),
+                measures.get(headlines.get(members[0]["shown_dataset"], "")),
                 place_of.get(identity, _LEFT_OUT),
-                _variant(own[0], variants),
+                _variant(members[0], variants),
             )
         )
     return tuple(sorted(rows, key=_reading_order)), places
@@ -241,26 +241,26 @@ def _problems(cells: Sequence[dict[str, Any]]) -> tuple[FailedCells, ...]:
         if cell["status"] != Status.OK.value:
             alike.setdefault((cell["status"], cell["reason"]), []).append(cell)
     return tuple(
-        FailedCells(status, reason, tuple(int(cell["seed"]) for cell in own), own[0]["key"])
-        for (status, reason), own in alike.items()
+        FailedCells(status, reason, tuple(int(cell["seed"]) for cell in members), members[0]["key"])
+        for (status, reason), members in alike.items()
     )
 
 
 def _mixed(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Seeds that were computed by different code or data are averaged, but not silently."""
+    """Return warnings about seeds that were computed with different code or data."""
     notes = []
     for column, name in _CODE.items():
         splits: dict[int, set[str]] = {}
         for cell in cells:
             if cell[column]:
                 splits.setdefault(int(cell["split_seed"]), set()).add(cell[column])
-        if any(len(found) > 1 for found in splits.values()):
+        if any(len(hashes) > 1 for hashes in splits.values()):
             notes.append(f"the seeds were computed with different {name}")
     return tuple(notes)
 
 
 def _variants(cells: pd.DataFrame) -> dict[str, list[str]]:
-    """For each dataset the parts of the setting that differ among its budgeted cells."""
+    """Return for each dataset the parts of the setting that differ among its budgeted cells."""
     budgeted = cells[cells["eps_target"].notna()]
     counts = budgeted.groupby("shown_dataset")[SETTING].nunique()
     return {
@@ -289,7 +289,7 @@ def _verdict_kind(verdict: str) -> str:
 
 
 def severity(verdict: str) -> int:
-    """Place from harmless to refuted; what did not finish comes first, what is not known last."""
+    """Return a sort key from sound to refuted; unfinished first, unknown last."""
     kind = _verdict_kind(verdict)
     if not kind:
         return -1
@@ -297,12 +297,12 @@ def severity(verdict: str) -> int:
 
 
 def _verdict_reasons(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """The worst verdict's reasons first; with the verdict where seeds disagree."""
-    found = [(cell["verdict"], cell["verdict_reason"]) for cell in cells]
-    found = [pair for pair in found if pair[0]]
-    several = len({verdict for verdict, _ in found}) > 1
-    found.sort(key=lambda pair: -severity(pair[0]))
-    return _distinct(f"{verdict}: {reason}" if several else reason for verdict, reason in found)
+    """Return the reasons of the worst verdict first, with the verdict where seeds disagree."""
+    reasons = [(cell["verdict"], cell["verdict_reason"]) for cell in cells]
+    reasons = [pair for pair in reasons if pair[0]]
+    several = len({verdict for verdict, _ in reasons}) > 1
+    reasons.sort(key=lambda pair: -severity(pair[0]))
+    return _distinct(f"{verdict}: {reason}" if several else reason for verdict, reason in reasons)
 
 
 def _reading_order(row: Row) -> tuple[Any, ...]:

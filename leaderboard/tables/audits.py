@@ -1,6 +1,6 @@
-"""Joins audits to the cells they speak about.
+"""Joins audits to the cells that they apply to.
 
-A bound is shown beside the cells of the audited setting only: same code, parameters, dataset, IPC,
+A bound is shown only for the cells of the audited setting: same code, parameters, dataset, IPC,
 target and delta. A passed audit proves nothing and transfers nowhere. A refutation holds for that
 code and those parameters everywhere: it changes the verdict of all their cells.
 """
@@ -28,7 +28,7 @@ TABLE = "audits.parquet"
 
 
 def read_audits(directory: Path) -> tuple[AuditRow, ...]:
-    """The audits of a run directory; none where it holds no table of them."""
+    """Return the audits of a run directory."""
     path = directory / TABLE
     if not path.is_file():
         return ()
@@ -71,7 +71,7 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
     if not finished or cells.empty:
         return cells
     try:
-        found = refutations(finished, alpha)
+        decided = refutations(finished, alpha)
     except InputError as problem:
         raise StoreError(str(problem)) from None
     bounds = cells["eps_audited"].astype(float).to_numpy(copy=True)
@@ -93,10 +93,10 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
         most = getattr(row, "eps_detectable", getattr(row, "ceiling", None))
         if most is not None:
             detectable[here] = np.fmax(detectable[here], most)
-        refuted = found[row.key]
+        refuted = decided[row.key]
         if refuted.claim or refuted.proof:
             word, reason = _refuted(row, refuted)
-            # Also where the cell itself is not of the audited setting; not where it has no verdict.
+            # Cells of other settings are refuted as well, but not those without a verdict.
             marked = same_code & (cells["verdict"] != "").to_numpy()
             marked &= verdicts != Verdict.PROOF_REFUTED.value
             verdicts[marked], reasons[marked] = word, reason
@@ -109,7 +109,7 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
 
 
 def _setting(cells: pd.DataFrame, row: AuditRow) -> Any:
-    """Cells of the audited dataset, IPC, target and delta."""
+    """Return which cells have the audited dataset, IPC, target and delta."""
     target = cells["eps_target"].astype(float).to_numpy()
     ipc = cells["ipc"].astype("Float64").to_numpy(dtype=float, na_value=math.nan)
     return (

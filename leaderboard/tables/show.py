@@ -1,4 +1,4 @@
-"""How numbers are written, the same in the page, the Markdown table and the plots."""
+"""Formats numbers and texts, the same in pages, Markdown tables and plots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARROWS = {Direction.HIGHER.value: "↑", Direction.LOWER.value: "↓"}
 
 
 def number(value: float | None) -> str:
-    """Three decimals where they say something, otherwise three digits."""
+    """Return three decimals for moderate values, otherwise three significant digits."""
     if value is None or math.isnan(value):
         return ABSENT
     if math.isinf(value):
@@ -33,50 +33,50 @@ def number(value: float | None) -> str:
 
 
 def coded(text: str) -> Markup:
-    """What stands between backticks as code; everything is escaped."""
+    """Return escaped text in which backticks become code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escape(text)
-    found = Markup("")
+    marked = Markup("")
     for place, part in enumerate(parts):
-        found += Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
-    return found
+        marked += Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+    return marked
 
 
 def moment(text: str) -> str:
-    """A time stamp to the minute; what is none stays as it is."""
+    """Return a time stamp to the minute; other text unchanged."""
     try:
-        found = datetime.datetime.fromisoformat(text)
+        parsed = datetime.datetime.fromisoformat(text)
     except ValueError:
         return text
     if len(text) <= len("2026-01-01"):
-        return text  # a public site keeps the day alone
-    zone = "" if found.tzinfo is None else " UTC"
-    known = found if found.tzinfo is None else found.astimezone(datetime.UTC)
+        return text  # a public site keeps only the day
+    zone = "" if parsed.tzinfo is None else " UTC"
+    known = parsed if parsed.tzinfo is None else parsed.astimezone(datetime.UTC)
     return f"{known:%Y-%m-%d %H:%M}{zone}"
 
 
 def whole(value: float | None) -> str:
-    """A count."""
+    """Return a count."""
     return ABSENT if value is None else f"{value:,.0f}"
 
 
 def seconds(value: float | None) -> str:
-    """Tenths below ten seconds, whole ones above."""
+    """Return seconds, with tenths below ten."""
     if value is None:
         return ABSENT
     return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
 
 
 def epsilon(value: float | None) -> str:
-    """An epsilon: up to four digits, infinity as a sign."""
+    """Return an epsilon with up to four digits, infinity as a symbol."""
     if value is None or math.isnan(value):
         return ABSENT
     return INFINITE if math.isinf(value) else f"{value:.4g}"
 
 
 def epsilon_span(span: Span | None) -> str:
-    """An epsilon over seeds: one number, or the smallest and the largest."""
+    """Return an epsilon over seeds: one number, or the smallest and the largest."""
     if span is None:
         return ABSENT
     low, high = epsilon(span.low), epsilon(span.high)
@@ -84,7 +84,7 @@ def epsilon_span(span: Span | None) -> str:
 
 
 def whole_span(span: Span | None) -> str:
-    """A count over seeds."""
+    """Return a count over seeds: one number, or the smallest and the largest."""
     if span is None:
         return ABSENT
     low, high = whole(span.low), whole(span.high)
@@ -92,14 +92,14 @@ def whole_span(span: Span | None) -> str:
 
 
 def interval(measure: Measure) -> str:
-    """The test-set interval, or nothing."""
+    """Return the test-set interval, or an empty text."""
     if measure.low is None or measure.high is None:
         return ""
     return f"[{number(measure.low)}, {number(measure.high)}]"
 
 
 def spread(measure: Measure) -> str:
-    """Smallest and largest over seeds, or nothing for fewer than two."""
+    """Return the smallest and largest value over seeds, or an empty text for fewer than two."""
     if measure.seeds is None:
         return ""
     return f"{number(measure.seeds.low)} to {number(measure.seeds.high)}"
@@ -116,7 +116,7 @@ def ipc(text: str) -> str:
 
 
 def ipcs(texts: tuple[str, ...]) -> str:
-    """`50, 100 rows per class, full size`."""
+    """Return several IPCs in words: `50, 100 rows per class, full size`."""
     numbers = [text for text in texts if text.isdigit()]
     counted = [f"{', '.join(numbers)} rows per class"] if numbers else []
     return ", ".join([*counted, *(ipc(text) for text in texts if not text.isdigit())])
@@ -136,27 +136,27 @@ def largest_ipc_first(ipc: str) -> tuple[bool, int, int]:
 
 
 def arrow(direction: str) -> str:
-    """Which way is better, as a sign."""
+    """Return an arrow that shows which direction is better."""
     return _ARROWS.get(direction, "·")
 
 
 def better(direction: str) -> str:
-    """Which way is better, in words."""
-    return _BETTER.get(direction, "neither way is better")
+    """Return in words which direction is better."""
+    return _BETTER.get(direction, "neither direction is better")
 
 
 def seeds(values: tuple[int, ...]) -> str:
-    """`seed 3` or `seeds 0, 1, 2`; many are counted."""
+    """Return `seed 3`, `seeds 0, 1, 2`, or the number of seeds if there are many."""
     if len(values) > 8:
         return f"{len(values)} seeds"
     return ("seed " if len(values) == 1 else "seeds ") + ", ".join(map(str, values))
 
 
-def place(rank: float | None, labels: int) -> str:
-    """`1.3 of 4`, or nothing."""
-    return "" if rank is None else f"{rank:.3g} of {labels}"
+def place(rank: float | None, among: int) -> str:
+    """Return `1.3 of 4`, or an empty text."""
+    return "" if rank is None else f"{rank:.3g} of {among}"
 
 
 def shortened(text: str, most: int) -> str:
-    """The beginning of a text, with a sign that there is more."""
+    """Return at most `most` characters of a text; an ellipsis marks the rest."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,4 +1,4 @@
-// Draws the page anew whenever its address changes.
+// Redraws the page whenever its address changes.
 const drawMore = () => {
   const count = drawn ? MORE : FIRST;
   table.tBodies[0].append(...shown.slice(drawn, drawn + count).map(line));
@@ -45,7 +45,7 @@ const drawStandings = ({ order, datasets, unit }) => {
   mark(headsOf(byId("standings")), null);
   byId("standings").parentElement.hidden = !order.length;
   byId("nobody").hidden = order.length > 0;
-  byId("ranking-scope").textContent = unit ? `Intervals: ${RESAMPLES} bootstrap draws of the ${unit}.` : "Too few groups for an interval.";
+  byId("ranking-scope").textContent = unit ? `Intervals: ${RESAMPLES} bootstrap resamples of the ${unit}.` : "Too few groups for an interval.";
 };
 const drawReferences = () => {
   const kinds = ["ceiling", "real sample", "floor"], found = new Map();

@@ -68,7 +68,7 @@ const measured = (own, row, parts) => {
 const metricCell = (cell, metric, row) => {
   const own = data.measures[metric], parts = [], { value, limit } = measured(own, row, parts);
   if (value === value && limit === limit) {
-    const kept = data.directions[metric] === "higher" ? value >= limit : value < limit;
+    const kept = data.directions[metric] === "higher" ? value >= limit : value <= limit;
     parts.push(make("small", `${kept ? "within" : "beyond"} ${number(limit)}`, kept ? "" : "bad", "the acceptance threshold of the paper that defines it"));
   }
   const remark = own.remark ? data.texts[at(own, "remark", row)] : "";
@@ -84,7 +84,7 @@ const fill = {
     open.setAttribute("aria-label", `Details of ${data.labels[labelOf[row]]} on ${data.datasets[datasetOf[row]]}`);
     open.addEventListener("click", () => toggle(open, row));
     cell.append(open, ...named(labelOf[row]));
-    if (fact("study")[row]) cell.append(" ", make("span", "study only", "stamp", "Seeded noise: no conclusion about letting this release out may be drawn"));
+    if (fact("study")[row]) cell.append(" ", make("span", "study only", "stamp", "Seeded noise: no conclusion about publishing this release may be drawn"));
   },
   dataset(cell, row) {
     cell.append(link(data.datasets[datasetOf[row]], data.datasetPaths[datasetOf[row]]));

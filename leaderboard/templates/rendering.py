@@ -1,4 +1,4 @@
-"""What all pages share: the templates, the frame around them, and how they are written."""
+"""Fills templates, names the pages of the site and writes them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Page:
 
 
 def page(path: str, template: str, *, scripts: Sequence[str] = (), **values: Any) -> Page:
-    """A page from a template that extends `layout.html`.
+    """Return a page from a template that extends `layout.html`.
 
     `scripts` names the template files that become the page's one script, in this order; its policy
     forbids every other. Links in a template are written `{{ up }}{{ path }}`: `up` leads back to
@@ -49,14 +49,14 @@ def page(path: str, template: str, *, scripts: Sequence[str] = (), **values: Any
 
 
 def _script(names: Sequence[str]) -> str:
-    """One function around all files: they see each other's names, and the page sees none."""
+    """Return all files in one function, so that they share names and add none to the page."""
     if not names:
         return ""
     return "\n".join(['"use strict";', "(() => {", *map(asset, names), "})();", ""])
 
 
 def asset(name: str) -> str:
-    """The text of a file beside the templates."""
+    """Return the text of a file of this folder."""
     loader = environment().loader
     if loader is None:
         raise TypeError("the template environment has no loader")
@@ -64,7 +64,7 @@ def asset(name: str) -> str:
 
 
 def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
-    """Each file under another name first: a reader sees the old or the new one, nothing between."""
+    """Write all files atomically: each under a temporary name first."""
     try:
         waiting = []
         for item in pages:
@@ -77,14 +77,14 @@ def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
             os.replace(temporary, path)
     except OSError as problem:
         raise StoreError(
-            f"{output}: the leaderboard cannot be written there ({problem}); give another folder"
+            f"{output}: the leaderboard cannot be written there ({problem}); give another directory"
         ) from None
     return tuple(path for _, path in waiting)
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """The templates, with what they may call."""
+    """Return the template environment with its filters."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("bench.leaderboard", "templates"),
         autoescape=True,
@@ -117,17 +117,17 @@ _HARMLESS = re.compile(r"[^a-z0-9]+")
 
 
 def method_path(label: str) -> str:
-    """The page of a method, by its label."""
+    """Return the path of the page of a method. Names are untrusted: a hash makes paths safe."""
     return f"methods/{_stem(label)}.html"
 
 
 def dataset_path(dataset: str) -> str:
-    """The page of a dataset, by its label."""
+    """Return the path of the page of a dataset."""
     return f"datasets/{_stem(dataset)}.html"
 
 
 def cell_path(key: str) -> str:
-    """The page of a cell, by its key."""
+    """Return the path of the page of a cell, by its key."""
     return f"cells/{_digest(key, 16)}.html"
 
 

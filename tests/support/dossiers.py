@@ -18,7 +18,7 @@ from bench.privacy.ledger import Entry, Ledger
 from bench.results.records import CellRow, ScoreRow
 from tests.leaderboard.conftest import CELL, Run
 
-ODDS = "can raise the odds"
+ODDS = "can increase the odds"
 """Stands in the conclusion about a sound release, and nowhere else."""
 
 

@@ -85,14 +85,14 @@ def test_the_card_is_shown(run: Any, tmp_path: Path) -> None:
 def test_without_a_card_the_page_says_so(run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8, parameters=json.dumps({"steps": 7}))
     page = page_of(run.write(tmp_path / "run"), "ldpdc")
-    assert "No card of this method came with the run" in page.sections["what"]
+    assert "The run has no card of this method" in page.sections["what"]
     assert page.row("what", "steps")[:2] == ["steps", "7"]
 
 
 def test_parameters_that_are_no_object_are_shown_as_they_are(run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8, parameters="[1, 2")
     page = page_of(add_card(run.write(tmp_path / "run")), "ldpdc")
-    assert "As the run says: [1, 2" in page.sections["what"]
+    assert "As recorded by the run: [1, 2" in page.sections["what"]
 
 
 def test_verdicts_that_differ_in_numbers_are_one(run: Any, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_verdicts_that_differ_in_numbers_are_one(run: Any, tmp_path: Path) -> No
     page = page_of(run.write(tmp_path / "run"), "ldpdc")
     rows = page.rows["privacy"][1:]
     assert [row[0] for row in rows] == ["sound", "unproven"]
-    assert rows[0][1] == "epsilon 1.0 by PLD (elsewhere with other numbers)"
+    assert rows[0][1] == "epsilon 1.0 by PLD (other numbers elsewhere)"
     assert rows[0][2].endswith("; ε 1, 10")
     assert rows[1][1:] == ["no accountant", "breast-cancer ; ε 3"]
     assert "theorem 1" in page.sections["privacy"]
@@ -145,7 +145,7 @@ HOSTILE_LEDGERS = {
 def test_a_ledger_that_cannot_be_read_is_said(text: str, run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8, key="abc")
     page = page_of(add_ledger(run.write(tmp_path / "run"), "abc", text), "ldpdc")
-    assert "The ledger is left out: it cannot be read" in page.sections["ledger"]
+    assert "The ledger cannot be shown: it cannot be read" in page.sections["ledger"]
 
 
 @pytest.mark.parametrize("key", ["../../elsewhere", "/etc", ".hidden", "a/b", "", "a\x00b"])
@@ -182,7 +182,7 @@ def test_failures_with_their_reason(mixed_run: Any, tmp_path: Path) -> None:
     page = page_of(mixed_run.write(tmp_path / "run"), "ldpdc")
     assert page.rows["failures"][1][:4] == ["curial-sim", "timeout", "1", "over 60 s"]
     picky = page_of(tmp_path / "run", "picky")
-    assert "No cell of it finished, so there is no verdict" in picky.sections["privacy"]
+    assert "No cell finished, so there is no verdict" in picky.sections["privacy"]
     assert "Not ranked: skipped" in picky.sections[""]
     assert {row[1] for row in picky.rows["failures"][1:]} == {"skipped"}
 
@@ -192,7 +192,7 @@ def test_a_panel_a_dataset_with_the_reference_lines(mixed_run: Any, tmp_path: Pa
     assert page.source.count('<svg class="panel"') == 2
     assert "marginals" in page.sections["plots"] and "pate" not in page.sections["plots"]
     assert (
-        "None: no result with a target epsilon"
+        "None. No result has a target epsilon"
         in page_of(tmp_path / "run", "gats").sections["plots"]
     )
 
@@ -229,7 +229,7 @@ def test_internal_and_public_are_marked(mixed_run: Any, tmp_path: Path) -> None:
     assert "internal" in internal.sections[""] and "--public" in internal.sections[""]
     public = page_of(directory, "ldpdc", public=True)
     assert "Public page" in public.sections[""] and "internal" not in public.sections[""]
-    assert "On breast-cancer, curial-sim that is every score" in public.sections[""]
+    assert "For breast-cancer, curial-sim, whose rows are not public" in public.sections[""]
     assert "0.800" not in public.source
     assert public.rows["results"][1][4] == "sound"
 

@@ -62,7 +62,7 @@ def test_all_sections(mixed_run: Any, render: Any) -> None:
         "auroc ↑ against peak memory in MB ↓ on curial-sim",
     ]
     assert "No row has both a utility score and the score of an attack." in page.text
-    assert "All releases with a size have 50 rows per class" in page.text
+    assert "All releases have 50 rows per class" in page.text
     assert "None of the 20 rows was audited" in page.text
 
 
@@ -122,7 +122,7 @@ def test_what_there_is_no_room_for_is_named(
         run.add("a", 0.5, ipc=ipc)
     monkeypatch.setattr(plots_page, "FIRST_BUDGET", 1)
     page = render(run)
-    words = "Not drawn, to keep this page small: 20 rows per class; 10 rows per class."
+    words = "Not drawn, to limit the size of this page: 20 rows per class; 10 rows per class."
     assert words in page.text
 
 

@@ -128,7 +128,7 @@ def test_without_any_error_nothing_is_called_significant(new_run: Any, changes: 
     new.score(new.add("a"), "auroc", 0.1)
     found = changes(old, new)
     assert (found.utility[0].gain, found.worse) == (None, False)
-    assert "no interval and no second seed" in to_text(found)
+    assert "without an interval or a second seed" in to_text(found)
     assert "differs: a on breast-cancer" in to_text(found)
 
 
@@ -147,7 +147,7 @@ def test_verdicts_and_epsilons(new_run: Any, unproven: dict[str, Any], check: An
     )
     assert "Proven epsilons changed: 3 cells." in result.output
     assert "eps 1, seed 1: 0.75 -> 0.85 (larger)" in result.output
-    assert result.output.splitlines()[-1] == "Check failed: 1 with another verdict."
+    assert result.output.splitlines()[-1] == "Check failed: 1 with a changed verdict."
 
 
 def test_a_larger_epsilon_within_the_target_is_told_only(new_run: Any, check: Any) -> None:
@@ -218,7 +218,7 @@ def test_directions_must_agree(new_run: Any, changes: Any) -> None:
     old, new = new_run(), new_run()
     old.score(old.add("a"), "error", 0.1, direction="lower")
     new.score(new.add("a"), "error", 0.1)
-    with pytest.raises(StoreError, match="better higher in one run"):
+    with pytest.raises(StoreError, match="different directions in the two runs"):
         changes(old, new)
 
 

@@ -187,7 +187,7 @@ def test_shared_places_and_cliques() -> None:
     assert result.cliques == (("a", "b"),)
     assert result.finding == (
         "On these 12 datasets: a and b are better than all others; c is better than d; "
-        "between a and b nothing can be told apart."
+        "a and b are indistinguishable."
     )
     first, *_, last = result.standings
     assert first.wins == {"b": 0.5, "c": 1.0, "d": 1.0}
@@ -205,7 +205,9 @@ def test_a_tie_everywhere() -> None:
     result = _compared(np.ones((8, 3)))
     assert (result.friedman.statistic, result.friedman.p) == (0.0, 1.0)
     assert [standing.place for standing in result.standings] == ["1-3"] * 3
-    assert result.finding.startswith("Nothing can be told apart by 8 blocks")
+    assert result.finding.startswith(
+        "All methods are statistically indistinguishable over 8 blocks"
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
@@ -214,7 +216,7 @@ def test_few_blocks_tell_nothing(count: int) -> None:
     result = _compared(utility)
     assert result.powerless
     assert [standing.place for standing in result.standings] == ["1-2", "1-2"]
-    assert f"is {2.0 ** (1 - count):.2g}, whatever the results" in result.finding
+    assert f"p-value is {2.0 ** (1 - count):.2g}" in result.finding
     assert (result.standings[0].low is None) == (count < 5)
     assert _compared(np.arange(12.0).reshape(6, 2)).pairs[0].better == "b"
 
@@ -271,8 +273,8 @@ def test_each_dataset_once() -> None:
     assert result.standings[0].better_than == ("b",)
     assert (result.datasets_only.blocks, result.datasets_only.better) == (2, frozenset())
     assert result.finding.startswith("On these 2 datasets: a is better than b")
-    assert "the smallest corrected p-value that 2 of them can give is 0.5" in result.caution
-    assert "1 of these 1 differences can be told" in _compared(utility).caution
+    assert "corrected p-value with 2 datasets is 0.5" in result.caution
+    assert "1 of these 1 differences are significant" in _compared(utility).caution
     three = np.column_stack([utility, utility[:, 1] - 5])
     assert _compared(three, datasets=("d1",) * 12).finding.startswith("On this dataset: a is")
 

@@ -120,7 +120,7 @@ def test_no_directory_at_all() -> None:
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"nowhere: no such folder; give a folder that"):
+    with pytest.raises(StoreError, match=r"nowhere: no such directory; give a directory that"):
         load_results([tmp_path / "nowhere"])
 
 

@@ -108,8 +108,8 @@ def test_what_was_computed_from_open_rows_stays(directory: Path, tmp_path: Path)
 def test_the_public_site_says_what_it_left_out(directory: Path, tmp_path: Path) -> None:
     _, omitted = redacted(directory)
     said = "; ".join(omitted)
-    assert "all scores of 3 cells on data that not everybody may have (ward): 3 numbers" in said
-    assert "seconds, memory" in said and "keys and fingerprints" in said
+    assert "all scores of 3 cells on data that are not public (ward): 3 values" in said
+    assert "running time, memory" in said and "keys and fingerprints" in said
     board = compile_board([directory], public=True)
     assert any(said in note.text for note in board.notes)
 
