@@ -19,7 +19,7 @@ _PATH = click.Path(path_type=Path)
 def dossier(directory: Path, cell: str, output: Path | None, public: bool) -> None:
     """Write the dossier of one release: what it is, what is proven, what attacks found.
 
-    CELL is a key, the beginning of one, or method/dataset/epsilon/size/seed, where parts may be
+    CELL is a key, the beginning of one, or method/dataset/epsilon/ipc/seed, where parts may be
     left out at the end and `*` stands for anything: `ldpdc/gbsg2`, `mst/adult/1/full/0`.
     """
     from bench.leaderboard.dossier.material import gather

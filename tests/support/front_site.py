@@ -100,7 +100,7 @@ class FrontSite:
                 how = trusting if method == "gamma" else spent
                 self._add(method, top - 0.05 * number, metric, ipc, **how, **shared)
 
-    def _add(self, method: str, middle: float, metric: str, ipc: str, **changes: Any) -> None:
+    def _add(self, method: str, middle: float, metric: str, shown_ipc: str, **changes: Any) -> None:
         utility, other = (float(middle + self._random.normal(0, 0.04)) for _ in range(2))
         key = self._run.add(method, **changes)
         run, task = self._run, changes["task"]
@@ -111,8 +111,8 @@ class FrontSite:
         run.score(key, "mia/auroc", attack, attack - 0.03, attack + 0.03, "lower", "privacy")
         verdict = changes.get("verdict", "sound")
         target, dataset = changes["eps_target"], changes["dataset"]
-        self._note(method, dataset, ipc, target, changes["seed"], utility, other)
-        self.lines.add(Line(method, dataset, ipc, target, verdict.partition(" trusting")[0]))
+        self._note(method, dataset, shown_ipc, target, changes["seed"], utility, other)
+        self.lines.add(Line(method, dataset, shown_ipc, target, verdict.partition(" trusting")[0]))
 
     def _note(
         self,

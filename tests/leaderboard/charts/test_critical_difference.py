@@ -35,7 +35,7 @@ def four() -> MethodComparison:
     return _compared(utility, ("a", "b", "c", "d"))
 
 
-def test_every_entrant_stands_at_its_mean_rank(four: MethodComparison) -> None:
+def test_every_method_is_at_its_mean_rank(four: MethodComparison) -> None:
     drawn = _drawn(four)
     labels = drawn.findall("g")
     assert [(g.findtext("text") or "").strip() for g in labels] == ["a", "b", "d", "c"]
@@ -46,7 +46,7 @@ def test_every_entrant_stands_at_its_mean_rank(four: MethodComparison) -> None:
         assert float(x or "nan") == pytest.approx(expected[name], abs=0.06)
 
 
-def test_bars_join_what_cannot_be_told_apart(four: MethodComparison) -> None:
+def test_bars_connect_indistinguishable_methods(four: MethodComparison) -> None:
     (bar,) = _drawn(four).findall("line[@class='bar']")
     ends = sorted(215 + 290 * (s.mean_rank - 1) / 3 for s in four.standings[:2])
     assert float(bar.get("x1") or "nan") == pytest.approx(ends[0], abs=0.06)
@@ -54,7 +54,7 @@ def test_bars_join_what_cannot_be_told_apart(four: MethodComparison) -> None:
 
 
 def test_bars_never_overlap() -> None:
-    # Neighbours cannot be told apart, those further away can.
+    # Neighbours are indistinguishable, those further away are not.
     rng = np.random.default_rng(1)
     utility = np.arange(8) * 0.5 + rng.normal(0, 1.0, (30, 8))
     drawn = _drawn(_compared(utility, tuple("abcdefgh")))

@@ -187,7 +187,7 @@ def test_failures_with_their_reason(mixed_run: Any, tmp_path: Path) -> None:
     assert {row[1] for row in picky.rows["failures"][1:]} == {"skipped"}
 
 
-def test_a_panel_a_dataset_with_the_reference_lines(mixed_run: Any, tmp_path: Path) -> None:
+def test_one_panel_per_dataset_with_the_references(mixed_run: Any, tmp_path: Path) -> None:
     page = page_of(mixed_run.write(tmp_path / "run"), "ldpdc")
     assert page.source.count('<svg class="panel"') == 2
     assert "marginals" in page.sections["plots"] and "pate" not in page.sections["plots"]

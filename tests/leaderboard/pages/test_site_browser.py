@@ -177,7 +177,7 @@ def _series(scheme: str) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("scheme", browser.SCHEMES)
-def test_colours_of_series_can_be_told_apart(scheme: str, sight: str) -> None:
+def test_colours_of_series_are_distinguishable(scheme: str, sight: str) -> None:
     for where, colours in _series(scheme).items():
         seen = [_lab(SIGHT[sight] @ _linear(colour)) for colour in colours]
         for (i, one), (j, other) in itertools.combinations(enumerate(seen), 2):

@@ -170,8 +170,8 @@ def test_newly_failing_and_newly_ok(new_run: Any, changes: Any) -> None:
     old, new = new_run(), new_run()
     old.add("breaks", 0.8)
     new.fail("breaks", "timeout", "over 60 s", unit="", adjacency="")
-    old.fail("mends")
-    new.add("mends", 0.8)
+    old.fail("recovers")
+    new.add("recovers", 0.8)
     old.add("skips", 0.8)
     new.fail("skips", "skipped", "takes images only")
     old.fail("still", "error")
@@ -184,7 +184,7 @@ def test_newly_failing_and_newly_ok(new_run: Any, changes: Any) -> None:
         ("empty", "ok", "no score", "one class only"),
         ("skips", "ok", "skipped", "takes images only"),
     ]
-    assert [(c.where.label, c.old, c.new) for c in found.finished] == [("mends", "error", "ok")]
+    assert [(c.where.label, c.old, c.new) for c in found.finished] == [("recovers", "error", "ok")]
     assert found.worse
 
 

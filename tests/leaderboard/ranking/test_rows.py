@@ -106,7 +106,7 @@ def test_absent_scores_keep_their_reason(run: Any, rows_of: Any) -> None:
     assert row.measures["dcr"].reasons == ("constant columns",)
 
 
-def test_seeds_from_different_code_are_averaged_but_told(run: Any, rows_of: Any) -> None:
+def test_seeds_from_different_code_are_averaged_with_a_warning(run: Any, rows_of: Any) -> None:
     run.add("a", 0.5, seed=0, source_hash="old", warnings="delta is large")
     run.add("a", 0.7, seed=1, source_hash="new", warnings="delta is large")
     (row,) = rows_of(run)

@@ -222,7 +222,7 @@ def test_few_blocks_tell_nothing(count: int) -> None:
 
 
 def test_pairs_wait_for_friedman() -> None:
-    # Wilcoxon alone would tell the pair apart; among ten alike, Friedman's test does not.
+    # Wilcoxon alone would distinguish the pair; among ten equal ones, Friedman's test does not.
     rng = np.random.default_rng(0)
     utility = rng.normal(size=(12, 10))
     utility[:, 1] = utility[:, 0] - 0.01 * np.arange(1, 13)

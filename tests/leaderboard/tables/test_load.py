@@ -67,7 +67,7 @@ def test_the_same_directory_twice_counts_once(run: Any, tmp_path: Path) -> None:
     assert (len(results.cells), results.replaced) == (1, 0)
 
 
-def test_one_label_for_two_parameters_is_told_apart(
+def test_one_label_for_two_parameters_is_distinguished(
     new_run: Callable[[], Any], tmp_path: Path
 ) -> None:
     first, second = new_run(), new_run()
