@@ -26,8 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.leaderboard.pages import site
-from bench.leaderboard.tables import board
+from bench.leaderboard.pages import board, site
 from bench.results.records import CellRow, ScoreRow, arrow_schema
 
 METHODS, DATASETS, SEEDS = 40, 10, 2
@@ -234,9 +233,10 @@ def main() -> None:
         count = write_run(run)
         for name in ("load_results", "aggregate", "mean_ranks", "compare", "ranking_table"):
             clock.watch(board, name)
-        for module in (site.front, site.plots_page, site.method_pages, site.dataset_pages):
+        for module in (site.front, site.plots_page, site.cell_pages):
             clock.watch(module, "pages", module.__name__.rpartition(".")[2])
-        clock.watch(site.cell_pages, "pages", "cell_pages")
+        for name in ("method_pages", "dataset_pages"):
+            clock.watch(site.card_pages, name)
         for name in ("to_csv", "to_parquet", "to_markdown"):
             clock.watch(site.export, name)
         clock.watch(site.latex, "to_latex")

@@ -71,8 +71,7 @@ def leaderboard(
         write_site(list(runs), output, alpha, public=public, cells=cells)
         click.echo(f"wrote {output / 'index.html'}")
     if check is not None:
-        from bench.leaderboard.export.changes_text import to_text
-        from bench.leaderboard.ranking.changes import find_changes
+        from bench.leaderboard.ranking.changes import find_changes, to_text
         from bench.leaderboard.tables.load import load_results
 
         changes = find_changes(load_results([check]), load_results(list(runs)), alpha)
@@ -95,7 +94,7 @@ def dossier(directory: Path, cell: str, output: Path | None, public: bool) -> No
     CELL is a key, the beginning of one, or method/dataset/epsilon/ipc/seed, where parts may be left
     out at the end and `*` matches anything: `ldpdc/gbsg2`, `mst/adult/1/full/0`.
     """
-    from bench.engine.dossier_source import gather
+    from bench.leaderboard.dossier.material import gather
     from bench.leaderboard.dossier.page import file_name, write_dossier
 
     material = gather(directory, cell)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from bench.plugins.metric import HEADLINES, Family
 from bench.results.records import CellRow, ScoreRow
-from bench.tracking.cell_page import json_object
+from bench.results.reproduce import json_object
 
 _PARAMETERS = (
     "method",

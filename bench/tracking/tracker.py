@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import unquote, urlparse
 
+from bench.leaderboard.dossier.cell import cell_report, cell_title
 from bench.results.records import CellRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore, write_atomically
-from bench.tracking.cell_page import cell_report, cell_title
 from bench.tracking.fields import (
     VIEW,
     markdown,

@@ -1,11 +1,11 @@
-"""What a method says against what an attack could show: epsilon claimed, proven and audited.
+"""Audited epsilon against claimed and proven epsilon.
 
-An audited epsilon is a lower bound. Above the diagonal it exceeds the number below it.
+An audited epsilon is a lower bound. Above the diagonal it exceeds the epsilon it is compared with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -13,114 +13,104 @@ from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
 from bench.leaderboard.charts.draw import classes, marker_of
-from bench.leaderboard.charts.panel import Role
-from bench.leaderboard.charts.plots import Style
-from bench.leaderboard.charts.rows import Scene
-from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, Kind, Scale, Tick, n
-from bench.leaderboard.pages import show
+from bench.leaderboard.charts.panels import MethodStyle, Prominence, Scene
+from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, AxisScale, Spacing, Tick, n
 from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables.aggregate import Row, Span
-
-Audited = tuple[str, str, str, float | None]
-"""Entrant, cohort, size and target epsilon: what a ceiling belongs to."""
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Span
 
 _MOST = 500
-"""Marks in a panel."""
+"""Maximum number of markers in a panel."""
 _ROUND = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
 @final
 @dataclass(frozen=True)
 class AuditPoint:
-    """An audited result beside the number that it is held against.
+    """An audited epsilon and the epsilon that it is compared with.
 
-    What was audited once and holds at many sizes or datasets is one point.
+    An audit that applies to several IPCs or datasets is one point.
     """
 
     row: Row
     count: int
-    """How many rows say the same."""
+    """Number of rows with the same values."""
     x: float
-    """Infinite where nothing is proven."""
+    """Claimed or proven epsilon; infinite if there is no bound."""
     audited: Span
-    ceiling: float | None
+    detectable: float | None
+    """The largest epsilon that the trials could have shown."""
 
     @property
     def exceeds(self) -> bool:
-        """Above the diagonal."""
+        """True above the diagonal."""
         return self.audited.high > self.x
 
 
 @final
 @dataclass(frozen=True)
 class AuditPanels:
-    """The panels, and in words what they hold and what they do not."""
+    """The panels and a summary in words."""
 
     panels: tuple[Markup, ...]
     words: str
 
 
-def audit_panels(
-    scene: Scene, rows: Sequence[Row], ceilings: Mapping[Audited, float]
-) -> AuditPanels:
-    """Claimed and proven epsilon against the audited one, over all datasets and sizes.
-
-    `ceilings` are the largest bounds that the trials could have shown, where they are known.
-    """
+def audit_panels(scene: Scene, rows: Sequence[Row]) -> AuditPanels:
+    """Return claimed and proven against audited epsilon, over all datasets and IPCs."""
     audited = [row for row in rows if row.epsilons.audited is not None]
     if not audited:
         return AuditPanels(
             (),
-            f"None of the {len(rows):,} rows was audited, so nothing here speaks for or against "
-            "a claim. An audit attacks a method and measures a lower bound on its epsilon."
+            f"None of the {len(rows):,} rows was audited. An audit attacks a method and measures a "
+            "lower bound on its epsilon, which can refute a claim or a proof."
             if rows
             else "The runs hold no cells yet.",
         )
     panels = []
     words = [f"{len(audited):,} of {len(rows):,} rows were audited."]
     for name in ("claimed", "proven"):
-        points = _points(audited, name, ceilings)
+        points = _points(audited, name)
         if points:
             panels.append(_panel(scene, name, points[:_MOST]))
             beyond = sum(point.count for point in points if point.exceeds)
             every = sum(point.count for point in points)
             words.append(f"{beyond:,} of {every:,} exceed the {name} epsilon.")
             if len(points) > _MOST:
-                words.append(f"Drawn are the {_MOST} nearest to exceeding it.")
+                words.append(f"Only the {_MOST} largest differences are shown.")
         else:
-            words.append(f"None of these has a {name} epsilon.")
+            words.append(f"None of them has a {name} epsilon.")
     return AuditPanels(tuple(panels), " ".join(words))
 
 
-def _points(
-    rows: Sequence[Row], name: str, ceilings: Mapping[Audited, float]
-) -> tuple[AuditPoint, ...]:
-    """Those nearest to exceeding the number first, or beyond it."""
-    found: dict[tuple[str, float, float, float, float | None, str], AuditPoint] = {}
+def _points(rows: Sequence[Row], name: str) -> tuple[AuditPoint, ...]:
+    """Return the points, sorted by how much the audited epsilon exceeds the other."""
+    points: dict[tuple[str, float, float, float, float | None, str], AuditPoint] = {}
     for row in rows:
-        held = row.epsilons.claimed if name == "claimed" else row.epsilons.proven
+        compared = row.epsilons.claimed if name == "claimed" else row.epsilons.proven
         audited = row.epsilons.audited
-        if held is None or audited is None or not svg.finite(audited.high):
+        if compared is None or audited is None or not svg.finite(audited.high):
             continue
-        known = ceilings.get((row.entrant, row.cohort, row.size, row.epsilons.target))
-        ceiling = known if svg.finite(known) else None
-        x = max(held.high, 0.0)
-        identity = (row.entrant, x, audited.low, audited.high, ceiling, row.verdict)
-        before = found.get(identity)
+        most = row.epsilons.detectable
+        detectable = most if svg.finite(most) else None
+        x = max(compared.high, 0.0)
+        identity = (row.label, x, audited.low, audited.high, detectable, row.verdict)
+        before = points.get(identity)
         count = 1 if before is None else before.count + 1
-        found[identity] = AuditPoint(before.row if before else row, count, x, audited, ceiling)
-    return tuple(sorted(found.values(), key=lambda point: point.x - point.audited.high))
+        points[identity] = AuditPoint(before.row if before else row, count, x, audited, detectable)
+    return tuple(sorted(points.values(), key=lambda point: point.x - point.audited.high))
 
 
 def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
     numbers = [point.x for point in points if svg.finite(point.x)]
     numbers += [point.audited.high for point in points]
-    numbers += [point.ceiling for point in points if point.ceiling is not None]
+    numbers += [point.detectable for point in points if point.detectable is not None]
     top = next((value for value in _ROUND if value >= max(numbers)), max(numbers))
     marks = [Tick(value, f"{value:g}") for value in _ROUND if value <= top]
     endless = any(not svg.finite(point.x) for point in points)
-    horizontal = svg.chosen(marks, LEFT, RIGHT - 12, "∞" if endless else "", Kind.FROM_ZERO)
-    vertical = svg.chosen(marks, BOTTOM, TOP + 6, kind=Kind.FROM_ZERO)
+    horizontal = svg.chosen(marks, LEFT, RIGHT - 12, "∞" if endless else "", Spacing.FROM_ZERO)
+    vertical = svg.chosen(marks, BOTTOM, TOP + 6, kind=Spacing.FROM_ZERO)
     refuted = sum(point.count for point in points if point.exceeds)
     every = sum(point.count for point in points)
     description = f"Audited against {name} epsilon: {refuted} of {every} above the diagonal"
@@ -130,7 +120,7 @@ def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
         svg.axes(horizontal, vertical, f"{name} ε"),
         _diagonal(horizontal, vertical, top),
     ]
-    ordered = sorted(points, key=lambda point: scene.roles[point.row.entrant] is not Role.OTHER)
+    ordered = sorted(points, key=lambda point: scene.roles[point.row.label] is not Prominence.OTHER)
     parts += [_mark(scene, point, horizontal, vertical, name) for point in ordered]
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
@@ -139,14 +129,14 @@ def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
 def _spoken(points: Sequence[AuditPoint], name: str) -> str:
     beyond = [point for point in points if point.exceeds]
     listed = [
-        f"{point.row.entrant} on {point.row.cohort}: audited {show.epsilon(point.audited.high)}, "
+        f"{point.row.label} on {point.row.dataset}: audited {show.epsilon(point.audited.high)}, "
         f"{name} {show.epsilon(point.x)}"
         for point in beyond[:8]
     ]
     return "; ".join(listed)
 
 
-def _diagonal(horizontal: Scale, vertical: Scale, top: float) -> Markup:
+def _diagonal(horizontal: AxisScale, vertical: AxisScale, top: float) -> Markup:
     x0, x1 = horizontal.place(0.0), horizontal.place(top)
     y0, y1 = vertical.place(0.0), vertical.place(top)
     return Markup(
@@ -156,31 +146,35 @@ def _diagonal(horizontal: Scale, vertical: Scale, top: float) -> Markup:
     ).format(n(x0), n(y0), n(x1), n(y1), LEFT + 5, TOP + 16)
 
 
-def _mark(scene: Scene, point: AuditPoint, horizontal: Scale, vertical: Scale, name: str) -> Markup:
+def _mark(
+    scene: Scene, point: AuditPoint, horizontal: AxisScale, vertical: AxisScale, name: str
+) -> Markup:
     row = point.row
     x, y = horizontal.place(point.x), vertical.place(point.audited.high)
-    ceiling = "" if point.ceiling is None else f", could have shown {show.epsilon(point.ceiling)}"
-    where = row.cohort if point.count == 1 else f"{row.cohort} and {point.count - 1} more"
+    most = ""
+    if point.detectable is not None:
+        most = f" (maximum detectable {show.epsilon(point.detectable)})"
+    where = row.dataset if point.count == 1 else f"{row.dataset} and {point.count - 1} more"
     text = (
-        f"{row.entrant} on {where}, target ε {show.epsilon(row.epsilons.target)}: audited "
-        f"{show.epsilon_span(point.audited)}{ceiling}, {name} {show.epsilon(point.x)}; "
+        f"{row.label} on {where}, target ε {show.epsilon(row.epsilons.target)}: audited "
+        f"{show.epsilon_span(point.audited)}{most}, {name} {show.epsilon(point.x)}; "
         f"{row.verdict or 'no verdict'}"
     )
     path = ""
     if point.audited.low < point.audited.high:
         path += f"M{n(x)} {n(vertical.place(max(0.0, point.audited.low)))}V{n(y)}"
     limit = ""
-    if point.ceiling is not None:
-        limit = f"M{n(x)} {n(y)}V{n(vertical.place(point.ceiling))}m-3 0h6"
-    style: Style | None = scene.styles.get(row.entrant)
-    role = scene.roles[row.entrant]
-    look = "x" if role is Role.OTHER and not point.exceeds else f"s {classes(style, role)}"
+    if point.detectable is not None:
+        limit = f"M{n(x)} {n(y)}V{n(vertical.place(point.detectable))}m-3 0h6"
+    style: MethodStyle | None = scene.styles.get(row.label)
+    role = scene.roles[row.label]
+    look = "x" if role is Prominence.OTHER and not point.exceeds else f"s {classes(style, role)}"
     return Markup(
         '<g class="{}" data-e="{}">{}<path class="w" d="{}"/><path class="v" d="{}"/>'
         '<use{} href="#{}" x="{}" y="{}"/></g>'
     ).format(
         look,
-        scene.numbers[row.entrant],
+        scene.numbers[row.label],
         svg.title(text),
         path,
         limit,

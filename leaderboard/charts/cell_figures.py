@@ -1,4 +1,4 @@
-"""The figures about one cell: each where its data are there, otherwise why not."""
+"""The figures of one cell, or why they are not available."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import final
 
 from bench.data.schema import Task
-from bench.leaderboard.charts import cell_columns, cell_curves, cell_effects, cell_nearness
-from bench.leaderboard.charts.cell_drawn import Drawn
-from bench.leaderboard.tables.details import Files, NoSuchFile, Unavailable
+from bench.leaderboard.charts import cell_panels
+from bench.leaderboard.charts.cell_panels import CellFigure
+from bench.leaderboard.tables.details import CellFiles, NoSuchFile, Unavailable
 from bench.plugins.metric import Family
 from bench.results.records import ScoreRow
 
@@ -18,97 +18,97 @@ _TABLES = (Task.CLASSIFICATION.value, Task.SURVIVAL.value)
 
 @final
 @dataclass(frozen=True)
-class Plan:
-    """A figure that a cell may have."""
+class FigureKind:
+    """A kind of figure that a cell may have."""
 
     name: str
-    """The anchor on the page."""
+    """Anchor on the page."""
     title: str
     family: Family
     metric: str
-    """Its details are drawn; its scores know why there are none."""
-    draw: Callable[[Files], Drawn]
+    """Metric whose details are drawn; its scores give the reason if there are none."""
+    draw: Callable[[CellFiles], CellFigure]
     tasks: tuple[str, ...] = tuple(task.value for task in Task)
 
 
-PLANS = (
-    Plan(
+KINDS = (
+    FigureKind(
         "survival",
         "Survival curves",
         Family.FIDELITY,
         "km",
-        cell_curves.kaplan_meier,
+        cell_panels.kaplan_meier,
         (Task.SURVIVAL.value,),
     ),
-    Plan(
+    FigureKind(
         "roc",
         "ROC of the downstream model",
         Family.UTILITY,
         "auroc",
-        cell_curves.roc,
+        cell_panels.roc,
         (Task.CLASSIFICATION.value,),
     ),
-    Plan(
+    FigureKind(
         "confusion",
-        "Which images are taken for which",
+        "Confusion matrix",
         Family.UTILITY,
         "accuracy/convnet",
-        cell_curves.confusion,
+        cell_panels.confusion,
         (Task.IMAGE.value,),
     ),
-    Plan(
+    FigureKind(
         "hazards",
         "Hazard ratios",
         Family.UTILITY,
         "hazard",
-        cell_effects.hazards,
+        cell_panels.hazards,
         (Task.SURVIVAL.value,),
     ),
-    Plan(
+    FigureKind(
         "importance",
-        "Which columns matter",
+        "Feature importance",
         Family.UTILITY,
         "shap",
-        cell_effects.importance,
+        cell_panels.importance,
         _TABLES,
     ),
-    Plan(
+    FigureKind(
         "marginals",
-        "Columns, real against released",
+        "Column distributions",
         Family.FIDELITY,
         "moments",
-        cell_columns.marginals,
+        cell_panels.marginals,
         _TABLES,
     ),
-    Plan(
+    FigureKind(
         "correlations",
         "Correlations",
         Family.FIDELITY,
         "pcd",
-        cell_columns.correlations,
+        cell_panels.correlations,
         _TABLES,
     ),
-    Plan(
+    FigureKind(
         "embedding",
         "Real and released rows in two dimensions",
         Family.FIDELITY,
         "embedding",
-        cell_nearness.embedding,
+        cell_panels.embedding,
     ),
-    Plan(
+    FigureKind(
         "closest",
         "Distance to the closest record",
         Family.PRIVACY,
         "dcr-distribution",
-        cell_nearness.closest,
+        cell_panels.closest,
     ),
-    Plan("attacks", "Membership attacks", Family.PRIVACY, "mia", cell_curves.attacks),
-    Plan(
+    FigureKind("attacks", "Membership attacks", Family.PRIVACY, "mia", cell_panels.attacks),
+    FigureKind(
         "attributes",
         "Attribute inference",
         Family.PRIVACY,
         "aia",
-        cell_effects.attributes,
+        cell_panels.attributes,
         _TABLES,
     ),
 )
@@ -116,37 +116,39 @@ PLANS = (
 
 @final
 @dataclass(frozen=True)
-class Figure:
-    """A figure, or why there is none."""
+class FigureOrReason:
+    """A figure, or the reason why it is not available."""
 
-    plan: Plan
-    drawn: Drawn | None
+    kind: FigureKind
+    figure: CellFigure | None
     reason: str = ""
 
 
 def figures(
-    files: Files, task: str, scores: Sequence[ScoreRow], asked: Sequence[str]
-) -> tuple[Figure, ...]:
-    """All figures of a task; `asked` are the metrics that scored the release."""
-    found = []
-    for plan in PLANS:
-        if task and task not in plan.tasks:
+    files: CellFiles, task: str, scores: Sequence[ScoreRow], asked: Sequence[str]
+) -> tuple[FigureOrReason, ...]:
+    """Return all figures of a task; `asked` are the metrics that scored the release."""
+    results = []
+    for kind in KINDS:
+        if task and task not in kind.tasks:
             continue
         try:
-            found.append(Figure(plan, plan.draw(files)))
+            results.append(FigureOrReason(kind, kind.draw(files)))
         except Unavailable as problem:
-            found.append(Figure(plan, None, str(problem)))
+            results.append(FigureOrReason(kind, None, str(problem)))
         except NoSuchFile as problem:
-            found.append(Figure(plan, None, _why(plan, scores, asked) or str(problem)))
-    return tuple(found)
+            results.append(FigureOrReason(kind, None, _why(kind, scores, asked) or str(problem)))
+    return tuple(results)
 
 
-def _why(plan: Plan, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
-    """What the metric itself said, or that nobody asked it."""
-    own = [s for s in scores if s.metric == plan.metric or s.metric.startswith(f"{plan.metric}/")]
-    said = dict.fromkeys(score.reason for score in own if score.value is None and score.reason)
+def _why(kind: FigureKind, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
+    """Return the reason given by the metric, or that it was not requested."""
+    related = [
+        s for s in scores if s.metric == kind.metric or s.metric.startswith(f"{kind.metric}/")
+    ]
+    said = dict.fromkeys(score.reason for score in related if score.value is None and score.reason)
     if said:
         return "; ".join(said)
-    if not own and plan.metric not in asked:
-        return f"not computed: bench score RUN --metrics {plan.metric} adds it"
+    if not related and kind.metric not in asked:
+        return f"not computed: bench score RUN --metrics {kind.metric} adds it"
     return ""

@@ -15,33 +15,35 @@ from typing import final
 import numpy as np
 from markupsafe import Markup, escape
 
-from bench.leaderboard.tables.details import Array, shortened
+from bench.leaderboard.charts.svg import ticks
+from bench.leaderboard.tables.details import Array
+from bench.leaderboard.tables.show import shortened
 
 WIDTH, HEIGHT = 340, 232
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 36
 
 MOST_POINTS = 160
-"""Of one curve: more cannot be seen at this width."""
+"""Points per curve: more cannot be seen at this width."""
 
 
 @final
 @dataclass(frozen=True)
-class Series:
+class SeriesStyle:
     """What a line, a bar or a point stands for; `style` is a class of `cell.css`."""
 
     style: str
     label: str
 
 
-REAL = Series("real", "real rows")
-RELEASED = Series("released", "released rows")
-CONTROL = Series("control", "control rows")
+REAL = SeriesStyle("real", "real rows")
+RELEASED = SeriesStyle("released", "released rows")
+CONTROL = SeriesStyle("control", "control rows")
 
 
 @final
 @dataclass(frozen=True)
-class Scale:
-    """Numbers to places along one axis; what lies beyond its ends is drawn at the end."""
+class ArrayScale:
+    """Maps arrays of numbers to positions along one axis; values beyond its ends are clipped."""
 
     low: float
     high: float
@@ -58,57 +60,53 @@ class Scale:
         return places
 
     def at(self, value: float) -> float:
-        """One place."""
+        """Return the position of one value."""
         inside, low, high = min(max(value, self.low), self.high), self.low, self.high
         if self.logarithmic:
             inside, low, high = math.log(inside), math.log(low), math.log(high)
         return self.start + (self.end - self.start) * (inside - low) / (high - low)
 
     def ticks(self, wanted: int = 4) -> tuple[float, ...]:
-        """Round numbers on it, about as many as wanted."""
+        """Return round numbers on the axis, about as many as wanted."""
         if self.logarithmic:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
             inside = [mark for mark in marks if self.low <= mark <= self.high]
             return tuple(inside if len(inside) <= 2 * wanted else inside[::3])
-        span = self.high - self.low
-        step = 10.0 ** math.floor(math.log10(span / wanted))
-        step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= wanted + 1)
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return tuple(round(place * step, 12) for place in range(first, last + 1))
+        return ticks(self.low, self.high, wanted)
 
 
-def scale_over(values: Array, start: float, end: float) -> Scale:
-    """Over the range of some numbers; of one number, around it."""
+def scale_over(values: Array, start: float, end: float) -> ArrayScale:
+    """Return a scale over the range of some numbers, or around a single number."""
     low, high = float(np.min(values)), float(np.max(values))
     if high - low <= 1e-9 * max(abs(low), abs(high), 1e-9):
         half = 0.5 * max(abs(low), 1e-3)
         low, high = low - half, high + half
-    return Scale(low, high, start, end)
+    return ArrayScale(low, high, start, end)
 
 
-def across(low: float, high: float) -> Scale:
-    """The horizontal axis of a usual panel."""
-    return Scale(low, high, LEFT, WIDTH - RIGHT)
+def across(low: float, high: float) -> ArrayScale:
+    """Return the horizontal scale of a standard panel."""
+    return ArrayScale(low, high, LEFT, WIDTH - RIGHT)
 
 
-def upright(low: float, high: float) -> Scale:
-    """The vertical axis of a usual panel."""
-    return Scale(low, high, HEIGHT - BOTTOM, TOP)
+def upright(low: float, high: float) -> ArrayScale:
+    """Return the vertical scale of a standard panel."""
+    return ArrayScale(low, high, HEIGHT - BOTTOM, TOP)
 
 
 def picture(
     label: str, parts: Sequence[Markup], width: float = WIDTH, height: float = HEIGHT
 ) -> Markup:
-    """A whole figure."""
+    """Return a complete SVG figure."""
     return Markup(
         f'<svg class="panel" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
     )
 
 
-def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> Markup:
-    """Grid, ticks and what they count."""
+def axes(x: ArrayScale, y: ArrayScale, x_label: str, y_label: str) -> Markup:
+    """Return grid, ticks and axis labels."""
     bottom, left, right = max(y.start, y.end), min(x.start, x.end), max(x.start, x.end)
     parts = []
     for mark in y.ticks():
@@ -126,8 +124,8 @@ def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> Markup:
     return Markup("".join(parts))
 
 
-def baseline(x: Scale, bottom: float, label: str) -> Markup:
-    """The horizontal axis."""
+def baseline(x: ArrayScale, bottom: float, label: str) -> Markup:
+    """Return the horizontal axis."""
     left, right = min(x.start, x.end), max(x.start, x.end)
     marks = [(x.at(mark), number(mark)) for mark in x.ticks()]
     path = "".join(f"M{at:.1f} {bottom:.1f}v3" for at, _ in marks)
@@ -139,26 +137,26 @@ def baseline(x: Scale, bottom: float, label: str) -> Markup:
 
 
 def number(value: float) -> str:
-    """The number at a tick."""
+    """Return the label of a tick."""
     if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
         return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> Array:
-    """Places of at most so many of `count` points, the first and the last among them."""
+    """Return indices of at most `most` of `count` points, including the first and the last."""
     places = np.arange(count) if count <= most else np.linspace(0, count - 1, most).round()
     return places.astype(np.int64)
 
 
-def line(series: Series | str, x: Array, y: Array) -> Markup:
-    """A line through places of the page."""
+def line(series: SeriesStyle | str, x: Array, y: Array) -> Markup:
+    """Return a line through positions."""
     style = series if isinstance(series, str) else series.style
     return Markup(f'<polyline class="line {style}" points="{_points(x, y)}"/>')
 
 
-def steps(series: Series, x: Array, y: Array) -> Markup:
-    """A line that stays level from each place to the next."""
+def steps(series: SeriesStyle, x: Array, y: Array) -> Markup:
+    """Return a step function."""
     path = [f"M{x[0]:.1f} {y[0]:.1f}"]
     before = f"{y[0]:.1f}"
     for a, b in zip(x[1:].tolist(), y[1:].tolist(), strict=True):
@@ -168,16 +166,16 @@ def steps(series: Series, x: Array, y: Array) -> Markup:
     return Markup(f'<path class="line {series.style}" d="{"".join(path)}"/>')
 
 
-def outline(series: Series, edges: Array, heights: Array, bottom: float) -> Markup:
-    """A histogram: an area with steps, from places of edges and of heights."""
+def outline(series: SeriesStyle, edges: Array, heights: Array, bottom: float) -> Markup:
+    """Return a histogram as an area, from positions of edges and heights."""
     pairs = zip(heights.tolist(), edges[1:].tolist(), strict=True)
     path = "".join(f"V{top:.1f}H{end:.1f}" for top, end in pairs)
     start = f"M{edges[0]:.1f} {bottom:.1f}"
     return Markup(f'<path class="area {series.style}" d="{start}{path}V{bottom:.1f}"/>')
 
 
-def band(series: Series, x: Array, low: Array, high: Array) -> Markup:
-    """The area between two lines."""
+def band(series: SeriesStyle, x: Array, low: Array, high: Array) -> Markup:
+    """Return the area between two lines."""
     around = f"{_points(x, low)} {_points(x[::-1], high[::-1])}"
     return Markup(f'<polygon class="band {series.style}" points="{around}"/>')
 
@@ -186,15 +184,15 @@ def _points(x: Array, y: Array) -> str:
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
 
 
-def dots(series: Series, x: Array, y: Array) -> Markup:
-    """Points, all in one path: a page with thousands of elements is slow."""
+def dots(series: SeriesStyle, x: Array, y: Array) -> Markup:
+    """Return points in a single path: a page with thousands of elements is slow."""
     pairs = zip(x.tolist(), y.tolist(), strict=True)
     path = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in pairs)
     return Markup(f'<path class="dots {series.style}" d="{path}"/>')
 
 
 def squares(style: str, x: Array, y: Array, side: float) -> Markup:
-    """Fields of a heat map that have one colour, all in one path.
+    """Return the cells of a heat map that share a colour, in a single path.
 
     Counted in fields from the first of them: a table of thirty columns has a thousand.
     """
@@ -206,8 +204,8 @@ def squares(style: str, x: Array, y: Array, side: float) -> Markup:
     return Markup(f'<path class="{style}" transform="{place}" d="{path}"/>')
 
 
-def bar(series: Series, x: float, y: float, width: float, height: float) -> Markup:
-    """A bar; one of nothing is still to be seen."""
+def bar(series: SeriesStyle, x: float, y: float, width: float, height: float) -> Markup:
+    """Return a bar; an empty one stays visible."""
     return Markup(
         f'<rect class="bar {series.style}" x="{x:.1f}" y="{y:.1f}" '
         f'width="{max(width, 0.5):.1f}" height="{height:.1f}"/>'
@@ -215,7 +213,7 @@ def bar(series: Series, x: float, y: float, width: float, height: float) -> Mark
 
 
 def text(x: float, y: float, words: str, style: str = "", anchor: str = "start") -> Markup:
-    """A text at a place."""
+    """Return a text at a position."""
     return Markup(
         f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
         f"{escape(words)}</text>"
@@ -223,7 +221,7 @@ def text(x: float, y: float, words: str, style: str = "", anchor: str = "start")
 
 
 def group(title: str, *parts: Markup) -> Markup:
-    """Parts that say what they are where a pointer rests on them."""
+    """Return parts with a tooltip."""
     return Markup(f"<g><title>{escape(title)}</title>{''.join(parts)}</g>")
 
 
@@ -236,9 +234,9 @@ _THICK = 8.0
 @final
 @dataclass(frozen=True)
 class Mark:
-    """One value of a row; its ends may be absent."""
+    """One value of a row with its optional interval."""
 
-    series: Series
+    series: SeriesStyle
     value: float
     low: float | None = None
     high: float | None = None
@@ -247,7 +245,7 @@ class Mark:
 @final
 @dataclass(frozen=True)
 class Rung:
-    """A named row; `note` stands at its right end."""
+    """A named row with a note at its right end."""
 
     name: str
     marks: tuple[Mark, ...]
@@ -264,9 +262,9 @@ def ladder(
     bars: bool,
     logarithmic: bool = False,
 ) -> Markup:
-    """Named rows, each with a bar or a point for every series, and whiskers."""
+    """Return named rows, each with a bar or a point per series, and whiskers."""
     left, right = 120.0, 40.0 if any(rung.note for rung in rungs) else float(RIGHT)
-    scale = Scale(*x, left, WIDTH - right, logarithmic)
+    scale = ArrayScale(*x, left, WIDTH - right, logarithmic)
     most = max(len(rung.marks) for rung in rungs)
     height = most * _THICK + 6
     bottom = 6 + height * len(rungs)
@@ -289,7 +287,7 @@ def ladder(
     return picture(label, parts, WIDTH, bottom + 34)
 
 
-def _mark(name: str, mark: Mark, scale: Scale, zero: float, y: float, bars: bool) -> Markup:
+def _mark(name: str, mark: Mark, scale: ArrayScale, zero: float, y: float, bars: bool) -> Markup:
     at, style = scale.at(mark.value), mark.series.style
     ends, whisker = "", Markup("")
     if mark.low is not None and mark.high is not None:

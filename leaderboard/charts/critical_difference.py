@@ -1,8 +1,8 @@
 """The critical-difference diagram as SVG text (Demsar 2006, figure 1).
 
-An axis of mean ranks, best on the left; a line from each entrant's name to its mean rank; bars that
-join entrants between which nothing can be told apart, with a dot on each of them. The ruler above
-is Nemenyi's critical difference. Every text goes through `Markup.format`, which escapes it.
+An axis of mean ranks, best on the left; a line from the name of each method to its mean rank; bars
+that connect indistinguishable methods, with a dot on each of them. The ruler above is Nemenyi's
+critical difference. Every text goes through `Markup.format`, which escapes it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from bench.leaderboard.charts.plots import PALETTE, Style
-from bench.leaderboard.ranking.significance import Comparison, Standing
+from bench.leaderboard.charts.panels import PALETTE, MethodStyle
+from bench.leaderboard.ranking.significance import ComparedMethod, MethodComparison
 
 _WIDTH = 720
 _LEFT, _RIGHT = 215, 505
-"""Ends of the axis; names stand outside of them."""
+"""Ends of the axis; names are outside of them."""
 _AXIS = 62
 _BAR, _LINE = 9, 20
-"""Height of a bar with the room around it, and of a name."""
+"""Height of a bar with its margin, and of a name."""
 _LONGEST = 24
-_PLAIN = Style(PALETTE[0], "circle")
+_PLAIN = MethodStyle(PALETTE[0], "circle")
 
 
-def diagram(result: Comparison, used: Mapping[str, Style]) -> Markup:
-    """The diagram of one comparison, in the colours that the entrants have elsewhere."""
+def diagram(result: MethodComparison, used: Mapping[str, MethodStyle]) -> Markup:
+    """Return the diagram of one comparison, in the colours of the methods."""
     place = _horizontal(len(result.standings))
     levels = _levels(result)
     top = _AXIS + 10 + _BAR * (max(levels, default=-1) + 1) + 14
@@ -41,35 +41,35 @@ def diagram(result: Comparison, used: Mapping[str, Style]) -> Markup:
     ]
     for left, side in zip((True, False), sides, strict=True):
         for row, standing in enumerate(side):
-            style = used.get(standing.entrant, _PLAIN)
-            parts.append(_entrant(standing, style, place, top + _LINE * row, left))
-    ranks = {standing.entrant: standing.mean_rank for standing in result.standings}
+            style = used.get(standing.label, _PLAIN)
+            parts.append(_method(standing, style, place, top + _LINE * row, left))
+    ranks = {standing.label: standing.mean_rank for standing in result.standings}
     for clique, level in zip(result.cliques, levels, strict=True):
         parts.append(_bar([place(ranks[name]) for name in clique], _AXIS + 10 + _BAR * level))
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 
 
-def description(result: Comparison) -> str:
-    """What the diagram shows, in words."""
-    ranks = ", ".join(f"{s.entrant} {s.mean_rank:.2f}" for s in result.standings)
-    bars = "; ".join(" and ".join(clique) for clique in result.cliques) or "nobody"
+def description(result: MethodComparison) -> str:
+    """Return the content of the diagram in words."""
+    ranks = ", ".join(f"{s.label} {s.mean_rank:.2f}" for s in result.standings)
+    bars = "; ".join(" and ".join(clique) for clique in result.cliques) or "none"
     return (
         f"Critical difference diagram. Mean ranks over {result.blocks} blocks, best first: "
-        f"{ranks}. Critical difference {result.critical_difference:.2f}. Bars join: {bars}."
+        f"{ranks}. Critical difference {result.critical_difference:.2f}. Indistinguishable: {bars}."
     )
 
 
-def _horizontal(entrants: int) -> Callable[[float], float]:
+def _horizontal(methods: int) -> Callable[[float], float]:
     def place(rank: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * (rank - 1) / max(1, entrants - 1)
+        return _LEFT + (_RIGHT - _LEFT) * (rank - 1) / max(1, methods - 1)
 
     return place
 
 
-def _levels(result: Comparison) -> list[int]:
-    """For each clique the highest row in which its bar touches no other."""
-    ranks = {standing.entrant: standing.mean_rank for standing in result.standings}
+def _levels(result: MethodComparison) -> list[int]:
+    """Return for each clique the highest row in which its bar overlaps no other."""
+    ranks = {standing.label: standing.mean_rank for standing in result.standings}
     ends: list[float] = []
     levels = []
     for clique in result.cliques:
@@ -80,12 +80,12 @@ def _levels(result: Comparison) -> list[int]:
     return levels
 
 
-def _axis(entrants: int, place: Callable[[float], float]) -> Markup:
+def _axis(methods: int, place: Callable[[float], float]) -> Markup:
     line = Markup('<line class="axis" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>')
     text = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
     parts = [line.format(_LEFT, _AXIS, _RIGHT, _AXIS)]
-    step = 1 + (entrants - 1) // 15
-    for rank in range(1, entrants + 1, step):
+    step = 1 + (methods - 1) // 15
+    for rank in range(1, methods + 1, step):
         parts.append(line.format(place(rank), _AXIS - 4, place(rank), _AXIS))
         parts.append(text.format(place(rank), _AXIS - 8, rank))
     label = Markup('<text class="tick" x="{}" y="{}" text-anchor="end">mean rank, 1 is best</text>')
@@ -93,11 +93,11 @@ def _axis(entrants: int, place: Callable[[float], float]) -> Markup:
     return Markup("").join(parts)
 
 
-def _ruler(result: Comparison, place: Callable[[float], float]) -> Markup:
+def _ruler(result: MethodComparison, place: Callable[[float], float]) -> Markup:
     end = place(1 + result.critical_difference)
     words = f"critical difference {result.critical_difference:.2f}"
     if end > _RIGHT:
-        return Markup('<text class="tick" x="{}" y="24">{}: more than the axis</text>').format(
+        return Markup('<text class="tick" x="{}" y="24">{}: longer than the axis</text>').format(
             _LEFT, words
         )
     return Markup(
@@ -106,12 +106,16 @@ def _ruler(result: Comparison, place: Callable[[float], float]) -> Markup:
     ).format(_LEFT, end, end + 6, words)
 
 
-def _entrant(
-    standing: Standing, style: Style, place: Callable[[float], float], y: float, left: bool
+def _method(
+    standing: ComparedMethod,
+    style: MethodStyle,
+    place: Callable[[float], float],
+    y: float,
+    left: bool,
 ) -> Markup:
     x = place(standing.mean_rank)
     edge = _LEFT - 12 if left else _RIGHT + 12
-    name = standing.entrant
+    name = standing.label
     shown = name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
     interval = "" if standing.low is None else f" [{standing.low:.2f}, {standing.high:.2f}]"
     title = f"{name}: place {standing.place}, mean rank {standing.mean_rank:.2f}{interval}"

@@ -1,7 +1,7 @@
-"""Methods by datasets: headline utility as a share of what the real rows reach, as a table.
+"""Heat map of methods by datasets: headline utility as a share of that of the real rows.
 
-A table, not a drawing: readable by a screen reader, copied by hand, and wide where datasets are
-many. Colours come in fixed steps, the same in all tables, so that two of them can be compared.
+The heat map is an HTML table, so that screen readers can read it and users can copy it. Colours
+have fixed steps, the same in all tables, so that tables can be compared.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import final
 
-from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.rows import Ground, Scene, drawable, higher, skipped
-from bench.leaderboard.pages import show
+from bench.leaderboard.charts.panels import DatasetSetting, Scene, drawable, higher, skipped
 from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables.aggregate import Measure, Row
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Measure
 
 STEPS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-"""Where one colour ends and the next begins; the last is for what reaches the real rows."""
+"""Boundaries of the colours; the last colour is for values that reach the real rows."""
 
 _REASON = 160
 
@@ -31,7 +31,7 @@ class HeatCell:
 
     text: str
     classes: str
-    """Colour step, and signs for failing, skipped and not sound."""
+    """Style classes: colour step, failed, skipped."""
     title: str
 
 
@@ -40,7 +40,7 @@ class HeatCell:
 class HeatLine:
     """One method on all datasets."""
 
-    entrant: str
+    label: str
     reference: str
     cells: tuple[HeatCell, ...]
 
@@ -50,17 +50,17 @@ class HeatLine:
 class HeatColumn:
     """One dataset."""
 
-    cohort: str
+    dataset: str
     name: str
     metric: str
     real: str
-    """What the real rows reach; empty where they were not run."""
+    """Utility of the real rows; empty if they were not run."""
 
 
 @final
 @dataclass(frozen=True)
 class HeatMap:
-    """All methods and datasets at one size and target epsilon."""
+    """All methods and datasets at one IPC and target epsilon."""
 
     columns: tuple[HeatColumn, ...]
     lines: tuple[HeatLine, ...]
@@ -77,73 +77,73 @@ class HeatStep:
 
 
 def steps() -> tuple[HeatStep, ...]:
-    """The colours and what they stand for."""
+    """Return the colours and their meaning."""
     texts = [f"below {STEPS[0]:.0%}"]
     texts += [f"{100 * low:.0f} to {high:.0%}" for low, high in itertools.pairwise(STEPS)]
     return tuple(HeatStep(k, text) for k, text in enumerate([*texts, f"{STEPS[-1]:.0%} or more"]))
 
 
 def step(share: float) -> int:
-    """The colour of a share of the real rows' utility."""
+    """Return the colour step of a share of the utility of the real rows."""
     return sum(share >= limit for limit in STEPS)
 
 
 def relative(measure: Measure | None, real: Measure | None) -> float | None:
-    """Utility as a share of that of the real rows; the inverse where lower is better.
+    """Return utility as a share of that of the real rows; the inverse if lower is better.
 
-    None where either is absent, or not positive: a share would mean nothing.
+    None if either is missing or not positive, in which case a share has no meaning.
     """
-    own, top = drawable(measure), drawable(real)
-    if own is None or top is None or own.value is None or top.value is None:
+    released, top = drawable(measure), drawable(real)
+    if released is None or top is None or released.value is None or top.value is None:
         return None
-    if own.value <= 0 or top.value <= 0:
+    if released.value <= 0 or top.value <= 0:
         return None
-    return own.value / top.value if higher(own.direction) else top.value / own.value
+    return released.value / top.value if higher(released.direction) else top.value / released.value
 
 
-def heat_map(scene: Scene, rows: Sequence[Row], size: str, target: float | None) -> HeatMap | None:
-    """Releases of one size at one target epsilon, and those without a budget; None if none are."""
-    found: dict[tuple[str, Ground], Row] = {}
+def heat_map(scene: Scene, rows: Sequence[Row], ipc: str, target: float | None) -> HeatMap | None:
+    """Return the releases at one IPC and target epsilon, and those without a budget."""
+    by_place: dict[tuple[str, DatasetSetting], Row] = {}
     grounds = []
     for ground in scene.grounds:
-        own = [
+        matches = [
             row
             for row in scene.rows(ground)
-            if row.size == size and row.epsilons.target in (target, None)
+            if row.ipc == ipc and row.epsilons.target in (target, None)
         ]
-        if any(row.epsilons.target == target for row in own):
+        if any(row.epsilons.target == target for row in matches):
             grounds.append(ground)
-            found |= {(row.entrant, ground): row for row in own}
+            by_place |= {(row.label, ground): row for row in matches}
     if not grounds:
         return None
     reals = {ground: _real(scene, ground) for ground in grounds}
-    present = {name for name, _ in found}
-    reference = {row.entrant: row.reference for row in rows}
+    present = {name for name, _ in by_place}
+    reference = {row.label: row.reference for row in rows}
     names = [name for name in scene.roles if name in present]
     lines = [
         HeatLine(
             name,
             reference[name],
-            tuple(_cell(found.get((name, ground)), reals[ground]) for ground in grounds),
+            tuple(_cell(by_place.get((name, ground)), reals[ground]) for ground in grounds),
         )
         for name in names
     ]
     columns = tuple(
-        _column(ground, reals[ground], [row for (_, g), row in found.items() if g == ground])
+        _column(ground, reals[ground], [row for (_, g), row in by_place.items() if g == ground])
         for ground in grounds
     )
-    return HeatMap(columns, tuple(lines), _finding(found, reals))
+    return HeatMap(columns, tuple(lines), _finding(by_place, reals))
 
 
-def _real(scene: Scene, ground: Ground) -> Measure | None:
+def _real(scene: Scene, ground: DatasetSetting) -> Measure | None:
     present = [drawable(row.headline) for row in scene.ceilings[ground]]
     return next((measure for measure in present if measure is not None), None)
 
 
-def _column(ground: Ground, real: Measure | None, rows: Sequence[Row]) -> HeatColumn:
+def _column(ground: DatasetSetting, real: Measure | None, rows: Sequence[Row]) -> HeatColumn:
     first = next((row.headline for row in rows if row.headline is not None), real)
     return HeatColumn(
-        ground.cohort,
+        ground.dataset,
         ground.name,
         "" if first is None else f"{first.metric} {show.arrow(first.direction)}",
         "" if real is None else show.number(real.value),
@@ -153,7 +153,7 @@ def _column(ground: Ground, real: Measure | None, rows: Sequence[Row]) -> HeatCo
 def _cell(row: Row | None, real: Measure | None) -> HeatCell:
     if row is None:
         return HeatCell("", "none", "")
-    why = svg.shortened("; ".join(p.reason or p.status for p in row.problems), _REASON)
+    why = show.shortened("; ".join(p.reason or p.status for p in row.problems), _REASON)
     if skipped(row):
         return HeatCell("skip", "none", f"skipped: {why}")
     measure = drawable(row.headline)
@@ -182,23 +182,24 @@ def _cell(row: Row | None, real: Measure | None) -> HeatCell:
 
 
 def _finding(
-    found: Mapping[tuple[str, Ground], Row], reals: Mapping[Ground, Measure | None]
+    by_place: Mapping[tuple[str, DatasetSetting], Row],
+    reals: Mapping[DatasetSetting, Measure | None],
 ) -> str:
-    """The sound method that keeps most on average, among those with a value everywhere."""
+    """Return the sound method with the highest mean, among those with a value everywhere."""
     shares: dict[str, list[float | None]] = {}
-    for (name, ground), row in found.items():
+    for (name, ground), row in by_place.items():
         sound = is_sound(row.verdict) and not row.failed and not row.reference
         share = relative(row.headline, reals[ground]) if sound else None
         shares.setdefault(name, []).append(share)
     means = {
-        name: fmean(share for share in own if share is not None)
-        for name, own in shares.items()
-        if len(own) == len(reals) and None not in own
+        name: fmean(share for share in known if share is not None)
+        for name, known in shares.items()
+        if len(known) == len(reals) and None not in known
     }
     if not means:
         return "No sound method has a value on every dataset here."
     best = max(means, key=lambda name: means[name])
     return (
-        f"Of sound methods with a value on every dataset here, {best} keeps most: "
+        f"Among sound methods with a value on every dataset here, {best} is best: "
         f"{100 * means[best]:.0f} on average."
     )

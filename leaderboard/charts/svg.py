@@ -1,7 +1,7 @@
-"""Pieces of SVG text that all plots share: scales, ticks, axes, markers.
+"""SVG elements that all plots share: scales, ticks, axes, markers.
 
 Every text goes through `Markup.format`, which escapes it. Colours are classes (`c0` to `c5`) that
-the page's style sheet turns into one for light and one for dark pages; markers are drawn once a
+the page's style sheet turns into one for light and one for dark pages; markers are defined once per
 page (`definitions`) and used by reference, so that a panel with hundreds of points stays small.
 """
 
@@ -15,9 +15,11 @@ from typing import final
 
 from markupsafe import Markup
 
+from bench.leaderboard.tables.show import shortened
+
 WIDTH, HEIGHT = 320, 220
 LEFT, RIGHT, TOP, BOTTOM = 46, 308, 28, 184
-"""Where the axes of a panel stand."""
+"""Positions of the axes of a panel."""
 
 MARKERS = ("circle", "square", "triangle", "diamond", "down", "cross")
 
@@ -33,22 +35,22 @@ SHAPES = {
 _STAR = "M0 -5L1.5 -1.6L5 -1.6L2.2 .7L3.2 4.4L0 2.2L-3.2 4.4L-2.2 .7L-5 -1.6L-1.5 -1.6z"
 _LARGEST = 1e100
 _APART = 26.0
-"""Labels of an axis that stand closer than this are thinned out; half of it on an upright one."""
+"""Minimum distance of tick labels; half of it on a vertical axis."""
 
 
-class Kind(enum.Enum):
-    """How values are spread along an axis."""
+class Spacing(enum.Enum):
+    """Spacing of values along an axis."""
 
     LINEAR = "linear"
     LOG = "log"
     FROM_ZERO = "from zero"
-    """log(1 + 10 v): like a logarithm, but zero has a place."""
+    """log(1 + 10 v): like a logarithm, but defined at zero."""
 
 
 @final
 @dataclass(frozen=True)
 class Tick:
-    """A value with its label; without one where labels would touch."""
+    """A value with its label, which is empty where labels would overlap."""
 
     value: float
     text: str
@@ -56,23 +58,23 @@ class Tick:
 
 @final
 @dataclass(frozen=True)
-class Scale:
-    """From values to places along one side of a panel.
+class AxisScale:
+    """Maps values to positions along one side of a panel.
 
-    `beyond` is a value of its own (say `full size` or infinity) that stands apart, at the end.
+    `beyond` is a separate position at the end for a special value (`full size` or infinity).
     """
 
-    kind: Kind
+    kind: Spacing
     start: float
     end: float
     first: float
     last: float
     ticks: tuple[Tick, ...]
     beyond: float | None = None
-    """The place of what lies beyond the numbers."""
+    """Position of the special value."""
 
     def place(self, value: float) -> float:
-        """Where a value stands; what the axis cannot show stands at its nearer end."""
+        """Return the position of a value; values beyond the axis are clipped."""
         if self.beyond is not None and math.isinf(value) and value > 0:
             return self.beyond
         low, high = _warp(self.kind, self.start), _warp(self.kind, self.end)
@@ -83,44 +85,44 @@ class Scale:
 
 
 def finite(value: float | None) -> bool:
-    """True for what an axis can show."""
+    """Return whether an axis can show the value."""
     return value is not None and abs(value) < _LARGEST
 
 
-def linear(values: Sequence[float], first: float, last: float, wanted: int = 4) -> Scale:
-    """An axis over all values with a margin; round numbers as ticks."""
+def linear(values: Sequence[float], first: float, last: float, wanted: int = 4) -> AxisScale:
+    """Return an axis over all values with a margin and round ticks."""
     low, high = min(values), max(values)
     size = max(abs(low), abs(high), 1e-9)
     margin = 0.08 * (high - low) if high - low > 1e-9 * size else 0.05 * size
     low, high = low - margin, high + margin
     shown = tuple(Tick(value, f"{value:g}") for value in ticks(low, high, wanted))
-    return Scale(Kind.LINEAR, low, high, first, last, shown)
+    return AxisScale(Spacing.LINEAR, low, high, first, last, shown)
 
 
-def logarithmic(values: Sequence[float], first: float, last: float) -> Scale:
-    """A logarithmic axis over positive values, with a margin."""
+def logarithmic(values: Sequence[float], first: float, last: float) -> AxisScale:
+    """Return a logarithmic axis over positive values, with a margin."""
     low, high = math.log(min(values)), math.log(max(values))
     margin = max(0.08 * (high - low), 0.15)
     start, end = math.exp(low - margin), math.exp(high + margin)
-    scale = Scale(Kind.LOG, start, end, first, last, ())
+    scale = AxisScale(Spacing.LOG, start, end, first, last, ())
     places = _thinned(scale, [Tick(value, f"{value:g}") for value in log_ticks(start, end)])
-    return Scale(Kind.LOG, start, end, first, last, places)
+    return AxisScale(Spacing.LOG, start, end, first, last, places)
 
 
 def chosen(
-    values: Sequence[Tick], first: float, last: float, beyond: str = "", kind: Kind = Kind.LOG
-) -> Scale:
-    """An axis on which exactly these values occur, each a tick; `beyond` names a last one."""
+    values: Sequence[Tick], first: float, last: float, beyond: str = "", kind: Spacing = Spacing.LOG
+) -> AxisScale:
+    """Return an axis with exactly these ticks; `beyond` names a special last one."""
     end = last - 40 if beyond else last
     ordered = sorted(values, key=lambda tick: tick.value)
     low, high = (ordered[0].value, ordered[-1].value) if ordered else (1.0, 1.0)
-    scale = Scale(kind, low, high, first, end, (), last if beyond else None)
+    scale = AxisScale(kind, low, high, first, end, (), last if beyond else None)
     marks = [*ordered, Tick(math.inf, beyond)] if beyond else ordered
-    return Scale(kind, low, high, first, end, _thinned(scale, marks), scale.beyond)
+    return AxisScale(kind, low, high, first, end, _thinned(scale, marks), scale.beyond)
 
 
 def ticks(low: float, high: float, wanted: int = 4) -> tuple[float, ...]:
-    """Round numbers within [low, high], about as many as wanted."""
+    """Return round numbers within [low, high], about as many as wanted."""
     step = 10.0 ** math.floor(math.log10((high - low) / wanted))
     step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= wanted + 1)
     first = math.ceil(low / step - 1e-9)
@@ -129,19 +131,19 @@ def ticks(low: float, high: float, wanted: int = 4) -> tuple[float, ...]:
 
 
 def log_ticks(low: float, high: float, most: int = 6) -> tuple[float, ...]:
-    """1, 2, 5 times powers of ten within [low, high]; only some of the powers where many fit."""
+    """Return 1, 2, 5 times powers of ten within [low, high]; fewer where too many fit."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     powers = range(first, last + 1)
     for factors in ((1, 2, 5), (1, 3), (1,)):
-        found = [f * 10.0**power for power in powers for f in factors]
-        found = [value for value in found if low <= value <= high]
-        if len(found) <= most:
-            return tuple(found)
-    return tuple(found[:: math.ceil(len(found) / most)])
+        values = [f * 10.0**power for power in powers for f in factors]
+        values = [value for value in values if low <= value <= high]
+        if len(values) <= most:
+            return tuple(values)
+    return tuple(values[:: math.ceil(len(values) / most)])
 
 
-def axes(horizontal: Scale, vertical: Scale, label: str) -> Markup:
-    """Grid, ticks, and the name of the horizontal axis; the vertical one is named in the head."""
+def axes(horizontal: AxisScale, vertical: AxisScale, label: str) -> Markup:
+    """Return grid, ticks and the label of the horizontal axis; the head labels the vertical one."""
     grid = "".join(f"M{LEFT} {n(vertical.place(t.value))}H{RIGHT}" for t in vertical.ticks)
     places = [horizontal.place(tick.value) for tick in horizontal.ticks]
     marks = f"M{LEFT} {BOTTOM}H{RIGHT}" + "".join(f"M{n(x)} {BOTTOM}v4" for x in places)
@@ -164,26 +166,26 @@ def axes(horizontal: Scale, vertical: Scale, label: str) -> Markup:
 
 
 def head(name: str, rest: str) -> Markup:
-    """What the panel is about, above it; the whole name in the tooltip where it is long."""
+    """Return the heading of a panel, with a tooltip for long names."""
     return Markup(
         '<text class="head" x="4" y="15">{}{} <tspan class="faint">{}</tspan></text>'
     ).format(title(name) if len(name) > 24 else "", shortened(name, 24), shortened(rest, 26))
 
 
 def opened(description: str) -> Markup:
-    """The start of a panel; the description is read aloud in its place."""
+    """Return the opening tag of a panel; screen readers read the description."""
     return Markup('<svg class="panel" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
         WIDTH, HEIGHT, description
     )
 
 
 def title(text: str) -> Markup:
-    """A tooltip."""
+    """Return a tooltip."""
     return Markup("<title>{}</title>").format(text)
 
 
 def definitions() -> Markup:
-    """The markers, once a page: `m0` to `m5` by place in `MARKERS`, and `star` for real rows."""
+    """Return the markers of a page: `m0` to `m5` as in `MARKERS`, `star` for real rows."""
     shape = Markup('<path id="{}" d="{}"/>')
     shapes = [shape.format(f"m{place}", SHAPES[name]) for place, name in enumerate(MARKERS)]
     shapes.append(shape.format("star", _STAR))
@@ -193,23 +195,18 @@ def definitions() -> Markup:
 
 
 def n(value: float) -> str:
-    """A coordinate: a tenth is less than anybody sees."""
+    """Return a coordinate, rounded to a tenth of a unit."""
     return f"{value:.1f}".removesuffix(".0")
 
 
-def shortened(text: str, length: int) -> str:
-    """At most `length` characters."""
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _warp(kind: Kind, value: float) -> float:
-    if kind is Kind.LOG:
+def _warp(kind: Spacing, value: float) -> float:
+    if kind is Spacing.LOG:
         return math.log(value)
-    return math.log1p(10.0 * value) if kind is Kind.FROM_ZERO else value
+    return math.log1p(10.0 * value) if kind is Spacing.FROM_ZERO else value
 
 
-def _thinned(scale: Scale, marks: Sequence[Tick]) -> tuple[Tick, ...]:
-    """Without the labels that would touch the one before; the last is kept rather than it."""
+def _thinned(scale: AxisScale, marks: Sequence[Tick]) -> tuple[Tick, ...]:
+    """Remove tick labels that would overlap; the last one is always kept."""
     kept: list[Tick] = []
     apart = _APART if scale.last > scale.first else _APART / 2
     for mark in marks:

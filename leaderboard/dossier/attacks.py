@@ -1,7 +1,7 @@
-"""What a dossier says about the attacks that were tried, and about those that were not.
+"""Attacks in a dossier: those that were run, and those that were not.
 
 Grouped by the three risks of the Article 29 Working Party's opinion 05/2014 on anonymisation:
-singling out, linkability and inference. Membership is something that is inferred, and stands there.
+singling out, linkability and inference. Membership is inferred, and belongs to the third.
 """
 
 from __future__ import annotations
@@ -11,88 +11,107 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from bench.leaderboard.dossier import words
-from bench.leaderboard.pages import show
+from bench.leaderboard.tables import show
 from bench.plugins.metric import HEADLINES, Direction, Family
 from bench.results.records import ScoreRow
 
 _WEAK = "weak:"
 _NOISE = 1e-12
-"""Rounding errors of exact zeros."""
+"""Smaller values are rounding errors of exact zeros."""
 
 
 def number(value: float | None) -> str:
-    """A score as on the leaderboard; rounding errors are zero."""
+    """Return a score as on the leaderboard; rounding errors become zero."""
     return show.number(0.0 if value is not None and abs(value) < _NOISE else value)
 
 
 @final
 @dataclass(frozen=True)
 class Reading:
-    """How one score is read."""
+    """Interpretation of one metric."""
 
     metric: str
     question: str
     nothing: float | None = None
-    """Its value where nothing leaks; None where only a threshold or a neighbour says something."""
+    """Its value without a leak; None if only a threshold or another metric gives a meaning."""
     needs: str = ""
-    """Another score that must not be negative for this one to mean anything."""
+    """Another metric that must not be negative for this one to be meaningful."""
 
 
 @final
 @dataclass(frozen=True)
-class Risk:
-    """One of the three risks, with the scores that speak about it."""
+class PrivacyRisk:
+    """One of the three risks, with the metrics that measure it."""
 
     title: str
     question: str
     readings: tuple[Reading, ...]
 
 
-RISKS: tuple[Risk, ...] = (
-    Risk(
+RISKS: tuple[PrivacyRisk, ...] = (
+    PrivacyRisk(
         "Singling out",
-        "Can somebody find, in the release, a description that fits exactly one real person, or a "
-        "released row that is a real person's row?",
+        "Does the release contain a description that fits exactly one real person, or a row that "
+        "is identical to that of a real person?",
         (
-            Reading("singling-out/univariate", "guesses about one column that fit one person", 0.0),
-            Reading("singling-out/multivariate", "guesses about three columns", 0.0),
-            Reading("dcr/copies", "released rows that equal a training row"),
-            Reading("dcr/copies-excess", "the same, beyond what fresh rows show by chance", 0.0),
-            Reading("high-risk/train", "training rows that are rare and were copied"),
-            Reading("high-risk/rare-train", "the same, rare by all columns"),
-            Reading("high-risk/rare-excess", "released copies of rare rows, beyond chance", 0.0),
-            Reading("dcr/gap", "released rows lie nearer to training rows than to strangers", 0.0),
-            Reading("dcr/closer-to-train", "released rows whose closest row was used", 0.5),
-            Reading("nndr/gap", "released rows that sit at single people", 0.0),
-            Reading("exposure/mean", "invented outliers that come back (bits)", 1.44),
+            Reading(
+                "singling-out/univariate", "predicates on one column that single out a person", 0.0
+            ),
+            Reading("singling-out/multivariate", "predicates on three columns", 0.0),
+            Reading("dcr/copies", "released rows identical to a training row"),
+            Reading("dcr/copies-excess", "the same, in excess of control rows", 0.0),
+            Reading("high-risk/train", "rare training rows that were copied"),
+            Reading("high-risk/rare-train", "the same, rare in all columns"),
+            Reading(
+                "high-risk/rare-excess",
+                "released copies of rare rows, in excess of control rows",
+                0.0,
+            ),
+            Reading("dcr/gap", "released rows closer to training rows than to control rows", 0.0),
+            Reading(
+                "dcr/closer-to-train", "released rows whose closest row is a training row", 0.5
+            ),
+            Reading("nndr/gap", "released rows close to a single person", 0.0),
+            Reading("exposure/mean", "exposure of planted outliers (bits)", 1.44),
         ),
     ),
-    Risk(
+    PrivacyRisk(
         "Linkability",
-        "Can somebody who knows two parts of a person's record see from the release that they "
+        "Can someone who knows two parts of a person's record infer from the release that they "
         "belong together?",
         (
-            Reading("linkability/k1", "links by the closest released record", 0.0),
-            Reading("linkability/k5", "links by the five closest", 0.0),
+            Reading("linkability/k1", "links through the closest released record", 0.0),
+            Reading("linkability/k5", "links through the five closest records", 0.0),
         ),
     ),
-    Risk(
+    PrivacyRisk(
         "Inference",
-        "Can somebody infer that a person was in the data (membership), or a sensitive value of a "
-        "person, better than for strangers?",
+        "Can someone infer that a person was in the data (membership), or a sensitive value of a "
+        "person, better than for people who were not in the data?",
         (
-            Reading("mia/auroc", "membership by distances to released rows", 0.5),
-            Reading("mia/advantage-held-out", "its hits minus its false alarms", 0.0),
-            Reading("mia/tpr-at-fpr-0.01", "members found at 1% false alarms", 0.01),
-            Reading("domias/auroc", "membership by local density", 0.5),
-            Reading("domias/precision", "its surest claims that are right", 0.5),
-            Reading("mia-threshold/risk", "membership by the closest row", 0.0),
-            Reading("file-membership/accuracy", "which half of the data was used", 0.5),
-            Reading("file-membership/p", "p-value that this is guessing, within 0.05"),
-            Reading("aia/gap", "sensitive values by a model, beyond strangers", 0.0, "aia/r2"),
-            Reading("qi-match/gap", "sensitive values by quasi-identifiers, beyond strangers", 0.0),
+            Reading("mia/auroc", "membership, from distances to released rows", 0.5),
+            Reading("mia/advantage-held-out", "true-positive rate minus false-positive rate", 0.0),
+            Reading("mia/tpr-at-fpr-0.01", "true-positive rate at 1% false positives", 0.01),
+            Reading("domias/auroc", "membership, from local density", 0.5),
+            Reading("domias/precision", "precision of its most confident predictions", 0.5),
+            Reading("mia-threshold/risk", "membership, from the closest row", 0.0),
+            Reading("file-membership/accuracy", "membership of half of the data as a whole", 0.5),
+            Reading("file-membership/p", "p-value of the hypothesis of guessing"),
+            Reading(
+                "aia/gap",
+                "sensitive values predicted by a model, in excess of control rows",
+                0.0,
+                "aia/r2",
+            ),
+            Reading(
+                "qi-match/gap",
+                "sensitive values from quasi-identifiers, in excess of control rows",
+                0.0,
+            ),
             Reading("disclosure-risk/reference", "records at risk of disclosure"),
-            Reading("disclosure-risk/gap", "the same without errors, beyond strangers", 0.0),
+            Reading(
+                "disclosure-risk/gap", "the same without errors, in excess of control rows", 0.0
+            ),
         ),
     ),
 )
@@ -100,8 +119,8 @@ RISKS: tuple[Risk, ...] = (
 
 @final
 @dataclass(frozen=True)
-class Finding:
-    """One score with what it says. `tone`: alarm, quiet or absent."""
+class AttackScore:
+    """One score with its interpretation. `tone`: alarm, quiet or absent."""
 
     metric: str
     question: str
@@ -112,21 +131,21 @@ class Finding:
     outcome: str
     tone: str
     weak: str
-    """What the attack found where a leak was known, for one that misses small leaks."""
+    """Result of a weak attack on a known leak; empty for other attacks."""
 
 
 @final
 @dataclass(frozen=True)
-class Assessed:
-    """One risk with its findings and a sentence."""
+class AssessedRisk:
+    """One risk with its scores and a summary."""
 
-    risk: Risk
-    findings: tuple[Finding, ...]
+    risk: PrivacyRisk
+    findings: tuple[AttackScore, ...]
     summary: str
 
 
-def assess(scores: Sequence[ScoreRow]) -> tuple[Assessed, ...]:
-    """The scores of a release by risk; scores that nobody has a reading for stand in the annex."""
+def assess(scores: Sequence[ScoreRow]) -> tuple[AssessedRisk, ...]:
+    """Return the scores of a release by risk; uninterpreted scores are in the annex."""
     known = {score.metric: score for score in scores if score.family == Family.PRIVACY}
     assessed = []
     for risk in RISKS:
@@ -135,12 +154,12 @@ def assess(scores: Sequence[ScoreRow]) -> tuple[Assessed, ...]:
             for reading in risk.readings
             if reading.metric in known
         ]
-        assessed.append(Assessed(risk, _said_once(findings), _summary(findings)))
+        assessed.append(AssessedRisk(risk, _said_once(findings), _summary(findings)))
     return tuple(assessed)
 
 
-def _said_once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Why an attack is weak is said where it stands first."""
+def _said_once(findings: Iterable[AttackScore]) -> tuple[AttackScore, ...]:
+    """Give the reason why an attack is weak only at its first score."""
     said: set[str] = set()
     shown = []
     for item in findings:
@@ -149,8 +168,8 @@ def _said_once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(shown)
 
 
-def others(scores: Sequence[ScoreRow]) -> tuple[Finding, ...]:
-    """Privacy scores without a reading of their own, for the annex."""
+def others(scores: Sequence[ScoreRow]) -> tuple[AttackScore, ...]:
+    """Return the privacy scores without an interpretation, for the annex."""
     read = {reading.metric for risk in RISKS for reading in risk.readings}
     return tuple(
         _finding(Reading(score.metric, ""), score, {})
@@ -159,15 +178,15 @@ def others(scores: Sequence[ScoreRow]) -> tuple[Finding, ...]:
     )
 
 
-def alarms(assessed: Sequence[Assessed]) -> tuple[Finding, ...]:
-    """What found something, or stands over its threshold."""
+def alarms(assessed: Sequence[AssessedRisk]) -> tuple[AttackScore, ...]:
+    """Return the scores that show a leak or exceed their threshold."""
     return tuple(item for one in assessed for item in one.findings if item.tone == "alarm")
 
 
-def _finding(reading: Reading, score: ScoreRow, known: Mapping[str, ScoreRow]) -> Finding:
+def _finding(reading: Reading, score: ScoreRow, known: Mapping[str, ScoreRow]) -> AttackScore:
     outcome, tone = _outcome(reading, score, known)
     weak = score.remark.startswith(_WEAK)
-    return Finding(
+    return AttackScore(
         metric=score.metric,
         question=reading.question,
         value=number(score.value),
@@ -187,22 +206,22 @@ def _outcome(reading: Reading, score: ScoreRow, known: Mapping[str, ScoreRow]) -
     needed = known.get(reading.needs)
     if needed is not None and needed.value is not None and needed.value < 0:
         return (
-            f"says nothing: the attack guesses worse than the column's mean ({needed.metric} is "
+            f"not meaningful: the attack is worse than predicting the mean ({needed.metric} is "
             f"{number(needed.value)})",
             "absent",
         )
     higher = score.direction == Direction.HIGHER
     if score.limit is not None and (value < score.limit if higher else value > score.limit):
-        return "over the threshold" if not higher else "below the threshold", "alarm"
+        return "above the threshold" if not higher else "below the threshold", "alarm"
     if reading.nothing is not None:
         if score.low is None or score.high is None:
-            return "no interval: chance cannot be told from a leak", "absent"
+            return "no interval: cannot be distinguished from chance", "absent"
         if (score.high < reading.nothing) if higher else (score.low > reading.nothing):
-            return "found something: the whole interval is beyond chance", "alarm"
-        return "found nothing", "quiet"
+            return "leak detected: the whole interval is beyond chance", "alarm"
+        return "no leak detected", "quiet"
     if score.limit is not None:
         return "within the threshold", "quiet"
-    return "to be read beside the others", "absent"
+    return "to be read together with the others", "absent"
 
 
 def _interval(score: ScoreRow) -> str:
@@ -211,21 +230,21 @@ def _interval(score: ScoreRow) -> str:
     return f"{number(score.low)} to {number(score.high)}"
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _summary(findings: Sequence[AttackScore]) -> str:
     measured = [item for item in findings if item.tone != "absent"]
     if not measured:
-        return "No attack of this kind gave a number for this release: this risk was not tested."
+        return "No attack of this kind has a score for this release: this risk was not tested."
     loud = [item.metric for item in measured if item.tone == "alarm"]
     quiet = [item for item in measured if item.tone == "quiet"]
     weak = sum(bool(item.weak) for item in quiet)
     text = (
-        f"Found something, or over the threshold: {', '.join(loud)}."
+        f"Leak detected, or threshold exceeded: {', '.join(loud)}."
         if loud
-        else "Nothing found beyond chance, and nothing over a threshold."
+        else "No leak detected beyond chance, and no threshold exceeded."
     )
-    text += f" {words.several(len(measured), 'score')} could be read."
+    text += f" {words.several(len(measured), 'score')} could be interpreted."
     if weak:
-        text += f" Of the {len(quiet)} that found nothing, {weak} would miss a small leak (weak)."
+        text += f" Of the {len(quiet)} that detected no leak, {weak} would miss a small one (weak)."
     return text
 
 
@@ -235,7 +254,7 @@ def _summary(findings: Sequence[Finding]) -> str:
 @final
 @dataclass(frozen=True)
 class KnownMetric:
-    """A privacy metric that this version of the benchmark knows."""
+    """A privacy metric of this installation."""
 
     name: str
     optional: bool
@@ -246,7 +265,7 @@ class KnownMetric:
 @final
 @dataclass(frozen=True)
 class Untested:
-    """A metric without a number in this run, and why. `reason` may tell about private rows."""
+    """A metric without a score in this run, and why. `reason` may depend on private rows."""
 
     name: str
     why: str
@@ -256,18 +275,18 @@ class Untested:
 def untested(
     tests: Iterable[KnownMetric], task: str, scores: Sequence[ScoreRow]
 ) -> tuple[Untested, ...]:
-    """Privacy metrics that gave no number for this release."""
+    """Return the privacy metrics without a score for this release."""
     known = {score.metric: score for score in scores}
     missing = []
     for test in tests:
-        own = [known[name] for name in test.outputs if name in known]
+        results = [known[name] for name in test.outputs if name in known]
         if task and task not in test.tasks:
             missing.append(Untested(test.name, f"Does not apply to {task} data"))
-        elif not own:
-            why = "Optional, and not asked for" if test.optional else "Not asked for in this run"
+        elif not results:
+            why = "Optional, not requested" if test.optional else "Not requested in this run"
             missing.append(Untested(test.name, why))
-        elif all(score.value is None for score in own):
-            reasons = "; ".join(dict.fromkeys(score.reason for score in own if score.reason))
+        elif all(score.value is None for score in results):
+            reasons = "; ".join(dict.fromkeys(score.reason for score in results if score.reason))
             missing.append(Untested(test.name, "Could not be computed", reasons))
     return tuple(missing)
 
@@ -275,13 +294,13 @@ def untested(
 # Utility and fidelity ---------------------------------------------------------------------------
 
 _MEANINGS: Mapping[str, str] = {
-    "auroc": "how well a model trained on the release ranks real test rows (0.5 is guessing)",
-    "accuracy/convnet": "real test images that a network trained on the release gets right",
-    "c-index/cox": "how well a Cox model from the release orders survival (0.5 is guessing)",
-    "c-index/cox-ratio": "the same as a share of what real rows reach",
-    "discriminator/auc": "how well a model tells released from real rows (0.5: not at all)",
-    "ks": "largest distance of the distributions of a number, mean over columns (0 is best)",
-    "tvd": "distance of the distributions of a category, mean over columns (0 is best)",
+    "auroc": "ranking of real test rows by a model trained on the release (0.5 is guessing)",
+    "accuracy/convnet": "accuracy on real test images of a network trained on the release",
+    "c-index/cox": "ranking of survival by a Cox model fitted to the release (0.5 is guessing)",
+    "c-index/cox-ratio": "the same, divided by that of the real rows",
+    "discriminator/auc": "how well a model distinguishes released from real rows (0.5: not at all)",
+    "ks": "Kolmogorov-Smirnov distance of numeric columns, mean over columns (0 is best)",
+    "tvd": "total variation distance of categorical columns, mean over columns (0 is best)",
     "pcd/l2": "difference of the correlations between columns (0 is best)",
 }
 _LINES = 5
@@ -290,20 +309,20 @@ _LINES = 5
 @final
 @dataclass(frozen=True)
 class Quality:
-    """One line about what the release is good for."""
+    """One score of utility or fidelity."""
 
     metric: str
     meaning: str
     value: str
     interval: str
     ceiling: str
-    """The same number for the real training rows, where the run has it."""
+    """The same score for the real training rows, if the run has it."""
 
 
 def quality(
     task: str, scores: Sequence[ScoreRow], ceiling: Sequence[ScoreRow]
 ) -> tuple[Quality, ...]:
-    """Five lines: the headline first, then what the leaderboard shows of utility and fidelity."""
+    """Return five scores: the headline, then those that the leaderboard shows."""
     best = {score.metric: score.value for score in ceiling}
     headline = HEADLINES.get(task, "")
     order = {headline: 0}
@@ -317,7 +336,7 @@ def quality(
     utility = [score for score in shown if score.family == Family.UTILITY]
     fidelity = [score for score in shown if score.family == Family.FIDELITY]
     utility.sort(key=lambda score: order.get(score.metric, 1))
-    # Both kinds get their place: fidelity needs at most three of the five lines.
+    # Both families are included: fidelity needs at most three of the five lines.
     room = max(2, _LINES - len(fidelity))
     chosen = [*utility[:room], *fidelity][:_LINES]
     return tuple(

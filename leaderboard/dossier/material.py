@@ -1,19 +1,49 @@
-"""What a dossier is written from: read from a run directory by `bench.engine.dossier_source`."""
+"""Gathers the contents of a dossier: one release in a run directory.
+
+Nothing is written, no data file is opened, and no private row is read: only the journal (or the
+tables), the files of the release, and the declarations of plugins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+import math
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.data.dataset import SITE_PRESET, split_sizes
+from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
-from bench.results.records import CellRow, ScoreRow
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.load import load_results
+from bench.plugins import registry
+from bench.plugins.metric import Family
+from bench.plugins.source import DatasetSource
+from bench.results.journal import Finished
+from bench.results.reading import (
+    charged_keys,
+    check_run,
+    finished_of,
+    is_plain_name,
+    open_journal,
+    printable,
+    read_object,
+)
+from bench.results.records import CellRow, ScoreRow, Status, required
 
 
 @final
 @dataclass(frozen=True)
 class FileDigest:
-    """A file of the release, so that it can be recognised."""
+    """A file of the release with its digest."""
 
     name: str
     size: int
@@ -23,7 +53,7 @@ class FileDigest:
 @final
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What lies in `releases/<key>/`."""
+    """Contents of `releases/<key>/`."""
 
     digests: tuple[FileDigest, ...]
     ledger: str | None
@@ -32,33 +62,33 @@ class ReleaseFiles:
     """Released rows of each class, by class code."""
     rows: int
     beside: tuple[str, ...] = ()
-    """What every row carries beside its columns: weights, soft labels."""
+    """What every row has besides its columns: weights, soft labels."""
 
 
 @final
 @dataclass(frozen=True)
 class PublicFacts:
-    """What the dataset's own file declares; nothing here was read off rows."""
+    """Declarations in the file of the dataset; nothing here was computed from rows."""
 
     title: str
     classes: tuple[str, ...]
     training_rows: tuple[int, ...]
     """Declared training rows of each class."""
     label: str = ""
-    """The column that tells the classes apart."""
+    """Name of the label column."""
     quasi_identifiers: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
     simulated: bool = False
     inferred: bool = False
 
     def class_name(self, code: int) -> str:
-        """`cens = 1`."""
+        """Return a class in words: `cens = 1`."""
         name = self.classes[code] if code < len(self.classes) else f"class {code}"
         return f"{self.label} = {name}" if self.label else name
 
     @property
     def counted(self) -> str:
-        """The declared training rows of each class in words."""
+        """Declared training rows of each class in words."""
         counts = enumerate(self.training_rows)
         return ", ".join(f"{self.class_name(code)}: {count:,}" for code, count in counts)
 
@@ -77,10 +107,292 @@ class Material:
     """All cells of the run."""
     files: ReleaseFiles
     facts: PublicFacts | None = None
-    """None where the dataset's plugin is not installed here."""
+    """None if the plugin of the dataset is not installed."""
     ceiling: tuple[ScoreRow, ...] = ()
     """Scores of the real training rows in this run, if it has them."""
     charged: frozenset[str] = frozenset()
     known: tuple[KnownMetric, ...] = ()
     method_title: str = ""
-    """What the method calls itself; empty where its plugin is not installed here."""
+    """Title of the method; empty if its plugin is not installed."""
+
+
+# Reading a run directory --------------------------------------------------------------------------
+
+
+_FILES = ("synthetic.parquet", "encoded.parquet", "ledger.json")
+_LARGEST_LEDGER = 64 << 20
+_LISTED = 12
+_ANY = ("", "*")
+
+
+def gather(directory: Path, wanted: str) -> Material:
+    """Return everything about the cell that `wanted` names."""
+    manifest = check_run(directory) if (directory / "run.json").exists() else {}
+    cells, finished = _results(directory)
+    row = find_cell(cells, wanted)
+    _check_finished(row)
+    files = _read_files(directory / "releases" / row.key, row)
+    _, scores = finished(row.key)
+    ceiling = next((cell for cell in cells if _is_ceiling_of(cell, row)), None)
+    return Material(
+        run=directory.resolve().name,
+        manifest=manifest,
+        row=row,
+        scores=scores,
+        cells=cells,
+        files=files,
+        facts=_public_facts(row),
+        ceiling=() if ceiling is None else finished(ceiling.key)[1],
+        charged=frozenset(charged_keys(directory)),
+        known=_known_metrics(),
+        method_title=_method_title(row.method),
+    )
+
+
+# Cells ------------------------------------------------------------------------------------------
+
+
+def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Finished]]:
+    """Return all cells and a function that returns one with its scores."""
+    if (directory / "journal.jsonl").exists():
+        journal = open_journal(directory)
+        try:
+            cells = tuple(row for row, _ in journal.all())
+        except (TypeError, ValueError, AttributeError) as problem:
+            raise StoreError(
+                f"{directory / 'journal.jsonl'}: a line is damaged ({problem})"
+            ) from None
+        return cells, lambda key: finished_of(journal, key)
+    load_results([directory])  # reports what is wrong with malformed tables
+    rows = [_record(CellRow, line) for line in _table(directory / "cells.parquet")]
+    scores = [_record(ScoreRow, line) for line in _table(directory / "scores.parquet")]
+    for row in rows:
+        if not is_plain_name(row.key):
+            raise StoreError(
+                f"{directory / 'cells.parquet'}: key {row.key[:60]!r} is not a plain name of "
+                "letters, digits, '.', '_' and '-'; the directory was not written by bench"
+            )
+    by_key = {row.key: row for row in rows}
+    return tuple(rows), lambda key: (
+        by_key[key],
+        tuple(score for score in scores if score.key == key),
+    )
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    # As a file, not as a dataset: parent folders named `a=b` must not become columns.
+    lines: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
+    return lines
+
+
+def _record(kind: type[Any], line: Mapping[str, Any]) -> Any:
+    names = [item.name for item in fields(kind) if item.name in line or required(item)]
+    return kind(**{name: line[name] for name in names})
+
+
+def find_cell(cells: Sequence[CellRow], wanted: str) -> CellRow:
+    """Return the cell with this key or key prefix, or the only one that matches a filter.
+
+    A filter is `method/dataset/epsilon/ipc/seed`; parts may be left out at the end, `*` and an
+    empty part stand for anything. The IPC is the number of rows per class, `full` or `own`.
+    """
+    matches = [cell for cell in cells if cell.key == wanted]
+    if not matches and wanted:
+        matches = [cell for cell in cells if cell.key.startswith(wanted)]
+    if not matches:
+        matches = [cell for cell in cells if _matches(cell, wanted.split("/"))]
+    if len(matches) == 1:
+        return matches[0]
+    problem = "matches no cell" if not matches else f"matches {len(matches)} cells"
+    listed = [_in_words(cell) for cell in (matches or cells)[:_LISTED]]
+    more = len(matches or cells) - len(listed)
+    listed += [f"and {more} more"] if more > 0 else []
+    raise InputError(
+        printable(
+            f"{wanted!r} {problem} of this run; give a key, a prefix of one, or "
+            "method/dataset/epsilon/ipc/seed. "
+            + ("Candidates:\n  " + "\n  ".join(listed) if listed else "The run has no cells.")
+        )
+    )
+
+
+def _matches(cell: CellRow, parts: Sequence[str]) -> bool:
+    ipc = show.ipc_text(cell.ipc, cell.full_size)
+    target = "none" if cell.eps_target is None else f"{cell.eps_target:g}"
+    told = ((cell.label, cell.method), (cell.dataset,), (target,), (ipc,), (str(cell.seed),))
+    if len(parts) > len(told) or all(part in _ANY for part in parts):
+        return False
+    asked = [*parts[:2], *(_as_number(part) for part in parts[2:])]
+    return all(part in _ANY or part in known for part, known in zip(asked, told, strict=False))
+
+
+def _as_number(text: str) -> str:
+    """Return a number as text in which `1.0` equals `1`."""
+    try:
+        return f"{float(text):g}" if "." in text or "e" in text.lower() else text
+    except ValueError:
+        return text
+
+
+def _in_words(cell: CellRow) -> str:
+    ipc = show.ipc_text(cell.ipc, cell.full_size)
+    target = "none" if cell.eps_target is None else f"{cell.eps_target:g}"
+    name = "/".join([cell.label, cell.dataset, target, ipc, str(cell.seed)])
+    return f"{cell.key}  {name}  {cell.status}"
+
+
+def _check_finished(row: CellRow) -> None:
+    if row.status == Status.OK:
+        return
+    text = f"cell {row.key} ({row.label} on {row.dataset}) ended as {row.status}: {row.reason}. "
+    text += (
+        "Its release was written, but not all of its scores: `bench score` on the run directory "
+        "completes them, and then the dossier can be written"
+        if row.eps_proven is not None
+        else "There is no release to write a dossier about"
+    )
+    raise InputError(printable(text))
+
+
+def _is_ceiling_of(cell: CellRow, row: CellRow) -> bool:
+    """Return whether a cell holds the real training rows of the same split."""
+    return (
+        cell.method == "real"
+        and cell.status == Status.OK
+        and cell.key != row.key
+        and (cell.dataset, cell.fingerprint) == (row.dataset, row.fingerprint)
+    )
+
+
+# Files of the release ---------------------------------------------------------------------------
+
+
+def _read_files(folder: Path, row: CellRow) -> ReleaseFiles:
+    about = read_object(_regular_file(folder / "release.json")) or {}
+    if about.get("result") == "model":
+        bounded = row.eps_proven is not None and math.isfinite(row.eps_proven)
+        proven = f"epsilon {row.eps_proven:.4g}" if bounded else "no bound"
+        raise InputError(
+            printable(
+                f"cell {row.key} ({row.label} on {row.dataset}) released a model, not rows: "
+                "there is no table to identify by a digest, and the attacks on released rows do "
+                "not apply. A dossier describes released rows only. Its ledger, which proves "
+                f"{proven}, is stored: see {folder / 'ledger.json'} and the leaderboard"
+            )
+        )
+    digests = tuple(
+        _digest(_regular_file(folder / name)) for name in _FILES if (folder / name).exists()
+    )
+    try:
+        columns = pq.read_schema(_regular_file(folder / "synthetic.parquet")).names
+        encoded = pq.ParquetFile(_regular_file(folder / "encoded.parquet"))
+        names = encoded.schema_arrow.names
+        labels = encoded.read(columns=["(label)"]).column("(label)").to_numpy()
+        by_class = np.bincount(labels.astype(np.int64)).tolist() if len(labels) else []
+    except (OSError, KeyError, ValueError, IndexError, pa.ArrowException) as problem:
+        raise StoreError(
+            f"{folder}: the files of the release cannot be read ({problem}); `bench verify` on the "
+            "run directory says more"
+        ) from None
+    beside = ["a weight"] if "(weight)" in names else []
+    beside += ["probabilities of the classes"] if any(n.startswith("(soft)") for n in names) else []
+    return ReleaseFiles(
+        digests=digests,
+        ledger=_ledger_text(folder / "ledger.json"),
+        # A pandas index is not a column of the table.
+        columns=tuple(name for name in columns if not name.startswith("__index_level_")),
+        by_class=tuple(by_class),
+        rows=len(labels),
+        beside=tuple(beside),
+    )
+
+
+def _regular_file(path: Path) -> Path:
+    """Reject links: an untrusted directory must not make us read files outside of it."""
+    for part in (path.parent.parent, path.parent, path):
+        if part.is_symlink():
+            raise StoreError(
+                f"{part} is a symbolic link, which is not followed; put the files there"
+            )
+    return path
+
+
+def _ledger_text(path: Path) -> str | None:
+    """Return the text of the ledger; None if there is none to read."""
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_LEDGER:
+            return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _digest(path: Path) -> FileDigest:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return FileDigest(path.name, path.stat().st_size, digest.hexdigest())
+
+
+# What plugins declare ---------------------------------------------------------------------------
+
+
+def _public_facts(row: CellRow) -> PublicFacts | None:
+    """Return the declarations of the dataset; None if it is not installed."""
+    try:
+        source = registry.build_source(
+            row.dataset_name or row.dataset, json.loads(row.dataset_parameters)
+        )
+        declared = source.declare()
+    except (BenchError, OSError, ValueError, TypeError):
+        return None
+    schema = declared.schema
+    return PublicFacts(
+        title=declared.title,
+        classes=schema.classes,
+        training_rows=_training_rows(source, row.split),
+        label=schema.label.name,
+        quasi_identifiers=schema.quasi_identifiers,
+        sensitive=schema.sensitive,
+        simulated=declared.simulated,
+        inferred=schema.inferred,
+    )
+
+
+def _method_title(name: str) -> str:
+    try:
+        kind = registry.method_class(name)
+    except (BenchError, ImportError):
+        return ""
+    return f"{kind.title} ({kind.paper})" if getattr(kind, "paper", "") else kind.title
+
+
+def _training_rows(source: DatasetSource, preset: str) -> tuple[int, ...]:
+    """Return the declared training rows of each class, by the public formula of the split."""
+    declared = source.declare()
+    # Checked on the class: calling it would open the data.
+    official = type(source).load_official_test is not DatasetSource.load_official_test
+    tables = [declared.by_class]
+    if declared.by_site_class:
+        home = preset.removeprefix(SITE_PRESET) if preset.startswith(SITE_PRESET) else None
+        sites = declared.by_site_class
+        tables = [counts for site, counts in sites.items() if home in (None, site)]
+    shares = [
+        [split_sizes(count, preset, official)["train"] for count in table] for table in tables
+    ]
+    return tuple(sum(column) for column in zip(*shares, strict=True))
+
+
+def _known_metrics() -> tuple[KnownMetric, ...]:
+    """Return the privacy metrics of this installation."""
+    metrics = (registry.metric(name) for name in registry.metric_names())
+    return tuple(
+        KnownMetric(
+            name=metric.name,
+            optional=metric.optional,
+            tasks=tuple(task.value for task in metric.tasks),
+            outputs=tuple(output.name for output in metric.declared()),
+        )
+        for metric in metrics
+        if metric.family is Family.PRIVACY
+    )

@@ -1,18 +1,17 @@
-"""The release dossier: one page by which a data-protection officer decides about one release.
+"""The release dossier: one page on which a data-protection officer bases a decision.
 
-Everything comes from a run directory and the public declarations of plugins; no private row is
-read. What was computed from private rows is marked internal, and left out of a public page: the
-scores with their reasons, and the cell's key and the dataset's fingerprint, which are hashes of
-those rows. Somebody who knows all rows but one could test guesses of that row against such a hash.
+All contents come from a run directory and the public declarations of plugins; no private row is
+read. What was computed from private rows is marked internal, and left out of a public page: scores
+with their reasons, and the key of the cell and the fingerprint of the dataset, which are hashes of
+these rows. Someone who knows all rows but one could test guesses of that row against such a hash.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
+import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -21,12 +20,14 @@ from markupsafe import Markup
 
 from bench.errors import StoreError
 from bench.leaderboard.dossier import attacks, privacy, words
-from bench.leaderboard.dossier import points as notes
-from bench.leaderboard.dossier.composition import compose, size_of
-from bench.leaderboard.dossier.material import Material
-from bench.leaderboard.pages import shell
-from bench.leaderboard.pages.show import ABSENT
+from bench.leaderboard.dossier.cell import four_epsilons, parameters_in_words
+from bench.leaderboard.dossier.material import Material, PublicFacts
+from bench.leaderboard.dossier.privacy import Composition, compose, ipc_in_words
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.show import ABSENT
+from bench.leaderboard.templates import rendering
 from bench.results.records import CellRow
+from bench.results.reproduce import json_object
 
 _SHOWN_GROUPS = 40
 _SHOWN_COLUMNS = 60
@@ -34,8 +35,8 @@ _SHOWN_COLUMNS = 60
 
 @final
 @dataclass(frozen=True)
-class Fact:
-    """A line of the header. `code` is set in a fixed-width type."""
+class HeaderLine:
+    """A line of the header. `code` is set in a fixed-width font."""
 
     name: str
     text: str
@@ -43,7 +44,7 @@ class Fact:
 
 
 def write_dossier(material: Material, output: Path, public: bool = False) -> None:
-    """Write the page; a reader sees the old one or the new one, nothing between."""
+    """Write the page atomically."""
     page = render(material, public)
     temporary = output.with_name(f".{output.name}.part")
     try:
@@ -56,27 +57,27 @@ def write_dossier(material: Material, output: Path, public: bool = False) -> Non
 
 
 def file_name(row: CellRow, public: bool) -> str:
-    """A name that tells releases apart, without the key."""
+    """Return a file name that identifies the release without its key."""
     target = "" if row.eps_target is None else f"eps{row.eps_target:g}"
-    size = "full" if row.full_size else "" if row.ipc is None else f"ipc{row.ipc}"
-    parts = ["dossier", row.label, row.dataset, target, size, f"seed{row.seed}"]
+    ipc = "full" if row.full_size else "" if row.ipc is None else f"ipc{row.ipc}"
+    parts = ["dossier", row.label, row.dataset, target, ipc, f"seed{row.seed}"]
     name = "-".join(part for part in [*parts, "public" if public else ""] if part)
     return re.sub(r"[^0-9A-Za-z._-]+", "_", name)[:150] + ".html"
 
 
 def render(material: Material, public: bool = False) -> str:
-    """The page as text."""
+    """Return the page as text."""
     row = material.row
     unit = words.unit_of(row.unit)
     replayed = privacy.replay(row, material.files.ledger)
     conclusion = privacy.conclude(row, replayed, unit)
-    delta = notes.delta_against(row, material.facts)
+    delta = delta_against(row, material.facts)
     assessed = attacks.assess(material.scores)
     composed = compose(row, material.cells, material.charged)
     proven = None if replayed.proof is None else replayed.proof.epsilon
-    template = shell.environment().get_template("dossier.html")
+    template = rendering.environment().get_template("dossier.html")
     return template.render(
-        style=Markup(shell.asset("dossier.css")),
+        style=Markup(rendering.asset("dossier.css")),
         public=public,
         row=row,
         unit=unit,
@@ -84,9 +85,9 @@ def render(material: Material, public: bool = False) -> str:
         header=_header(material, public),
         files=material.files,
         conclusion=conclusion,
-        points=notes.points(material, replayed, delta, assessed, composed, public),
+        points=points(material, replayed, delta, assessed, composed, public),
         adjacency=words.adjacency(row.adjacency, unit),
-        numbers=privacy.four_numbers(row),
+        epsilons=four_epsilons(row),
         verdict=privacy.verdict_of(row),
         proven=proven,
         bounded=proven is not None and proven < float("inf"),
@@ -97,7 +98,7 @@ def render(material: Material, public: bool = False) -> str:
         others=attacks.others(material.scores),
         quality=attacks.quality(row.task, material.scores, material.ceiling),
         untested=attacks.untested(material.known, row.task, material.scores),
-        assumptions=notes.assumptions(material, unit, replayed),
+        assumptions=assumptions(material, unit, replayed),
         composed=composed,
         groups=composed.groups[:_SHOWN_GROUPS],
         glossary=words.GLOSSARY,
@@ -108,34 +109,34 @@ def render(material: Material, public: bool = False) -> str:
 # Header -----------------------------------------------------------------------------------------
 
 
-def _header(material: Material, public: bool) -> tuple[Fact, ...]:
+def _header(material: Material, public: bool) -> tuple[HeaderLine, ...]:
     row, files = material.row, material.files
     columns = words.several(len(files.columns), "column")
-    found = [
-        Fact("Method", _method(material)),
-        Fact("Source of the method", f"hash {row.source_hash}", code=True),
-        Fact("Dataset", _dataset(material)),
-        Fact("Released", f"{words.several(files.rows, 'row')} with {columns}"),
-        Fact("Columns", _listed(files.columns)),
-        Fact("Rows of each class", _by_class(material)),
-        Fact("Asked for", f"{size_of(row)}, seed {row.seed}, split {row.split}"),
-        Fact("Made", _moment(row.finished_at)),
-        Fact("Run", material.run),
-        Fact("Software", _software(material)),
+    lines = [
+        HeaderLine("Method", _method(material)),
+        HeaderLine("Source of the method", f"hash {row.source_hash}", code=True),
+        HeaderLine("Dataset", _dataset(material)),
+        HeaderLine("Released", f"{words.several(files.rows, 'row')} with {columns}"),
+        HeaderLine("Columns", _listed(files.columns)),
+        HeaderLine("Rows per class", _by_class(material)),
+        HeaderLine("Requested", f"{ipc_in_words(row)}, seed {row.seed}, split {row.split}"),
+        HeaderLine("Created", show.moment(row.finished_at)),
+        HeaderLine("Run", material.run),
+        HeaderLine("Software", _software(material)),
     ]
     if files.beside:
-        found.insert(6, Fact("Beside the columns", ", ".join(files.beside)))
+        lines.insert(6, HeaderLine("Besides the columns", ", ".join(files.beside)))
     if not public:
-        found += [
-            Fact("Command", str(material.manifest.get("command") or ABSENT), code=True),
-            Fact("Cell", row.key, code=True),
-            Fact("Fingerprint of the dataset", row.fingerprint or ABSENT, code=True),
+        lines += [
+            HeaderLine("Command", str(material.manifest.get("command") or ABSENT), code=True),
+            HeaderLine("Cell", row.key, code=True),
+            HeaderLine("Fingerprint of the dataset", row.fingerprint or ABSENT, code=True),
         ]
-    return tuple(found)
+    return tuple(lines)
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names; of the pixels of an image the first ones."""
+    """Return the names, truncated if there are many."""
     more = len(names) - _SHOWN_COLUMNS
     tail = [f"and {more:,} more"] if more > 0 else []
     return ", ".join([*names[:_SHOWN_COLUMNS], *tail])
@@ -145,37 +146,16 @@ def _method(material: Material) -> str:
     row = material.row
     name = row.label if row.label == row.method else f"{row.label} ({row.method})"
     title = f": {material.method_title}" if material.method_title else ""
-    return f"{name}{title}; {_parameters(row.parameters)}"
-
-
-def _moment(text: str) -> str:
-    """`2026-01-31 14:05 UTC`; other text as it is."""
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    if moment.tzinfo is None:
-        return text
-    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _parameters(text: str) -> str:
-    try:
-        given = json.loads(text)
-    except ValueError:
-        return f"parameters {text}"
-    if not isinstance(given, dict) or not given:
-        return "parameters as in its file"
-    return ", ".join(f"{name} = {value}" for name, value in given.items())
+    return f"{name}{title}; {parameters_in_words(row.parameters) or 'default parameters'}"
 
 
 def _dataset(material: Material) -> str:
     row, facts = material.row, material.facts
-    given = _parameters(row.dataset_parameters)
-    name = row.dataset + ("" if given == "parameters as in its file" else f" ({given})")
+    given = parameters_in_words(row.dataset_parameters)
+    name = f"{row.dataset} ({given})" if given else row.dataset
     if facts is None:
         return name
-    return f"{name}: {facts.title}" + (" (simulated: nobody's data)" if facts.simulated else "")
+    return f"{name}: {facts.title}" + (" (simulated)" if facts.simulated else "")
 
 
 def _by_class(material: Material) -> str:
@@ -189,15 +169,154 @@ def _by_class(material: Material) -> str:
 
 def _software(material: Material) -> str:
     parts = []
-    try:
-        versions = json.loads(material.row.versions)
-    except ValueError:
-        versions = {}
-    if isinstance(versions, dict):
-        named = ("dp-release-bench", "dp-accounting", "python")
-        parts += [f"{name} {versions[name]}" for name in named if name in versions]
+    versions = json_object(material.row.versions)
+    named = ("dp-release-bench", "dp-accounting", "python")
+    parts += [f"{name} {versions[name]}" for name in named if name in versions]
     commit = material.manifest.get("commit")
     if commit:
         changed = " with uncommitted changes" if material.manifest.get("dirty") else ""
         parts.append(f"source at commit {str(commit)[:12]}{changed}")
     return ", ".join(parts) or ABSENT
+
+
+# What to look at, and what is assumed -------------------------------------------------------------
+
+
+_LITTLE = 5.0
+"""From this epsilon on, the page warns that the bound excludes little: an attacker with a prior of
+one half may then be correct in more than 99% of cases."""
+
+
+@final
+@dataclass(frozen=True)
+class DeltaNote:
+    """Delta compared with the number of rows."""
+
+    text: str
+    too_large: bool
+
+
+def delta_against(row: CellRow, facts: PublicFacts | None) -> DeltaNote:
+    """Compare delta with 1/(10 n), where n is the declared number of training rows."""
+    warned = "above 1/(10 n)" in row.warnings
+    given = f"Delta is {row.delta:g} ({words.chance(row.delta)})"
+    if row.private_counts:
+        return DeltaNote(
+            f"{given}. The number of training rows is not declared, since counts are private: "
+            "check that delta is below 1/(10 n).",
+            warned,
+        )
+    rows = 0 if facts is None else sum(facts.training_rows)
+    if rows < 1:
+        text = f"{given}. The number of training rows is unknown."
+        return DeltaNote(text + (f" The run warned: {row.warnings}." if warned else ""), warned)
+    limit = 1 / (10 * rows)
+    if row.delta > limit:
+        return DeltaNote(
+            f"{given}, which is too large for {rows:,} training rows: it should be below "
+            f"1/(10 n) = {limit:.2g}. A mechanism with too large a delta may publish whole rows of "
+            "a few people and still satisfy its guarantee.",
+            True,
+        )
+    return DeltaNote(
+        f"{given}, below 1/(10 n) = {limit:.2g} for the {rows:,} declared training rows.", warned
+    )
+
+
+def points(
+    material: Material,
+    replayed: privacy.LedgerReplay,
+    delta: DeltaNote,
+    assessed: tuple[attacks.AssessedRisk, ...],
+    composed: Composition,
+    public: bool,
+) -> tuple[tuple[str, str], ...]:
+    """Return what to check before deciding: (section, text)."""
+    row = material.row
+    proven = None if replayed.proof is None else replayed.proof.epsilon
+    notes: list[tuple[str, str]] = [("ledger", text) for text in replayed.problems]
+    bounded = proven is not None and math.isfinite(proven)
+    if proven is not None and bounded and proven >= _LITTLE:
+        right = words.right_guesses(proven, row.delta)
+        notes.append(
+            (
+                "numbers",
+                "At this epsilon the bound alone excludes little: an attacker with a prior of one "
+                f"half may be correct in up to {right} of cases.",
+            )
+        )
+    if bounded and delta.too_large:
+        notes.append(("numbers", delta.text))
+    if row.eps_audited is None:
+        notes.append(("untested", "The method was not audited."))
+    loud = attacks.alarms(assessed)
+    if loud and not public:
+        names = ", ".join(item.metric for item in loud)
+        notes.append(
+            (
+                "attacks",
+                f"{words.several(len(loud), 'attack score')} above chance or a threshold: {names} "
+                f"(of {_readable(assessed)}; about one in forty is above chance without a leak).",
+            )
+        )
+    if composed.bounded + composed.unbounded > 1:
+        text = "There are other releases of this dataset: their epsilons add up."
+        notes.append(("several", text))
+    if material.manifest.get("dirty"):
+        notes.append(
+            ("released", "The source had uncommitted changes: the commit does not identify it.")
+        )
+    if material.facts is not None and material.facts.simulated:
+        notes.append(("released", "The dataset is simulated: this page is an example."))
+    return tuple(notes)
+
+
+def _readable(assessed: tuple[attacks.AssessedRisk, ...]) -> int:
+    return sum(item.tone != "absent" for one in assessed for item in one.findings)
+
+
+def assumptions(
+    material: Material, unit: words.PrivacyUnit, replayed: privacy.LedgerReplay
+) -> Iterator[str]:
+    """Yield the assumptions of the guarantee, in sentences."""
+    row, facts = material.row, material.facts
+    yield (
+        "The schema (columns, bounds, categories) is public, as a data dictionary is."
+        if facts is None or not facts.inferred
+        else "Bounds and categories were inferred from the rows: recorded as non-private access."
+    )
+    yield (
+        "Counts of rows were not assumed to be known: they were estimated with noise."
+        if row.private_counts
+        else "The declared counts of training rows are public, in total, by class, by site and by "
+        "client: the guarantee is conditional on them."
+    )
+    yield (
+        "Noise is seeded (study only): the guarantee does not hold against anyone who knows the "
+        "seed."
+        if row.study_only
+        else "Noise comes from the entropy of the operating system and was not stored."
+    )
+    yield (
+        "The proof is about exact arithmetic; noise is drawn as floating-point numbers, and "
+        "attacks on their last digits are not addressed."
+    )
+    yield (
+        "The code of the method accesses private rows only through the harness, which guards "
+        "against mistakes, not against malice: the code with the hash above is assumed to have "
+        "been reviewed."
+    )
+    yield "Parameters of the method were not tuned on these rows."
+    if replayed.proof is not None:
+        for library in replayed.proof.trust:
+            yield f"{library} works as documented; its code is not proven here."
+    yield (
+        f"The guarantee is for one {unit.name}. For two related ones, such as relatives, the "
+        "factor is squared, and so on."
+    )
+    yield (
+        "Facts about the whole population (for instance, that smokers fall ill more often) can be "
+        "learnt from any useful release; differential privacy does not hide them."
+    )
+    if row.warnings:
+        yield f"The run warned: {row.warnings}."

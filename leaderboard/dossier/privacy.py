@@ -1,48 +1,52 @@
-"""What a dossier says about the guarantee: the ledger replayed, the verdict, the four numbers."""
+"""The guarantee in a dossier: replay of the ledger, conclusion, composition of releases."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from bench.errors import BenchError
 from bench.leaderboard.dossier import words
-from bench.leaderboard.dossier.ledger_words import Step, steps
+from bench.leaderboard.dossier.words import LedgerStep, steps
 from bench.plugins.release import Claim
 from bench.privacy.accounting import Budget, Proof
 from bench.privacy.ledger import Ledger
-from bench.results.records import CellRow
+from bench.results.records import CellRow, Status
 from bench.results.verdicts import Verdict, judge
 
 _AGREES = 1e-6
-"""Relative difference that another machine's arithmetic may make."""
+"""Relative difference due to the arithmetic of another machine."""
 
 _REFUTED = (Verdict.CLAIM_REFUTED, Verdict.PROOF_REFUTED)
 
 
 @final
 @dataclass(frozen=True)
-class Replay:
-    """The ledger, read and accounted here and now."""
+class LedgerReplay:
+    """The ledger, read and accounted again."""
 
     proof: Proof | None
-    steps: tuple[Step, ...]
+    steps: tuple[LedgerStep, ...]
     problems: tuple[str, ...]
-    """Contradictions between the ledger and the result row; nothing may be concluded then."""
+    """Inconsistencies between the ledger and the result row, which prevent a conclusion."""
 
 
-def replay(row: CellRow, text: str | None) -> Replay:
-    """Account the ledger file anew and compare with the row of the result table."""
+def replay(row: CellRow, text: str | None) -> LedgerReplay:
+    """Account the ledger file again and compare it with the row of the result table."""
     if text is None:
-        return Replay(None, (), ("The ledger of this release is missing: nothing can be checked.",))
+        return LedgerReplay(
+            None, (), ("The ledger of this release is missing: nothing can be checked.",)
+        )
     try:
         ledger = Ledger.from_json(text)
         proof = ledger.proof()
     except (BenchError, RecursionError, ArithmeticError) as problem:
-        return Replay(None, (), (f"The ledger of this release cannot be replayed: {problem}.",))
-    return Replay(proof, steps(ledger), tuple(_contradictions(row, ledger, proof)))
+        return LedgerReplay(
+            None, (), (f"The ledger of this release cannot be replayed: {problem}.",)
+        )
+    return LedgerReplay(proof, steps(ledger), tuple(_contradictions(row, ledger, proof)))
 
 
 def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]:
@@ -67,7 +71,7 @@ def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]
     budget = None if row.eps_target is None else Budget(row.eps_target, row.delta)
     claim = None if row.eps_claimed is None else Claim(row.eps_claimed, row.delta, row.claim_source)
     if verdict_of(row) in _REFUTED:
-        return  # by an attack, which the ledger knows nothing about
+        return  # refuted by an attack, which is not in the ledger
     judged = judge(budget, claim, proof)
     if judged.text != row.verdict:
         yield (
@@ -76,8 +80,8 @@ def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]
         )
     if row.eps_audited is not None and row.eps_audited > proof.epsilon:
         yield (
-            f"An attack has shown epsilon {_exact(row.eps_audited)}, more than the ledger proves, "
-            f"and yet the verdict is '{row.verdict}'."
+            f"An attack measured epsilon {_exact(row.eps_audited)}, more than the ledger proves, "
+            f"but the verdict is '{row.verdict}'."
         )
 
 
@@ -97,7 +101,7 @@ def _exact(value: float | None) -> str:
 
 
 def verdict_of(row: CellRow) -> Verdict | None:
-    """The verdict without the trusted library; None for one that this version does not know."""
+    """Return the verdict without the trusted library; None if it is unknown."""
     if row.verdict.startswith(Verdict.SOUND_TRUSTING.value):
         return Verdict.SOUND_TRUSTING
     return next((known for known in Verdict if known.value == row.verdict), None)
@@ -105,57 +109,58 @@ def verdict_of(row: CellRow) -> Verdict | None:
 
 @final
 @dataclass(frozen=True)
-class Conclusion:
-    """The one sentence, or why there is none. `tone` is that of the box: plain, bad or study."""
+class ReleaseConclusion:
+    """The conclusion, or why there is none. `tone` styles its box: plain, bad or study."""
 
     text: str
     tone: str
     drawn: bool
 
 
-def conclude(row: CellRow, replayed: Replay, unit: words.Unit) -> Conclusion:
-    """Never more than the evidence; nothing from seeded noise, nothing from a contradiction."""
+def conclude(row: CellRow, replayed: LedgerReplay, unit: words.PrivacyUnit) -> ReleaseConclusion:
+    """Return a conclusion that the evidence supports; none for seeded noise or inconsistencies."""
     if row.study_only:
-        return Conclusion(
+        return ReleaseConclusion(
             "No conclusion can be drawn from this page. The release was made for study only: its "
-            "noise follows from a seed, so that it can be repeated, and whoever knows the seed "
-            "and the code can compute the noise and subtract it. What a guarantee would be worth "
-            "can be read below. A release that may be decided about is made with --secure-noise.",
+            "noise is seeded so that it can be repeated, and anyone who knows the seed and the "
+            "code can compute the noise and subtract it. The page shows what the guarantee would "
+            "be with secret noise. Use --secure-noise for a release that may be published.",
             "study",
             False,
         )
     verdict = verdict_of(row)
     if replayed.problems or replayed.proof is None or verdict is None:
-        return Conclusion(
-            "No conclusion can be drawn from this page: the files of the run contradict each "
-            "other, or cannot be read. See the section on the ledger.",
+        return ReleaseConclusion(
+            "No conclusion can be drawn from this page: the files of the run are inconsistent or "
+            "cannot be read. See the section on the ledger.",
             "bad",
             False,
         )
     return _sentence(row, verdict, replayed.proof, unit)
 
 
-def _sentence(row: CellRow, verdict: Verdict, proof: Proof, unit: words.Unit) -> Conclusion:
+def _sentence(
+    row: CellRow, verdict: Verdict, proof: Proof, unit: words.PrivacyUnit
+) -> ReleaseConclusion:
     if verdict is Verdict.NON_PRIVATE:
-        return Conclusion(
-            "This release has no differential privacy, and its method claims none: treat it like "
-            f"the private rows themselves ({row.verdict_reason}).",
+        return ReleaseConclusion(
+            "This release is not differentially private, and its method does not claim it: treat "
+            f"it like the private rows themselves ({row.verdict_reason}).",
             "bad",
             True,
         )
     if verdict is Verdict.UNPROVEN:
-        return Conclusion(
-            f"The privacy of this release is not shown: it {row.verdict_reason}."
+        return ReleaseConclusion(
+            f"The privacy of this release is not proven: it {row.verdict_reason}."
             if row.verdict_reason.startswith("claims ")
-            else f"The privacy of this release is not as asked for: {row.verdict_reason}.",
+            else f"The privacy of this release is not as requested: {row.verdict_reason}.",
             "bad",
             True,
         )
     if verdict in _REFUTED:
         what = "claim" if verdict is Verdict.CLAIM_REFUTED else "proof"
-        return Conclusion(
-            f"An attack has refuted the {what} of privacy behind this release: "
-            f"{row.verdict_reason}.",
+        return ReleaseConclusion(
+            f"An attack has refuted the privacy {what} of this release: {row.verdict_reason}.",
             "bad",
             True,
         )
@@ -165,63 +170,140 @@ def _sentence(row: CellRow, verdict: Verdict, proof: Proof, unit: words.Unit) ->
         else "If the declared counts and the schema are public knowledge"
     )
     if proof.trust:
-        condition += f", and {' and '.join(proof.trust)} does what its documentation says"
-    return Conclusion(
-        f"{condition}, then this release alone can raise the odds that a given {unit.name} is "
-        "recognised as having been in the data by a factor of at most "
-        f"{words.factor(proof.epsilon)} (epsilon {words.bound(proof.epsilon)}), apart from a "
-        f"probability of {words.chance(proof.delta)} (delta).",
+        condition += f", and {' and '.join(proof.trust)} works as documented"
+    return ReleaseConclusion(
+        f"{condition}, this release alone can increase the odds that a given {unit.name} is "
+        "identified as part of the data by a factor of at most "
+        f"{words.factor(proof.epsilon)} (epsilon {words.bound(proof.epsilon)}), except with "
+        f"probability {words.chance(proof.delta)} (delta).",
         "plain",
         True,
     )
 
 
-# The four numbers -------------------------------------------------------------------------------
+# Several releases of one dataset ------------------------------------------------------------------
 
 
 @final
 @dataclass(frozen=True)
-class Number:
-    """One of the four epsilons."""
+class ReleaseGroup:
+    """Releases of one method at one IPC and target."""
 
-    name: str
-    value: str
-    factor: str
-    meaning: str
+    method: str
+    ipc: str
+    target: float | None
+    seeds: tuple[int, ...]
+    epsilon: float
+    """Sum of their proven epsilons; infinite if one has no bound."""
+    this: bool
 
 
-def four_numbers(row: CellRow) -> tuple[Number, ...]:
-    """Target, claimed, proven, audited: never mixed up."""
-    source = f" It says: {row.claim_source}." if row.claim_source else ""
-    audited = (
-        "Not measured: no attack on the method itself was run. That is neither good nor bad news."
-        if row.eps_audited is None
-        else "What an attack has shown to leak: a lower bound. A low value proves nothing."
-    )
-    given = (
-        ("target", row.eps_target, "What was allowed to be spent.", "No limit was set."),
-        (
-            "claimed",
-            row.eps_claimed,
-            f"What the method says it spent: recorded, not trusted.{source}",
-            "The method claims no protection.",
+@final
+@dataclass(frozen=True)
+class Composition:
+    """Total budget of all releases of a dataset in this run (basic composition)."""
+
+    groups: tuple[ReleaseGroup, ...]
+    bounded: int
+    epsilon: float
+    """Sum of the finite proven epsilons and of the targets of lost cells."""
+    delta: float
+    unbounded: int
+    """Number of releases without a bound, which are not in the sum."""
+    other_unit: int
+    """Number of releases with another unit of privacy."""
+    lost: int
+    """Number of cells that were started without a release; charged with their target."""
+    unknown: int
+    """Number of cells that were started without any result."""
+    repeats: int
+    """Number of releases that differ from this one only in the seed, including itself."""
+
+
+def compose(row: CellRow, cells: Sequence[CellRow], charged: frozenset[str]) -> Composition:
+    """Compose the releases of the dataset of a row that were made with the same kind of noise.
+
+    Basic composition: epsilons and deltas add, also under adaptive choices (Dwork and Roth 2014,
+    theorem 3.16). Other splits and parameters of the dataset count too, since the people are the
+    same, and so does a release whose metrics failed.
+    """
+    alike = [
+        cell
+        for cell in cells
+        if _source(cell) == _source(row) and cell.study_only == row.study_only
+    ]
+    made = [cell for cell in alike if _made(cell)]
+    same_unit = [cell for cell in made if cell.unit == row.unit]
+    bounded = [cell for cell in same_unit if math.isfinite(_trusted_bound(cell))]
+    # Started but not finished: the budget stays charged, whatever became of the output.
+    lost = [
+        cell
+        for cell in alike
+        if not _made(cell) and cell.key in charged and cell.eps_target is not None
+    ]
+    return Composition(
+        groups=_groups(row, same_unit),
+        bounded=len(bounded),
+        epsilon=math.fsum(
+            [_trusted_bound(cell) for cell in bounded] + [cell.eps_target or 0.0 for cell in lost]
         ),
-        (
-            "proven",
-            row.eps_proven,
-            "What follows from the recorded steps: an upper bound. This is the number to decide by."
-            if row.eps_proven is not None and math.isfinite(row.eps_proven)
-            else "Nothing follows from the recorded steps: no bound at all.",
-            "Nothing was proven.",
-        ),
-        ("audited", row.eps_audited, audited, audited),
+        delta=math.fsum(cell.delta for cell in [*bounded, *lost]),
+        unbounded=len(same_unit) - len(bounded),
+        other_unit=len(made) - len(same_unit),
+        lost=len(lost),
+        unknown=len(charged - {cell.key for cell in cells}),
+        repeats=sum(_setting(cell) == _setting(row) for cell in made),
     )
+
+
+def ipc_in_words(row: CellRow) -> str:
+    """Return the requested number of rows in words."""
+    if row.full_size:
+        return "as many rows as the training table"
+    return "size set by the method" if row.ipc is None else f"{row.ipc:,} rows per class"
+
+
+def _source(cell: CellRow) -> str:
+    return cell.dataset_name or cell.dataset
+
+
+def _made(cell: CellRow) -> bool:
+    return cell.status == Status.OK or cell.eps_proven is not None
+
+
+def _trusted_bound(cell: CellRow) -> float:
+    """Return the proven epsilon; infinite if an attack has refuted it."""
+    if cell.eps_proven is None or verdict_of(cell) is Verdict.PROOF_REFUTED:
+        return math.inf
+    return cell.eps_proven
+
+
+def _setting(cell: CellRow) -> tuple[object, ...]:
+    return (
+        cell.method,
+        cell.parameters,
+        cell.dataset,
+        cell.ipc,
+        cell.full_size,
+        cell.eps_target,
+        cell.delta,
+        cell.unit,
+        cell.private_counts,
+    )
+
+
+def _groups(row: CellRow, cells: Sequence[CellRow]) -> tuple[ReleaseGroup, ...]:
+    groups: dict[tuple[object, ...], list[CellRow]] = {}
+    for cell in cells:
+        groups.setdefault((cell.label, *_setting(cell)), []).append(cell)
     return tuple(
-        Number(
-            name,
-            "–" if value is None else words.bound(value),  # noqa: RUF001
-            "–" if value is None else words.factor(value),  # noqa: RUF001
-            absent if value is None else meaning,
+        ReleaseGroup(
+            method=members[0].label,
+            ipc=ipc_in_words(members[0]),
+            target=members[0].eps_target,
+            seeds=tuple(sorted({cell.seed for cell in members})),
+            epsilon=math.fsum(_trusted_bound(cell) for cell in members),
+            this=any(cell.key == row.key for cell in members),
         )
-        for name, value, meaning, absent in given
+        for members in groups.values()
     )

@@ -1,4 +1,4 @@
-"""Plain words for a reader who decides about a release and has not studied differential privacy.
+"""Plain words about privacy for readers who have not studied differential privacy.
 
 Factors and shares are rounded up, so that "at most" stays true.
 """
@@ -6,14 +6,19 @@ Factors and shares are rounded up, so that "at most" stays true.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import pathlib
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from dp_accounting import dp_event
 
+from bench.errors import BenchError, StoreError
+from bench.leaderboard.dossier import words
 from bench.privacy.events import DpEvent, in_words
-from bench.privacy.ledger import PartPath
+from bench.privacy.ledger import Entry, Ledger, PartPath
 
 _FALSE_ALARMS = 0.01
 _SHOWN_PARTS = 8
@@ -22,19 +27,19 @@ _MILLION = 1e6
 
 
 def bound(value: float) -> str:
-    """An epsilon with four digits, as everywhere in the benchmark."""
+    """Return an epsilon with four digits."""
     return "infinite" if math.isinf(value) else f"{value:.4g}"
 
 
 def chance(probability: float) -> str:
-    """A small probability: `1 in 100,000`."""
+    """Return a small probability: `1 in 100,000`."""
     if not 0 < probability < 1:
         return f"{probability:g}"
     return f"1 in {_rounded_down(1 / probability, 3):,.0f}"
 
 
 def factor(epsilon: float) -> str:
-    """e to the epsilon, three digits, rounded up."""
+    """Return e to the epsilon with three digits, rounded up."""
     if math.isinf(epsilon):
         return "without limit"
     if epsilon > math.log(_MILLION):
@@ -44,7 +49,7 @@ def factor(epsilon: float) -> str:
 
 
 def right_guesses(epsilon: float, delta: float) -> str:
-    """How often the best attacker is right who starts from a coin toss, in percent.
+    """Return the accuracy of the best attacker with a prior of one half, in percent.
 
     The largest advantage over all tests is (e^eps - 1 + 2 delta) / (e^eps + 1) (Kairouz, Oh and
     Viswanath 2015, the trade-off region of (eps, delta)-DP), so that the accuracy is
@@ -57,9 +62,9 @@ def right_guesses(epsilon: float, delta: float) -> str:
 
 
 def found_members(epsilon: float, delta: float) -> str:
-    """Members that an attack finds at most which accuses 1 in 100 of those who were not there.
+    """Return the largest true-positive rate of an attack with a false-positive rate of 1%.
 
-    The trade-off region again: TPR <= e^eps FPR + delta and 1 - FPR <= e^eps (1 - TPR) + delta.
+    From the trade-off region: TPR <= e^eps FPR + delta and 1 - FPR <= e^eps (1 - TPR) + delta.
     """
     if math.isinf(epsilon):
         return "100%"
@@ -85,62 +90,64 @@ def _rounded_down(value: float, digits: int) -> float:
 
 @final
 @dataclass(frozen=True)
-class Unit:
-    """Whom the guarantee protects."""
+class PrivacyUnit:
+    """The unit of privacy: whom the guarantee protects."""
 
     name: str
     protects: str
 
     @property
     def one(self) -> str:
-        """`a patient`."""
+        """The unit with its article: `a patient`."""
         return f"a{'n' if self.name[:1].lower() in 'aeiou' else ''} {self.name}"
 
 
 _PROTECTS: Mapping[str, str] = {
-    "row": "One row of the table. Somebody with several rows is protected for each of them, and "
+    "row": "One row of the table. A person with several rows is protected for each of them, but "
     "not as a person: with k rows the epsilon can be k times as large.",
     "patient": "One patient, with everything that the table holds about that patient.",
     "client": "One client, such as a hospital, with all rows that it holds together.",
-    "image": "One image. Somebody who is on several images is protected for each of them, and not "
-    "as a person.",
+    "image": "One image. A person on several images is protected for each of them, but not as a "
+    "person.",
 }
 
 
-def unit_of(name: str) -> Unit:
-    """The unit of privacy in words."""
+def unit_of(name: str) -> PrivacyUnit:
+    """Return the unit of privacy in words."""
     known = name or "row"
-    return Unit(known, _PROTECTS.get(known, f"One {known}, as the dataset's file declares it."))
+    return PrivacyUnit(
+        known, _PROTECTS.get(known, f"One {known}, as the dataset's file declares it.")
+    )
 
 
 _ADJACENCIES: Mapping[str, str] = {
-    "add-remove": "Compared are the table as it is and the table with one {unit} added or removed. "
-    "Against replacing one {unit} by another the epsilon can be twice as large.",
+    "add-remove": "The guarantee compares the table with the same table after adding or removing "
+    "one {unit}. If one {unit} is replaced by another, the epsilon can be twice as large.",
 }
 
 
-def adjacency(name: str, unit: Unit) -> str:
-    """Which two tables the guarantee compares."""
+def adjacency(name: str, unit: PrivacyUnit) -> str:
+    """Return in words which two tables the guarantee compares."""
     known = _ADJACENCIES.get(name, "The definition is called " + repr(name) + ".")
     return known.replace("{unit}", unit.name)
 
 
 def accountant(name: str) -> str:
-    """How the steps were added up."""
+    """Return in words how the steps were composed."""
     if name == "PLD":
         return "privacy loss distributions (PLD), a numerical composition"
     if "adaptive" in name:
         return (
-            f"a filter ({name}), because later steps may depend on earlier results; it proves the "
-            "whole budget, also where less of it was spent"
+            f"a privacy filter ({name}), because later steps may depend on earlier results; it "
+            "proves the whole budget even if less was spent"
         )
     if name.startswith("RDP"):
         return "Rényi differential privacy (RDP)"
-    return "no accountant: there is nothing to add up" if name in ("", "none") else name
+    return "no accountant: there is nothing to compose" if name in ("", "none") else name
 
 
-def mechanism(event: DpEvent, unit: Unit) -> str:
-    """What one recorded step did, in a sentence without class names."""
+def mechanism(event: DpEvent, unit: PrivacyUnit) -> str:
+    """Return in words what one recorded step did."""
     most = f"the most that one {unit.name} can change the result"
     match event:
         case dp_event.GaussianDpEvent():
@@ -165,7 +172,7 @@ def mechanism(event: DpEvent, unit: Unit) -> str:
         case dp_event.UnsupportedDpEvent():
             return "a step that no accountant can bound"
         case dp_event.NoOpDpEvent():
-            return "a step that touched no row"
+            return "a step that accessed no row"
         case _:
             return in_words(event)
 
@@ -174,7 +181,7 @@ _SPLITS: Mapping[str, str] = {"train": "training rows", "validation": "validatio
 
 
 def place(path: PartPath) -> str:
-    """Which part of the rows a step worked on."""
+    """Return in words which part of the rows a step accessed."""
     words = [
         _SPLITS.get(part, f"{part} rows") if key == "split" else f"{key} {part}"
         for key, part in path
@@ -183,47 +190,125 @@ def place(path: PartPath) -> str:
 
 
 def places(paths: Sequence[PartPath]) -> str:
-    """Several parts; many are counted."""
+    """Return several parts in words; if there are many, their number."""
     shown = [place(path) for path in paths[:_SHOWN_PARTS]]
     more = len(paths) - len(shown)
-    return "; ".join([*shown, *([f"and {more:,} parts more"] if more else [])])
+    return "; ".join([*shown, *([f"and {more:,} more parts"] if more else [])])
 
 
 def times(count: int) -> str:
-    """How often."""
+    """Return a count in words."""
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
 def several(count: int, noun: str, plural: str = "") -> str:
-    """`1 release`, `2 releases`."""
+    """Return a count with its noun: `1 release`, `2 releases`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 GLOSSARY: tuple[tuple[str, str], ...] = (
     (
         "Differential privacy",
-        "A property of how a release is made: with or without any one unit of privacy in the data, "
-        "every outcome stays about equally likely. It is not a property of the rows that came out.",
+        "A property of the mechanism behind a release: with or without any one unit of privacy in "
+        "the data, every output is about equally likely. It is no property of the released rows.",
     ),
     (
         "Epsilon",
-        "How much the likelihood of any outcome can change: by a factor of e^epsilon. Small is "
-        "strong. Epsilons of several releases add up.",
+        "How much the probability of any output can change: by a factor of e^epsilon. Smaller is "
+        "stronger. Epsilons of several releases add up. The proven epsilon is the upper bound that "
+        "the harness computes from the ledger.",
     ),
-    ("Delta", "A probability for which the factor is not promised; it must be far below 1/n."),
-    ("Ledger", "The record of every step that touched the private rows, written as they happened."),
+    ("Delta", "The probability with which the factor may be exceeded; it must be far below 1/n."),
+    ("Ledger", "The record of every access to the private rows, written when it happened."),
     (
         "Accountant",
-        "Software that computes one epsilon from the ledger, without the private rows.",
+        "Software that computes epsilon from the ledger, without the private rows.",
     ),
     (
         "Training rows",
         "The private rows that the release was made from. Control rows are of the same kind and "
-        "were never shown to the method: attacks must do better on training rows to count.",
+        "were never shown to the method: only the excess of an attack on training rows counts.",
     ),
     (
         "95% interval",
-        "What the number could be given how few rows it was measured on. Of forty such intervals "
-        "about one lies too high by chance.",
+        "The range of values that are consistent with the limited number of rows. About one in "
+        "forty such intervals is too high by chance.",
     ),
 )
+
+
+# Ledgers ------------------------------------------------------------------------------------------
+
+
+_LARGEST_LEDGER = 2 << 20
+"""Larger ledgers are shown only in the dossier of a release."""
+_PLAIN_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}")
+
+
+@final
+@dataclass(frozen=True)
+class LedgerStep:
+    """One kind of step of the ledger, with all parts in which it has the same count."""
+
+    mechanism: str
+    times: str
+    where: str
+    note: str
+
+
+def steps(ledger: Ledger) -> tuple[LedgerStep, ...]:
+    """Return the entries in their order; equal ones in different parts become one line."""
+    unit = words.unit_of(ledger.unit)
+    alike: dict[tuple[Entry, int], list[PartPath]] = {}
+    for entry, count in ledger.entries.items():
+        anywhere = Entry((), entry.event, entry.adaptive, entry.reason, entry.trust)
+        alike.setdefault((anywhere, count), []).append(entry.path)
+    return tuple(
+        LedgerStep(
+            mechanism=words.mechanism(entry.event, unit),
+            times=words.times(count) + (" in each part" if len(paths) > 1 else ""),
+            where=words.places(paths),
+            note="; ".join(_notes(entry)),
+        )
+        for (entry, count), paths in alike.items()
+    )
+
+
+def _notes(entry: Entry) -> Iterable[str]:
+    if entry.reason:
+        yield f"reason given: {entry.reason}"
+    if entry.trust:
+        yield f"performed by {entry.trust}, which is trusted"
+    if entry.adaptive:
+        yield "its parameters may depend on earlier results"
+
+
+def stored_ledger(directory: pathlib.Path, key: str) -> Ledger | None:
+    """Return the ledger of a release in a run directory; None if there is none.
+
+    The directory is untrusted: an invalid key, a link, or a file that is not a ledger are rejected
+    with the reason.
+    """
+    if not _PLAIN_NAME.fullmatch(key):
+        return None
+    folder = directory / "releases" / key
+    path = folder / "ledger.json"
+    try:
+        if folder.parent.is_symlink() or folder.is_symlink():
+            raise StoreError("its folder is a symbolic link, which is not followed")
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreError("it is not a regular file")
+        if status.st_size > _LARGEST_LEDGER:
+            raise StoreError(f"it is larger than {_LARGEST_LEDGER >> 20} MB; see the dossier")
+        return Ledger.from_json(path.read_text(encoding="utf-8"))
+    except StoreError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        raise StoreError(f"it cannot be read ({problem.strerror})") from None
+    except UnicodeDecodeError:
+        raise StoreError("it is not UTF-8") from None
+    except (BenchError, RecursionError, ArithmeticError, AttributeError) as problem:
+        raise StoreError(f"it cannot be read ({problem})") from None

@@ -1,13 +1,20 @@
-"""The leaderboard as LaTeX tables (booktabs): one a dataset and size, with a column an epsilon."""
+"""The leaderboard as LaTeX tables (booktabs), one per dataset and IPC, one column per epsilon."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.leaderboard.pages import show
-from bench.leaderboard.ranking.difference import Component, difference, from_interval, from_seeds
+from bench.leaderboard.ranking.inference import (
+    VarianceComponent,
+    difference,
+    from_interval,
+    from_seeds,
+)
 from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables.aggregate import Measure, Row, size_order
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Measure
+from bench.leaderboard.tables.show import ipc_order
 from bench.stats.inference import holm
 
 _SIGNS = {
@@ -27,7 +34,7 @@ _SIGNS = {
     '"': r"\textquotedbl{}",
     "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
-    # Two of them would become one longer dash.
+    # Two hyphens would become a dash.
     "-": "{-}",
     "ε": r"$\varepsilon$",
     show.ABSENT: "--",
@@ -42,32 +49,32 @@ _HEAD = r"""% Needs \usepackage{booktabs} and \usepackage[T1]{fontenc}.
 
 
 def to_latex(rows: Sequence[Row], alpha: float = 0.05) -> str:
-    """All tables; those of a method without a budget stand in every column of their dataset."""
+    """Return all tables; results of methods without a budget fill every column."""
     tables = sorted(
-        {(row.cohort, row.variant, row.size) for row in rows if row.epsilons.target is not None},
-        key=lambda table: (table[0], table[1], size_order(table[2])),
+        {(row.dataset, row.variant, row.ipc) for row in rows if row.epsilons.target is not None},
+        key=lambda table: (table[0], table[1], ipc_order(table[2])),
     )
     parts = [_HEAD]
-    for number, (cohort, variant, size) in enumerate(tables, 1):
-        own = [
+    for number, (dataset, variant, ipc) in enumerate(tables, 1):
+        budgeted = [
             row
             for row in rows
-            if (row.cohort, row.variant, row.size) == (cohort, variant, size)
+            if (row.dataset, row.variant, row.ipc) == (dataset, variant, ipc)
             and row.epsilons.target is not None
         ]
         beside = [
             row
             for row in rows
-            if (row.cohort, row.split) == (cohort, own[0].split)
-            and row.size in (size, "own")
+            if (row.dataset, row.split) == (dataset, budgeted[0].split)
+            and row.ipc in (ipc, "own")
             and row.epsilons.target is None
         ]
-        parts.append(_table(own, beside, number, alpha))
+        parts.append(_table(budgeted, beside, number, alpha))
     return "\n\n".join(parts) + "\n"
 
 
 def escape(text: str) -> str:
-    """Text of which LaTeX takes nothing for a command; what its fonts may lack becomes a number."""
+    """Return text without LaTeX commands; characters that fonts may lack become code points."""
     return "".join(_sign(sign) for sign in " ".join(text.split()))
 
 
@@ -79,16 +86,17 @@ def _sign(sign: str) -> str:
     return sign if ord(sign) < 0x100 else rf"\texttt{{U+{ord(sign):04X}}}"
 
 
-def _table(own: Sequence[Row], beside: Sequence[Row], number: int, alpha: float) -> str:
-    targets = sorted({row.epsilons.target for row in own if row.epsilons.target is not None})
+def _table(budgeted: Sequence[Row], beside: Sequence[Row], number: int, alpha: float) -> str:
+    targets = sorted({row.epsilons.target for row in budgeted if row.epsilons.target is not None})
     best = [
-        _best([row for row in own if row.epsilons.target == target], alpha) for target in targets
+        _best([row for row in budgeted if row.epsilons.target == target], alpha)
+        for target in targets
     ]
-    sound = {row.entrant for row in own if _competes(row)}
+    sound = {row.label for row in budgeted if _competes(row)}
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{_caption(own, alpha)}}}",
+        rf"\caption{{{_caption(budgeted, alpha)}}}",
         rf"\label{{tab:leaderboard-{number}}}",
         rf"\begin{{tabular}}{{ll{'r' * len(targets)}}}",
         r"\toprule",
@@ -96,29 +104,33 @@ def _table(own: Sequence[Row], beside: Sequence[Row], number: int, alpha: float)
         + r" \\",
     ]
     ceilings = [row for row in beside if row.reference]
-    others = [row for row in own if row.entrant not in sound]
+    others = [row for row in budgeted if row.label not in sound]
     others += [row for row in beside if not row.reference]
-    for section in (ceilings, [row for row in own if row.entrant in sound], others):
+    for section in (ceilings, [row for row in budgeted if row.label in sound], others):
         lines += [r"\midrule"] if section else []
-        for entrant in dict.fromkeys(row.entrant for row in section):
-            mine = [row for row in section if row.entrant == entrant]
+        for label in dict.fromkeys(row.label for row in section):
+            mine = [row for row in section if row.label == label]
             cells = [_cell(mine, t, bold) for t, bold in zip(targets, best, strict=True)]
             verdicts = dict.fromkeys(row.verdict or "no verdict" for row in mine)
-            names = [escape(entrant), escape(" / ".join(verdicts))]
+            names = [escape(label), escape(" / ".join(verdicts))]
             lines.append(" & ".join([*names, *cells]) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines)
 
 
-def _caption(own: Sequence[Row], alpha: float) -> str:
-    first = next((row.headline for row in own if row.headline is not None), None)
+def _caption(budgeted: Sequence[Row], alpha: float) -> str:
+    first = next((row.headline for row in budgeted if row.headline is not None), None)
     metric = "No score" if first is None else f"{first.metric} {show.arrow(first.direction)}"
-    place = f"{own[0].cohort} ({own[0].variant})" if own[0].variant else own[0].cohort
-    text = f"{metric} on {place}, {show.sizes((own[0].size,))}"
+    place = (
+        f"{budgeted[0].dataset} ({budgeted[0].variant})"
+        if budgeted[0].variant
+        else budgeted[0].dataset
+    )
+    text = f"{metric} on {place}, {show.ipcs((budgeted[0].ipc,))}"
     return escape(text) + (
-        r": mean over seeds $\pm$ their standard deviation. Bold: best sound method, and those "
+        r": mean $\pm$ standard deviation over seeds. Bold: best sound method, and those "
         rf"not significantly worse (level {alpha:g}, Holm; unpaired, from the test-set intervals "
-        r"and the seeds). $\dagger$: some cells failed and are not in the mean."
+        r"and the seeds). $\dagger$: some cells failed and are excluded from the mean."
     )
 
 
@@ -127,7 +139,7 @@ def _cell(rows: Sequence[Row], target: float, best: frozenset[str]) -> str:
     if row is None or row.headline is None or row.headline.value is None:
         return "--"
     value = escape(show.number(row.headline.value))
-    if row.entrant in best and row.epsilons.target is not None:
+    if row.label in best and row.epsilons.target is not None:
         value = rf"\textbf{{{value}}}"
     if row.headline.deviation is not None:
         value += rf" $\pm$ {escape(show.number(row.headline.deviation))}"
@@ -135,7 +147,7 @@ def _cell(rows: Sequence[Row], target: float, best: frozenset[str]) -> str:
 
 
 def _competes(row: Row) -> bool:
-    """Sound, with a proven epsilon within the target."""
+    """Return whether a row is sound with a proven epsilon within the target."""
     target, proven = row.epsilons.target, row.epsilons.proven
     if target is None or proven is None:
         return False
@@ -143,20 +155,22 @@ def _competes(row: Row) -> bool:
 
 
 def _best(rows: Sequence[Row], alpha: float) -> frozenset[str]:
-    """The best sound entrant of a group and all that are statistically tied with it."""
-    found = [
-        (row.entrant, row.headline, value if row.headline.direction == "higher" else -value)
+    """Return the best sound method of a group and all that are statistically tied with it."""
+    competitors = [
+        (row.label, row.headline, value if row.headline.direction == "higher" else -value)
         for row in rows
         if _competes(row) and row.headline is not None
         for value in [row.headline.value]
         if value is not None
     ]
-    if not found:
+    if not competitors:
         return frozenset()
-    leader, top, highest = max(found, key=lambda item: item[2])
-    others = [item for item in found if item[0] != leader]
-    tests = [difference(highest - value, _parts(top, own), alpha) for _, own, value in others]
-    # Where nothing is known about the error, a lower value is taken as lower.
+    leader, top, highest = max(competitors, key=lambda item: item[2])
+    others = [item for item in competitors if item[0] != leader]
+    tests = [
+        difference(highest - value, _parts(top, headline), alpha) for _, headline, value in others
+    ]
+    # If the error is unknown, a lower value counts as lower.
     plain = [
         test.p if test else float(value == highest)
         for test, (_, _, value) in zip(tests, others, strict=True)
@@ -166,16 +180,16 @@ def _best(rows: Sequence[Row], alpha: float) -> frozenset[str]:
     return frozenset({leader, *tied})
 
 
-def _parts(first: Measure, second: Measure) -> list[Component]:
-    """Of the variance of their difference.
+def _parts(first: Measure, second: Measure) -> list[VarianceComponent]:
+    """Return the variance components of the difference of two measures.
 
-    Both were tested on the same rows, which makes the difference less uncertain than two separate
-    intervals say: ties are called generously.
+    Both were tested on the same rows, so two separate intervals overestimate the error: ties are
+    declared generously.
     """
     parts = []
-    for own in (first, second):
-        if own.low is not None and own.high is not None:
-            parts.append(from_interval(own.low, own.high))
-        if own.deviation is not None:
-            parts.append(from_seeds(own.deviation, own.count))
+    for measure in (first, second):
+        if measure.low is not None and measure.high is not None:
+            parts.append(from_interval(measure.low, measure.high))
+        if measure.deviation is not None:
+            parts.append(from_seeds(measure.deviation, measure.count))
     return parts

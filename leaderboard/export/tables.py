@@ -1,4 +1,4 @@
-"""The leaderboard as CSV, Parquet and Markdown."""
+"""The leaderboard as CSV, Parquet and Markdown tables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.leaderboard.pages import show
-from bench.leaderboard.ranking.significance import Comparison
-from bench.leaderboard.tables.aggregate import Measure, Row, Span
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.ranking.significance import MethodComparison
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.measures import Measure, Span
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$])")
@@ -27,7 +28,7 @@ _COLUMNS: Mapping[str, pa.DataType] = {
     "reference": _TEXT,
     "dataset": _TEXT,
     "task": _TEXT,
-    "rows_per_class": _TEXT,
+    "ipc": _TEXT,
     "split": _TEXT,
     "eps_target": _NUMBER,
     "eps_claimed": _NUMBER,
@@ -65,10 +66,10 @@ _COLUMNS: Mapping[str, pa.DataType] = {
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """One line a row; epsilons and sizes are the largest over seeds, scores the mean.
+    """Return one line per row; epsilons and released rows are maxima over seeds, scores means.
 
-    Text that a spreadsheet would take for a formula gets a leading apostrophe; numbers stay as
-    they are, infinity is `inf`, absent is empty.
+    Text that a spreadsheet would interpret as a formula gets a leading apostrophe; infinity is
+    `inf`, a missing value is empty.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -78,10 +79,10 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def to_parquet(rows: Sequence[Row]) -> bytes:
-    """The columns of the CSV with their types, and text as it is: no spreadsheet reads this."""
+    """Return the columns of the CSV with their types and unchanged text."""
     schema = _schema(rows)
     columns = list(zip(*_lines(rows), strict=True)) or [()] * len(schema)
-    arrays = [pa.array(own, field.type) for own, field in zip(columns, schema, strict=True)]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), sink)
     return bytes(sink.getvalue().to_pybytes())
@@ -91,7 +92,7 @@ def _schema(rows: Sequence[Row]) -> pa.Schema:
     columns = dict(_COLUMNS)
     for metric in metric_names(rows):
         for name in (metric, f"{metric} low", f"{metric} high"):
-            # A table with two columns of one name cannot be read by everybody.
+            # Some readers cannot read a table with duplicate column names.
             while name in columns:
                 name += " (metric)"
             columns[name] = _NUMBER
@@ -107,19 +108,19 @@ def _lines(rows: Sequence[Row]) -> list[list[object]]:
 
 
 def metric_names(rows: Sequence[Row], beside_headlines: bool = False) -> list[str]:
-    """All metrics by family and name; optionally only those shown beside the headline."""
+    """Return all metrics by family and name; optionally without the headline and hidden ones."""
     families = ["utility", "fidelity", "privacy", "cost"]
-    found = {
+    names = {
         (families.index(m.family) if m.family in families else len(families), m.metric)
         for row in rows
         for m in row.measures.values()
         if not (beside_headlines and (row.headline is m or not m.shown))
     }
-    return [metric for _, metric in sorted(found)]
+    return [metric for _, metric in sorted(names)]
 
 
 def describe_problems(row: Row) -> str:
-    """What did not finish, and why, in one line."""
+    """Return what did not finish, and why, in one line."""
     return "; ".join(
         f"{problem.status} ({show.seeds(problem.seeds)}): {problem.reason or 'no reason given'}"
         for problem in row.problems
@@ -138,13 +139,13 @@ def _facts(row: Row) -> list[object]:
             headline.count,
         ]
     return [
-        row.entrant,
+        row.label,
         row.method,
         row.parameters,
         row.reference,
-        row.cohort,
+        row.dataset,
         row.task,
-        row.size,
+        row.ipc,
         row.split,
         epsilons.target,
         _largest(epsilons.claimed),
@@ -158,7 +159,7 @@ def _facts(row: Row) -> list[object]:
         row.verdict,
         "; ".join(row.verdict_reasons),
         row.place.rank,
-        row.place.entrants or None,
+        row.place.among or None,
         row.place.reason,
         *measured,
         None if row.rows_released is None else int(row.rows_released.high),
@@ -183,31 +184,31 @@ def _largest(span: Span | None) -> float | None:
 
 
 def _text(value: object) -> object:
-    """What no spreadsheet takes for a formula; numbers stay numbers."""
+    """Return text that no spreadsheet interprets as a formula; numbers unchanged."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def to_markdown(
     rows: Sequence[Row],
     standings: pd.DataFrame,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[MethodComparison],
     notes: Sequence[str],
 ) -> str:
-    """The same for people who read text: mean ranks, who is better, then all rows."""
+    """Return mean ranks, comparisons and all rows as Markdown."""
     lines = ["# Leaderboard", ""]
     for note in notes:
         lines += [f"> {_escape(note)}", ""]
     lines += ["## Mean rank of sound methods", ""]
     if standings.empty:
-        lines += ["No two sound methods met at the same dataset, size and target epsilon.", ""]
+        lines += ["No two sound methods were run on the same dataset, IPC and target epsilon.", ""]
     else:
         lines += _table(
             ["method", "mean rank ↓", "among", "beaten ↑", "datasets", "groups", "cells", "failed"],
             (
                 [
-                    _escape(standing["entrant"]),
+                    _escape(standing["shown_label"]),
                     f"{standing['mean_rank']:.2f}",
-                    f"{standing['entrants']:.1f}",
+                    f"{standing['among']:.1f}",
                     f"{standing['beaten']:.0%}",
                     *(str(standing[name]) for name in ("datasets", "groups", "cells", "failing")),
                 ]
@@ -231,7 +232,7 @@ def to_markdown(
     return "\n".join(lines)
 
 
-def _who_is_better(comparisons: Sequence[Comparison]) -> list[str]:
+def _who_is_better(comparisons: Sequence[MethodComparison]) -> list[str]:
     lines = ["## Who is better?", ""] if comparisons else []
     for result in comparisons:
         caution = f" {result.caution}" if result.caution else ""
@@ -242,7 +243,7 @@ def _who_is_better(comparisons: Sequence[Comparison]) -> list[str]:
             (
                 [
                     standing.place,
-                    _escape(standing.entrant),
+                    _escape(standing.label),
                     f"{standing.mean_rank:.2f}",
                     show.ABSENT
                     if standing.low is None
@@ -266,25 +267,24 @@ def _markdown_row(row: Row, metrics: Sequence[str]) -> list[str]:
             show.number(headline.deviation),
             str(headline.count),
         ]
-    own = {name: row.measures.get(name) for name in metrics}
+    measures = {name: row.measures.get(name) for name in metrics}
     stamps = [row.reference, "study only" if row.study_only else ""]
     stamp = "".join(f" ({text})" for text in stamps if text)
     return [
-        _escape(row.entrant) + stamp,
-        _escape(f"{row.cohort} ({row.variant})" if row.variant else row.cohort),
-        show.size(row.size),
+        _escape(row.label) + stamp,
+        _escape(f"{row.dataset} ({row.variant})" if row.variant else row.dataset),
+        show.ipc(row.ipc),
         show.epsilon(row.epsilons.target),
         show.epsilon_span(row.epsilons.claimed),
         show.epsilon_span(row.epsilons.proven),
         show.epsilon_span(row.epsilons.audited),
         _escape(row.verdict) or show.ABSENT,
         _escape("; ".join(row.verdict_reasons)) or show.ABSENT,
-        show.place(row.place.rank, row.place.entrants)
-        or _escape(f"not ranked: {row.place.reason}"),
+        show.place(row.place.rank, row.place.among) or _escape(f"not ranked: {row.place.reason}"),
         *utility,
         *(
             show.ABSENT if m is None or m is headline else show.number(m.value)
-            for m in own.values()
+            for m in measures.values()
         ),
         show.whole_span(row.rows_released),
         show.seconds(row.fit_seconds),
@@ -302,5 +302,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Text that neither Markdown nor the HTML inside it takes for anything else."""
+    """Return text without Markdown or HTML markup."""
     return _MARKDOWN.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))

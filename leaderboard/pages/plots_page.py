@@ -1,9 +1,9 @@
-"""Plots over all results: what privacy costs, what attacks reach, what size and time buy."""
+"""The page of plots: utility against epsilon, attacks, IPC, time and memory, and audits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -11,51 +11,53 @@ from typing import final
 from markupsafe import Markup
 
 from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.audit import Audited, audit_panels
-from bench.leaderboard.charts.draw import classes, draw, marker_of
+from bench.leaderboard.charts.audit import audit_panels
+from bench.leaderboard.charts.draw import draw, legend
 from bench.leaderboard.charts.heat import HeatMap, heat_map, steps
-from bench.leaderboard.charts.panel import Member, Panel, Role
-from bench.leaderboard.charts.rows import (
+from bench.leaderboard.charts.panels import (
+    FrontPoint,
+    PanelContent,
+    Prominence,
     Scene,
-    drawable,
+    ipcs_first_to_last,
     scene,
-    sizes_first_to_last,
     targets_first_to_last,
 )
-from bench.leaderboard.charts.tradeoff import (
+from bench.leaderboard.charts.tradeoffs import (
     MEMORY,
     SECONDS,
     Attack,
     against_attack,
     against_cost,
+    against_epsilon,
+    against_ipc,
     attacks,
 )
-from bench.leaderboard.charts.utility import against_epsilon, against_size
-from bench.leaderboard.pages import links, shell, show
-from bench.leaderboard.pages.shell import Page
-from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.tables.aggregate import Row
-from bench.leaderboard.tables.board import Board
+from bench.leaderboard.pages.board import Board
+from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.tables import show
+from bench.leaderboard.templates import rendering
+from bench.leaderboard.templates.rendering import Page
 
 BUDGET = 330_000
-"""Characters that the drawings of one section may take; further ones are left out."""
+"""Maximum number of characters of the drawings of one section."""
 FIRST_BUDGET = 620_000
-"""The same for the section that most readers come for."""
+"""The same for the first section."""
 ATTACKS = 4
-"""Attacks that are drawn."""
+"""Number of attacks that are drawn."""
 
 
 @final
 @dataclass(frozen=True)
 class Facet:
-    """Panels under one heading that opens and closes."""
+    """Panels under one collapsible heading."""
 
     summary: str
     panels: tuple[tuple[str, Markup], ...]
-    """The dataset of each, and the drawing."""
-    front: tuple[Member, ...]
+    """Dataset and drawing of each panel."""
+    front: tuple[FrontPoint, ...]
     label: str
-    """What the first number of a point on the front is."""
+    """Label of the horizontal axis."""
     note: str = ""
 
 
@@ -70,8 +72,8 @@ class HeatFacet:
 
 @final
 @dataclass(frozen=True)
-class Drawn:
-    """The facets of a section, and the names of those that there was no room for."""
+class PlotSection:
+    """The facets of a section, and the names of those that were left out."""
 
     facets: tuple[Facet, ...]
     left_out: tuple[str, ...]
@@ -79,101 +81,87 @@ class Drawn:
 
 @final
 @dataclass(frozen=True)
-class Sign:
-    """One entrant of the legend."""
-
-    name: str
-    path: str
-    reference: str
-    sign: Markup
-
-
-@final
-@dataclass(frozen=True)
-class Wanted:
+class PendingFacet:
     """A facet that has not been drawn yet."""
 
     summary: str
-    panels: Callable[[], Iterable[Panel]]
+    panels: Callable[[], Iterable[PanelContent]]
     note: str = ""
 
 
 def pages(board: Board) -> Iterator[Page]:
-    """The page of plots."""
-    yield page(board, {})
-
-
-def page(board: Board, ceilings: Mapping[Audited, float]) -> Page:
-    """All plots; `ceilings` are the largest epsilons that the audits could have shown."""
+    """Yield the page of plots."""
     setting = scene(board.rows, board.styles)
-    sizes = sizes_first_to_last(setting)
+    ipcs = ipcs_first_to_last(setting)
     targets = targets_first_to_last(setting)
     tried = attacks(board.rows)[:ATTACKS]
-    heat, heat_left_out = _heat(setting, board.rows, sizes, targets)
-    return shell.page(
-        links.PLOTS,
+    heat, heat_left_out = _heat(setting, board.rows, ipcs, targets)
+    yield rendering.page(
+        rendering.PLOTS,
         "plots.html",
         scripts=("plots.js",),
-        css=Markup(shell.asset("plots.css")),
+        css=Markup(rendering.asset("plots.css")),
         definitions=svg.definitions(),
         notes=[note for note in board.notes if note.study_only],
         methods=sorted((number, name) for name, number in setting.numbers.items()),
         datasets=[ground.name for ground in setting.grounds],
-        legend=_legend(board.rows, setting),
-        leading=sum(role is Role.LEADING for role in setting.roles.values()),
-        others=sum(role is Role.OTHER for role in setting.roles.values()),
-        privacy=_drawn(setting, _by_epsilon(setting, sizes), FIRST_BUDGET),
-        attack=_drawn(setting, _by_attack(setting, sizes, tried)),
+        legend=legend(setting, board.rows),
+        leading=sum(role is Prominence.LEADING for role in setting.roles.values()),
+        others=sum(role is Prominence.OTHER for role in setting.roles.values()),
+        privacy=_drawn(setting, _by_epsilon(setting, ipcs), FIRST_BUDGET),
+        attack=_drawn(setting, _by_attack(setting, ipcs, tried)),
         attacks=tried,
-        size=_drawn(setting, _by_size(setting, targets)),
-        sizes=sorted({row.size for row in board.rows if row.size.isdigit()}, key=int),
+        ipc=_drawn(setting, _by_ipc(setting, targets)),
+        ipcs=sorted({row.ipc for row in board.rows if row.ipc.isdigit()}, key=int),
         heat=heat,
         heat_left_out=heat_left_out,
         steps=steps(),
-        time=_drawn(setting, _by_cost(setting, sizes)),
-        audit=audit_panels(setting, board.rows, ceilings),
+        time=_drawn(setting, _by_cost(setting, ipcs)),
+        audit=audit_panels(setting, board.rows),
         empty=not board.rows,
-        told=_told,
+        value_text=_value_text,
     )
 
 
-def _by_epsilon(setting: Scene, sizes: Sequence[str]) -> Iterator[Wanted]:
-    for size in sizes:
-        yield Wanted(show.sizes((size,)), partial(against_epsilon, setting, size))
+def _by_epsilon(setting: Scene, ipcs: Sequence[str]) -> Iterator[PendingFacet]:
+    for ipc in ipcs:
+        yield PendingFacet(show.ipcs((ipc,)), partial(against_epsilon, setting, ipc))
 
 
-def _by_attack(setting: Scene, sizes: Sequence[str], tried: Sequence[Attack]) -> Iterator[Wanted]:
-    """All attacks at the first size, then the first attack at all others."""
-    pairs = [(sizes[0], attack) for attack in tried] if sizes else []
-    pairs += [(size, attack) for size in sizes[1:] for attack in tried[:1]]
-    for size, attack in pairs:
-        yield Wanted(
-            f"{attack.metric}, {show.sizes((size,))}",
-            partial(against_attack, setting, size, attack),
+def _by_attack(
+    setting: Scene, ipcs: Sequence[str], tried: Sequence[Attack]
+) -> Iterator[PendingFacet]:
+    """Yield all attacks at the first IPC, then the first attack at all others."""
+    pairs = [(ipcs[0], attack) for attack in tried] if ipcs else []
+    pairs += [(ipc, attack) for ipc in ipcs[1:] for attack in tried[:1]]
+    for ipc, attack in pairs:
+        yield PendingFacet(
+            f"{attack.metric}, {show.ipcs((ipc,))}",
+            partial(against_attack, setting, ipc, attack),
             "; ".join(attack.remarks[:2]),
         )
 
 
-def _by_size(setting: Scene, targets: Sequence[float]) -> Iterator[Wanted]:
+def _by_ipc(setting: Scene, targets: Sequence[float]) -> Iterator[PendingFacet]:
     for target in targets:
-        yield Wanted(
+        yield PendingFacet(
             f"target ε {show.epsilon(target)}",
-            partial(against_size, setting, target),
+            partial(against_ipc, setting, target),
         )
 
 
-def _by_cost(setting: Scene, sizes: Sequence[str]) -> Iterator[Wanted]:
-    pairs = [(size, SECONDS) for size in sizes]
-    pairs[1:1] = [(size, MEMORY) for size in sizes[:1]]
-    for size, cost in pairs:
-        yield Wanted(
-            f"{cost.label.removesuffix(' ↓')}, {show.sizes((size,))}",
-            partial(against_cost, setting, size, cost),
+def _by_cost(setting: Scene, ipcs: Sequence[str]) -> Iterator[PendingFacet]:
+    pairs = [(ipc, SECONDS) for ipc in ipcs]
+    pairs[1:1] = [(ipc, MEMORY) for ipc in ipcs[:1]]
+    for ipc, cost in pairs:
+        yield PendingFacet(
+            f"{cost.label.removesuffix(' ↓')}, {show.ipcs((ipc,))}",
+            partial(against_cost, setting, ipc, cost),
         )
 
 
-def _drawn(setting: Scene, wanted: Iterable[Wanted], budget: int = BUDGET) -> Drawn:
-    """Draw until one more would be too much, if it is like the others; the first in any case."""
+def _drawn(setting: Scene, wanted: Iterable[PendingFacet], budget: int = BUDGET) -> PlotSection:
+    """Draw facets until the next one would probably exceed the budget; at least one."""
     facets: list[Facet] = []
     left_out = []
     used = 0
@@ -195,7 +183,7 @@ def _drawn(setting: Scene, wanted: Iterable[Wanted], budget: int = BUDGET) -> Dr
                 item.note,
             )
         )
-    return Drawn(tuple(facets), tuple(left_out))
+    return PlotSection(tuple(facets), tuple(left_out))
 
 
 def _full(used: int, facets: int, budget: int) -> bool:
@@ -203,50 +191,30 @@ def _full(used: int, facets: int, budget: int) -> bool:
 
 
 def _heat(
-    setting: Scene, rows: Sequence[Row], sizes: Sequence[str], targets: Sequence[float]
+    setting: Scene, rows: Sequence[Row], ipcs: Sequence[str], targets: Sequence[float]
 ) -> tuple[tuple[HeatFacet, ...], tuple[str, ...]]:
-    """The first size at all epsilons, then all sizes at the first epsilon, then the rest."""
+    """Return the first IPC at all epsilons, then all IPCs at the first epsilon, then the rest."""
     budgets: Sequence[float | None] = targets or (None,)
-    pairs = [(size, target) for size in sizes for target in budgets]
-    pairs.sort(key=lambda pair: 0 if pair[0] == sizes[0] else 1 + (pair[1] != budgets[0]))
-    found: list[HeatFacet] = []
+    pairs = [(ipc, target) for ipc in ipcs for target in budgets]
+    pairs.sort(key=lambda pair: 0 if pair[0] == ipcs[0] else 1 + (pair[1] != budgets[0]))
+    facets: list[HeatFacet] = []
     left_out = []
     used = 0
-    for size, target in pairs:
+    for ipc, target in pairs:
         budget = "no budget" if target is None else f"target ε {show.epsilon(target)}"
-        summary = f"{show.sizes((size,))}, {budget}"
-        if _full(used, len(found), BUDGET):
+        summary = f"{show.ipcs((ipc,))}, {budget}"
+        if _full(used, len(facets), BUDGET):
             left_out.append(summary)
             continue
-        table = heat_map(setting, rows, size, target)
+        table = heat_map(setting, rows, ipc, target)
         if table is not None:
             used += sum(40 + len(cell.title) for line in table.lines for cell in line.cells)
-            found.append(HeatFacet(summary, table))
-    return tuple(found), tuple(left_out)
+            facets.append(HeatFacet(summary, table))
+    return tuple(facets), tuple(left_out)
 
 
-def _legend(rows: Sequence[Row], setting: Scene) -> tuple[Sign, ...]:
-    """Who stands in the foreground; hollow for an entrant that is sound nowhere."""
-    sound = {row.entrant for row in rows if is_sound(row.verdict)}
-    reference = {row.entrant: row.reference for row in rows}
-    drawn = {row.entrant for row in rows if drawable(row.headline) is not None}
-    template = Markup(
-        '<svg class="sign" viewBox="0 0 30 14" aria-hidden="true"><g class="s {}">'
-        '<path class="l" d="M1 7H29"/><use{} href="#{}" x="15" y="7"/></g></svg>'
-    )
-    found = []
-    for name, role in setting.roles.items():
-        if role is Role.OTHER or name not in drawn:
-            continue
-        style = setting.styles.get(name)
-        hollow = Markup("") if name in sound else Markup(' class="h"')
-        sign = template.format(classes(style, role), hollow, marker_of(style))
-        found.append(Sign(name, links.method_path(name), reference[name], sign))
-    return tuple(found)
-
-
-def _told(value: float, label: str) -> str:
-    """The first number of a point on the front."""
+def _value_text(value: float, label: str) -> str:
+    """Return the horizontal value of a point on the front."""
     if math.isinf(value):
         return "full size"
     return show.epsilon(value) if "ε" in label or "rows" in label else show.number(value)

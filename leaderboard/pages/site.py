@@ -1,4 +1,4 @@
-"""Writes the leaderboard: a static site that needs no network, and the same as tables."""
+"""Writes the leaderboard: a static site that needs no network, and tables."""
 
 from __future__ import annotations
 
@@ -9,32 +9,26 @@ from typing import final
 
 from bench.leaderboard.export import latex
 from bench.leaderboard.export import tables as export
-from bench.leaderboard.pages import (
-    cell_pages,
-    dataset_pages,
-    front,
-    method_pages,
-    plots_page,
-    shell,
-)
-from bench.leaderboard.pages.shell import Page
-from bench.leaderboard.tables.board import Board, compile_board
+from bench.leaderboard.pages import card_pages, cell_pages, front, plots_page
+from bench.leaderboard.pages.board import Board, compile_board
+from bench.leaderboard.templates import rendering
+from bench.leaderboard.templates.rendering import Page
 
 CELL_PAGES = 200
-"""Cells that get a page of their own, unless more are asked for."""
+"""Default number of cells that get a page."""
 
 
 @final
 @dataclass(frozen=True)
 class SiteSummary:
-    """What was written, and from how much."""
+    """Summary of a written site."""
 
     paths: tuple[Path, ...]
     cells: int
     methods: int
     datasets: int
     failed: int
-    """Cells that ended in an error, out of time or out of memory."""
+    """Number of cells that ended in an error, a timeout or out of memory."""
     skipped: int
 
 
@@ -47,27 +41,30 @@ def write_site(
     public: bool = False,
     cells: int = CELL_PAGES,
 ) -> SiteSummary:
-    """Compile the tables of the runs into `output`; all is computed before anything is written.
+    """Compile the tables of the runs into `output`; everything is computed before it is written.
 
-    Tests are at level `alpha`; `seed` draws the blocks of the bootstrap. A `public` site leaves out
-    what was computed from private rows. At most `cells` cells get a page of their own.
+    Tests are at level `alpha`; `seed` is that of the bootstrap over blocks. A `public` site leaves
+    out what was computed from private rows. At most `cells` cells get a page.
     """
     board = compile_board(run_directories, alpha, seed, public=public, cells=cells)
     return SiteSummary(
-        paths=shell.write(Path(output), tuple(_pages(board))),
+        paths=rendering.write(Path(output), tuple(_pages(board))),
         cells=board.counts.cells,
-        methods=int(board.results.cells["entrant"].nunique()),
-        datasets=int(board.results.cells["cohort"].nunique()),
+        methods=int(board.results.cells["shown_label"].nunique()),
+        datasets=int(board.results.cells["shown_dataset"].nunique()),
         failed=board.counts.failed,
         skipped=board.counts.skipped,
     )
 
 
 def _pages(board: Board) -> Iterator[Page]:
-    for module in (front, plots_page, method_pages, dataset_pages, cell_pages):
-        yield from module.pages(board)
+    yield from front.pages(board)
+    yield from plots_page.pages(board)
+    yield from card_pages.method_pages(board)
+    yield from card_pages.dataset_pages(board)
+    yield from cell_pages.pages(board)
     notes = [f"{note.title} {note.text}" for note in board.notes]
-    markdown = export.to_markdown(board.rows, board.mean_ranks, board.found.comparisons, notes)
+    markdown = export.to_markdown(board.rows, board.mean_ranks, board.comparisons, notes)
     yield Page("leaderboard.csv", export.to_csv(board.rows).encode())
     yield Page("leaderboard.parquet", export.to_parquet(board.rows))
     yield Page("leaderboard.md", markdown.encode())

@@ -1,10 +1,9 @@
-"""What changed from one run to another: `bench leaderboard NEW --check OLD`.
+"""Changes between two runs: `bench leaderboard NEW --check OLD`.
 
-Cells are the same if label, dataset, size, target epsilon, setting and seed are. Utility is
-compared over the seeds that both runs have, seed by seed. The error of the mean difference has two
-parts: what differs from seed to seed, and the test-set intervals of both runs. The test rows are
-mostly the same in both, so the second part is rather too large than too small. A single seed says
-nothing about the first part.
+Cells are matched by label, dataset, IPC, target epsilon, setting and seed. Utility is compared over
+the seeds that both runs have. The error of the mean difference has two components: the variation
+over seeds, and the test-set intervals of both runs. The test rows are mostly the same in both, so
+the second component is conservative. A single seed gives no estimate of the first component.
 """
 
 from __future__ import annotations
@@ -18,29 +17,30 @@ from typing import Any, final
 import pandas as pd
 
 from bench.errors import StoreError
-from bench.leaderboard.ranking.difference import Difference, difference, from_interval, from_seeds
+from bench.leaderboard.ranking.inference import Difference, difference, from_interval, from_seeds
 from bench.leaderboard.ranking.rank import headline_metrics
+from bench.leaderboard.tables import show
 from bench.leaderboard.tables.load import GROUP, Results, records
 from bench.plugins.metric import Direction
 from bench.results.records import Status
 from bench.stats.inference import holm
 
-# A cell that was lost early knows neither adjacency nor unit, and must still find its partner.
-_IDENTITY = ["entrant", *(name for name in GROUP if name not in ("adjacency", "unit"))]
+# A cell that failed early has neither adjacency nor unit, and must still be matched.
+_IDENTITY = ["shown_label", *(name for name in GROUP if name not in ("adjacency", "unit"))]
 _NO_SCORE = "no score"
 
 
 @final
 @dataclass(frozen=True)
-class Where:
-    """The cells of one method that differ in their seeds only."""
+class RowIdentity:
+    """Identity of cells that differ only in their seeds."""
 
-    entrant: str
-    cohort: str
-    size: str
+    label: str
+    dataset: str
+    ipc: str
     target: float | None
     setting: str
-    """Empty unless another of the runs' rows has the same entrant, dataset, size and target."""
+    """Empty unless another row has the same label, dataset, IPC and target."""
 
 
 @final
@@ -48,15 +48,15 @@ class Where:
 class UtilityChange:
     """The headline score in both runs, over the seeds that both have."""
 
-    where: Where
+    where: RowIdentity
     metric: str
     seeds: int
     old: float
     new: float
     gain: Difference | None
-    """How much better the new one is, whichever direction is better; None if no error is known."""
+    """Improvement, positive if better; None if its error is unknown."""
     p_holm: float | None
-    """Corrected for all rows of which an error is known and that differ at all."""
+    """Holm-corrected p-value over all rows that differ and whose error is known."""
     significant: bool
 
     @property
@@ -68,9 +68,9 @@ class UtilityChange:
 @final
 @dataclass(frozen=True)
 class Change:
-    """Something else that is not as it was, for some seeds of a row."""
+    """Another change, for some seeds of a row."""
 
-    where: Where
+    where: RowIdentity
     old: str
     new: str
     reason: str
@@ -80,29 +80,29 @@ class Change:
 @final
 @dataclass(frozen=True)
 class Changes:
-    """All that differs between two runs."""
+    """All differences between two runs."""
 
     alpha: float
     cells: int
-    """In both runs."""
+    """Number of cells in both runs."""
     only_old: int
     only_new: int
     utility: tuple[UtilityChange, ...]
-    """Every row whose headline could be compared."""
+    """All rows whose headline score could be compared."""
     verdicts: tuple[Change, ...]
     proven: tuple[Change, ...]
     failing: tuple[Change, ...]
-    """Not failing before, or ok before and skipped now."""
+    """Cells that fail now but not before, or were ok and are now skipped."""
     finished: tuple[Change, ...]
-    """Ok now and not before."""
+    """Cells that are ok now but were not before."""
     sources: tuple[str, ...]
-    """Entrants whose code is not the same."""
+    """Methods whose code changed."""
     data: tuple[str, ...]
-    """Datasets whose rows or split are not the same."""
+    """Datasets whose rows or split changed."""
 
     @property
     def worse(self) -> bool:
-        """True where a check should fail."""
+        """True if a check should fail."""
         lost = any(change.worse for change in self.utility)
         return lost or bool(self.verdicts) or bool(self.failing)
 
@@ -119,7 +119,7 @@ class _Partners:
 
 
 def find_changes(old: Results, new: Results, alpha: float = 0.05) -> Changes:
-    """Compare two runs cell by cell, by the old run's headline of each dataset."""
+    """Compare two runs cell by cell, by the headline metric of the old run."""
     headlines = headline_metrics(new.cells, new.scores) | headline_metrics(old.cells, old.scores)
     _check_directions(old, new)
     olds, news = _cells(old, headlines), _cells(new, headlines)
@@ -127,16 +127,16 @@ def find_changes(old: Results, new: Results, alpha: float = 0.05) -> Changes:
     if not common:
         raise StoreError(
             f"runs {', '.join(new.runs)} and {', '.join(old.runs)} have no cell in common (label, "
-            "dataset, size, epsilon, setting and seed); check a run of the same grid"
+            "dataset, IPC, epsilon, setting and seed); compare runs of the same grid"
         )
     rows: dict[tuple[Any, ...], list[_Partners]] = {}
     for key in sorted(common, key=str):
         one, other = olds[key], news[key]
-        metric = headlines.get(one["cohort"], "")
+        metric = headlines.get(one["shown_dataset"], "")
         rows.setdefault(key[:-1], []).append(_Partners(int(one["seed"]), metric, one, other))
-    named = _places(list(rows))
-    partners = {named[key]: own for key, own in rows.items()}
-    both = [pair for own in partners.values() for pair in own]
+    named = _identities(list(rows))
+    partners = {named[key]: pairs for key, pairs in rows.items()}
+    both = [pair for pairs in partners.values() for pair in pairs]
     return Changes(
         alpha=alpha,
         cells=len(common),
@@ -147,26 +147,26 @@ def find_changes(old: Results, new: Results, alpha: float = 0.05) -> Changes:
         proven=_collected(partners, _proven),
         failing=_collected(partners, _failing),
         finished=_collected(partners, _finished),
-        sources=_differing(both, "source_hash", "entrant"),
-        data=_differing(both, "fingerprint", "cohort"),
+        sources=_differing(both, "source_hash", "shown_label"),
+        data=_differing(both, "fingerprint", "shown_dataset"),
     )
 
 
 def _cells(results: Results, headlines: Mapping[str, str]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Cells with their headline score, by identity and repetition."""
+    """Return the cells with their headline score, by identity and repetition."""
     scores = {(score["key"], score["metric"]): score for score in records(results.scores)}
-    found = {}
+    by_identity = {}
     for cell in records(results.cells):
-        score = scores.get((cell["key"], headlines.get(cell["cohort"], "")), {})
-        own = {name: _number(score.get(name)) for name in ("value", "low", "high")}
+        score = scores.get((cell["key"], headlines.get(cell["shown_dataset"], "")), {})
+        headline = {name: _number(score.get(name)) for name in ("value", "low", "high")}
         key = tuple(None if pd.isna(cell[name]) else cell[name] for name in _IDENTITY)
-        found[*key, cell["repetition"]] = {
+        by_identity[*key, cell["repetition"]] = {
             **cell,
-            **own,
+            **headline,
             "direction": score.get("direction", ""),
             "score_reason": score.get("reason", ""),
         }
-    return found
+    return by_identity
 
 
 def _check_directions(old: Results, new: Results) -> None:
@@ -174,44 +174,50 @@ def _check_directions(old: Results, new: Results) -> None:
     shared = ways[0].index.intersection(ways[1].index)
     for metric in shared[ways[0][shared] != ways[1][shared]]:
         raise StoreError(
-            f"metric {metric!r} is better higher in one run and not in the other: they are not "
+            f"metric {metric!r} has different directions in the two runs, so they are not "
             "comparable; score the older run again with `bench score`"
         )
 
 
-def _places(keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Where]:
+def _identities(keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], RowIdentity]:
     short = [key[:4] for key in keys]
-    found = {}
+    identities = {}
     for key in keys:
         values = dict(zip(_IDENTITY, key, strict=True))
         setting = ""
         if short.count(key[:4]) > 1:
             setting = ", ".join(f"{name} {values[name]}" for name in _IDENTITY[4:])
-        found[key] = Where(
-            values["entrant"], values["cohort"], values["size"], values["eps_target"], setting
+        identities[key] = RowIdentity(
+            values["shown_label"],
+            values["shown_dataset"],
+            values["shown_ipc"],
+            values["eps_target"],
+            setting,
         )
-    return found
+    return identities
 
 
-def _utility(rows: Mapping[Where, Sequence[_Partners]], alpha: float) -> tuple[UtilityChange, ...]:
-    found = [
+def _utility(
+    rows: Mapping[RowIdentity, Sequence[_Partners]], alpha: float
+) -> tuple[UtilityChange, ...]:
+    changes = [
         change
-        for where, own in rows.items()
-        for change in [_compared(where, own, alpha)]
+        for where, pairs in rows.items()
+        for change in [_compared(where, pairs, alpha)]
         if change is not None
     ]
-    # Rows without any difference are no tests: nothing could have been found there.
-    tested = [n for n, one in enumerate(found) if one.gain is not None and one.gain.value != 0]
-    p_values = [change.gain.p for n in tested for change in [found[n]] if change.gain is not None]
+    # Rows without any difference are not tested: there is nothing to detect.
+    tested = [n for n, one in enumerate(changes) if one.gain is not None and one.gain.value != 0]
+    p_values = [change.gain.p for n in tested for change in [changes[n]] if change.gain is not None]
     for n, p in zip(tested, holm(p_values), strict=True):
-        found[n] = replace(found[n], p_holm=float(p), significant=bool(p < alpha))
-    return tuple(found)
+        changes[n] = replace(changes[n], p_holm=float(p), significant=bool(p < alpha))
+    return tuple(changes)
 
 
-def _compared(where: Where, own: Sequence[_Partners], alpha: float) -> UtilityChange | None:
+def _compared(where: RowIdentity, pairs: Sequence[_Partners], alpha: float) -> UtilityChange | None:
     scored = [
         pair
-        for pair in own
+        for pair in pairs
         if pair.metric
         and _end(pair.old, pair.metric) == _end(pair.new, pair.metric) == Status.OK.value
     ]
@@ -268,37 +274,37 @@ def _finished(pair: _Partners) -> tuple[str, str, str] | None:
 
 
 def _end(cell: Mapping[str, Any], metric: str) -> str:
-    """The status; `no score` for a cell that finished without a headline score."""
+    """Return the status, or `no score` for a cell that finished without a headline score."""
     if cell["status"] == Status.OK.value and metric and not _finite(cell["value"]):
         return _NO_SCORE
     return str(cell["status"])
 
 
 def _collected(
-    rows: Mapping[Where, Sequence[_Partners]],
+    rows: Mapping[RowIdentity, Sequence[_Partners]],
     look: Callable[[_Partners], tuple[str, str, str] | None],
 ) -> tuple[Change, ...]:
-    """One change for all seeds of a row to which the same happened."""
-    found: dict[tuple[Where, str, str, str], list[int]] = {}
-    for where, own in rows.items():
-        for pair in own:
+    """Return one change for all seeds of a row with the same change."""
+    seeds_of: dict[tuple[RowIdentity, str, str, str], list[int]] = {}
+    for where, pairs in rows.items():
+        for pair in pairs:
             change = look(pair)
             if change is not None:
-                found.setdefault((where, *change), []).append(pair.seed)
+                seeds_of.setdefault((where, *change), []).append(pair.seed)
     return tuple(
         Change(where, old, new, reason, tuple(sorted(seeds)))
-        for (where, old, new, reason), seeds in found.items()
+        for (where, old, new, reason), seeds in seeds_of.items()
     )
 
 
 def _differing(pairs: Iterable[_Partners], column: str, name: str) -> tuple[str, ...]:
-    """What is named so where both runs know the column and disagree."""
-    found = {
+    """Return the names of cells for which both runs have the column and disagree."""
+    names = {
         pair.new[name]
         for pair in pairs
         if pair.old[column] and pair.new[column] and pair.old[column] != pair.new[column]
     }
-    return tuple(sorted(found))
+    return tuple(sorted(names))
 
 
 def _number(value: Any) -> float | None:
@@ -307,3 +313,92 @@ def _number(value: Any) -> float | None:
 
 def _finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
+
+
+# Text for a terminal ------------------------------------------------------------------------------
+
+
+def to_text(changes: Changes) -> str:
+    """Return the changes as lines; the last one tells whether the check passed."""
+    differing = [change for change in changes.utility if change.old != change.new]
+    tested = [change for change in differing if change.p_holm is not None]
+    significant = [change for change in tested if change.significant]
+    lines = [
+        f"{changes.cells} cells in both runs, {changes.only_old} only in the old one, "
+        f"{changes.only_new} only in the new one.",
+    ]
+    for what, names in (("methods", changes.sources), ("datasets", changes.data)):
+        if names:
+            listed = ", ".join(plain(name) for name in names)
+            lines.append(f"Changed code or data, {what}: {listed}.")
+    lines += [
+        f"Utility: {len(changes.utility)} rows compared, {len(differing)} differ, "
+        f"{len(significant)} significantly (level {changes.alpha:g}, Holm over {len(tested)}).",
+        *(_utility_line(change) for change in significant),
+    ]
+    if any(change.seeds == 1 for change in significant):
+        lines.append(
+            "  (one seed only: the interval covers the test rows, not the randomness of the method)"
+        )
+    unknown = [change for change in differing if change.gain is None]
+    if unknown:
+        lines.append(
+            "Utility differs, but without an interval or a second seed it cannot be tested:"
+        )
+        lines += [_utility_line(change) for change in unknown]
+    for title, group in (
+        ("Verdicts changed", changes.verdicts),
+        ("Proven epsilons changed", changes.proven),
+        ("No longer ok", changes.failing),
+        ("Newly ok", changes.finished),
+    ):
+        lines.append(f"{title}: {sum(len(change.seeds) for change in group)} cells.")
+        lines += _change_lines(group)
+    lines.append(_conclusion(changes))
+    return "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """Return text of an untrusted run without control characters."""
+    return "".join(sign if sign.isprintable() else f"\\x{ord(sign):02x}" for sign in text)
+
+
+def _conclusion(changes: Changes) -> str:
+    worse = sum(change.worse for change in changes.utility)
+    reasons = [
+        f"{count} {what}"
+        for count, what in (
+            (worse, "significantly worse"),
+            (len(changes.verdicts), "with a changed verdict"),
+            (len(changes.failing), "no longer ok"),
+        )
+        if count
+    ]
+    return f"Check failed: {', '.join(reasons)}." if reasons else "Check passed: nothing got worse."
+
+
+def _utility_line(change: UtilityChange) -> str:
+    text = f"{_in_words(change.where)}: {plain(change.metric)} "
+    text += f"{show.number(change.old)} -> {show.number(change.new)}"
+    word = "differs"
+    if change.gain is not None:
+        word = "worse" if change.gain.value < 0 else "better"
+        text += f", gain {change.gain.value:+.4f} [{change.gain.low:+.4f}, {change.gain.high:+.4f}]"
+    if change.p_holm is not None:
+        text += f", corrected p {change.p_holm:.2g}"
+    return f"  {word}: {text}, {change.seeds} seed{'' if change.seeds == 1 else 's'}"
+
+
+def _change_lines(changes: Sequence[Change]) -> list[str]:
+    return [
+        f"  {_in_words(change.where)}, {show.seeds(change.seeds)}: {plain(change.old)} -> "
+        f"{plain(change.new)}" + (f" ({plain(change.reason)})" if change.reason else "")
+        for change in changes
+    ]
+
+
+def _in_words(where: RowIdentity) -> str:
+    text = f"{where.label} on {where.dataset}, {show.ipcs((where.ipc,))}"
+    if where.target is not None:
+        text += f", eps {where.target:g}"
+    return plain(f"{text} ({where.setting})" if where.setting else text)

@@ -1,11 +1,11 @@
-"""Who did better than whom, and where that may be said: pure functions over tables.
+"""Ranks of methods, and where ranking is valid: pure functions over tables.
 
-Methods are compared at equal proven epsilon: within a group (one dataset, size, target epsilon and
-setting) only entrants whose proven epsilon keeps the target are ranked, among themselves. All
+Methods are compared at equal proven epsilon: within a group (one dataset, IPC, target epsilon and
+setting) only methods whose proven epsilon is within the target are ranked, among themselves. All
 others are listed with the reason why they are not ranked.
 
-Ranks are taken seed by seed and then averaged, so that a method that fails on some seeds is
-neither thrown out nor treated as if it had not failed: a failing cell takes the last place.
+Ranks are computed per seed and then averaged, so that a method that fails on some seeds is neither
+excluded nor treated as if it had not failed: a failed cell ranks last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.leaderboard.tables.load import GROUP, records
+from bench.leaderboard.tables.load import GROUP, WITHHELD, records
 from bench.plugins.metric import HEADLINES, Direction, Family
 from bench.results.records import Status
 from bench.results.verdicts import Verdict
@@ -26,15 +26,12 @@ CEILING = "ceiling"
 FLOOR = "floor"
 SAMPLE = "real sample"
 REFERENCES: Mapping[str, str] = {"real": CEILING, "subset": SAMPLE, "marginals": FLOOR}
-"""Methods that say what can be reached at best, what so few rows can do, what must be beaten."""
-
-WITHHELD = "withheld"
-"""A public site's column of cells whose scores it leaves out: neither ranked nor failing."""
+"""Methods that bound what can be reached, show what so few rows can do, or must be beaten."""
 
 ALONE = "no other sound method to compare with here"
 NO_COMMON_SEED = "no seed in common with the other sound methods"
 DEPENDS_ON_OTHERS = ("", ALONE, NO_COMMON_SEED)
-"""Reasons for no rank that may not hold among other entrants."""
+"""Reasons for no rank that depend on which other methods are compared."""
 
 
 def is_sound(verdict: str) -> bool:
@@ -43,42 +40,45 @@ def is_sound(verdict: str) -> bool:
 
 
 def headline_metrics(cells: pd.DataFrame, scores: pd.DataFrame) -> dict[str, str]:
-    """The metric that ranks each cohort: one for all its entrants.
+    """Return the metric that ranks each dataset, the same for all methods.
 
-    That of the task; where no cell has it, the first utility metric by name that has a value.
+    This is the headline metric of the task or, where no cell has it, the first utility metric by
+    name that has a value.
     """
     cell = pd.Index(cells["key"]).get_indexer(scores["key"])
     known = (cell >= 0) & scores["value"].notna().to_numpy()
-    cohort, cohorts = pd.factorize(cells["cohort"], sort=True)
+    dataset, datasets = pd.factorize(cells["shown_dataset"], sort=True)
     metric, metrics = pd.factorize(scores["metric"], sort=True)
     utility = (scores["family"].to_numpy() == Family.UTILITY.value) & (
         scores["direction"].to_numpy() != Direction.NEUTRAL.value
     )
-    # Millions of scores have a few hundred pairs of cohort and metric.
-    pairs = np.unique((cohort[cell] * len(metrics) + metric)[known])
-    useful = set(np.unique((cohort[cell] * len(metrics) + metric)[known & utility]).tolist())
-    tasks = cells.groupby("cohort")["task"].first()
+    # Millions of scores have only a few hundred pairs of dataset and metric.
+    pairs = np.unique((dataset[cell] * len(metrics) + metric)[known])
+    useful = set(np.unique((dataset[cell] * len(metrics) + metric)[known & utility]).tolist())
+    tasks = cells.groupby("shown_dataset")["task"].first()
     choices: dict[str, list[str]] = {}
     for pair in pairs.tolist():
-        own, name = str(cohorts[pair // len(metrics)]), str(metrics[pair % len(metrics)])
-        found = choices.setdefault(own, [])
-        if name == HEADLINES.get(tasks[own], ""):
-            found.insert(0, name)
+        dataset_name, name = str(datasets[pair // len(metrics)]), str(metrics[pair % len(metrics)])
+        candidates = choices.setdefault(dataset_name, [])
+        if name == HEADLINES.get(tasks[dataset_name], ""):
+            candidates.insert(0, name)
         elif pair in useful:
-            found.append(name)
-    return {own: found[0] for own, found in choices.items() if found}
+            candidates.append(name)
+    return {
+        dataset_name: candidates[0] for dataset_name, candidates in choices.items() if candidates
+    }
 
 
 def ranking_table(cells: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell with its headline utility, turned so that higher is better."""
+    """Return one row per cell with its headline utility, signed so that higher is better."""
     if WITHHELD in cells.columns:
         cells = cells[~cells[WITHHELD].astype(bool)]
     headlines = headline_metrics(cells, scores)
-    table = cells[["key", "entrant", *GROUP, "repetition", "status", "verdict", "eps_proven"]]
-    table = table.assign(metric=table["cohort"].map(headlines).astype(object))
+    table = cells[["key", "shown_label", *GROUP, "repetition", "status", "verdict", "eps_proven"]]
+    table = table.assign(metric=table["shown_dataset"].map(headlines).astype(object))
     ranking = scores["metric"].isin(set(headlines.values()))
-    own = scores.loc[ranking, ["key", "metric", "value", "direction"]]
-    table = table.merge(own, on=["key", "metric"], how="left")
+    headline_scores = scores.loc[ranking, ["key", "metric", "value", "direction"]]
+    table = table.merge(headline_scores, on=["key", "metric"], how="left")
     sign = np.where(table["direction"] == Direction.LOWER.value, -1.0, 1.0)
     return table.assign(utility=table["value"].astype(float) * sign).drop(
         columns=["metric", "value", "direction"]
@@ -86,73 +86,73 @@ def ranking_table(cells: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def placements(table: pd.DataFrame) -> pd.DataFrame:
-    """The place of each entrant in each group.
+    """Return the rank of each method in each group.
 
-    Columns: those of `GROUP`, `entrant`, `rank` (mean over seeds, empty where not ranked),
-    `entrants` (how many were ranked), `beaten` (share of the other entrants beaten, a tie
+    Columns: those of `GROUP`, `shown_label`, `rank` (mean over seeds, empty where not ranked),
+    `among` (how many were ranked), `beaten` (share of the other methods beaten, a tie
     counting half), `cells` (seeds it is based on), `failing` (how many of these failed) and
     `reason` (why there is no rank).
     """
     finished = table[table["verdict"] != ""]
-    sound_somewhere = set(finished.loc[finished["verdict"].map(is_sound), "entrant"])
-    never_sound = set(finished["entrant"]) - sound_somewhere
+    sound_somewhere = set(finished.loc[finished["verdict"].map(is_sound), "shown_label"])
+    never_sound = set(finished["shown_label"]) - sound_somewhere
     groups: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = {}
     for cell in records(table):
-        entrants = groups.setdefault(group_identity(cell), {})
-        entrants.setdefault(cell["entrant"], []).append(cell)
+        by_label = groups.setdefault(group_identity(cell), {})
+        by_label.setdefault(cell["shown_label"], []).append(cell)
     places: list[dict[str, Any]] = []
     for identity, members in groups.items():
         placed = _place_group(members, never_sound)
         places += [dict(zip(GROUP, identity, strict=True)) | record for record in placed]
-    columns = [*GROUP, "entrant", "rank", "entrants", "beaten", "cells", "failing", "reason"]
+    columns = [*GROUP, "shown_label", "rank", "among", "beaten", "cells", "failing", "reason"]
     frame = pd.DataFrame.from_records(places, columns=columns)
     return frame.astype({"rank": float, "beaten": float}).astype(
-        {"entrants": "Int64", "cells": "Int64", "failing": "Int64"}
+        {"among": "Int64", "cells": "Int64", "failing": "Int64"}
     )
 
 
 def place_blocks(
     utility: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Ranks (1 is best) and shares of opponents beaten, for each row of (blocks, entrants).
+    """Ranks (1 is best) and shares of opponents beaten, for each row of (blocks, methods).
 
-    Equal values share the mean of their ranks. What is not finite is failing: it takes the last
-    place, whoever else fails, so that failing together is no better than failing alone.
+    Equal values share the mean of their ranks. A value that is not finite is a failure and ranks
+    last, whoever else fails, so that failing together is no better than failing alone.
     """
-    entrants = utility.shape[1]
+    methods = utility.shape[1]
     failing = ~np.isfinite(utility)
     values = np.where(failing, -np.inf, utility)
     above = (values[:, None, :] > values[:, :, None]).sum(axis=2)
     equal = (values[:, None, :] == values[:, :, None]).sum(axis=2) - 1
-    below = entrants - 1 - above - equal
-    ranks = np.where(failing, float(entrants), 1.0 + above + equal / 2.0)
-    shares = np.where(failing, 0.0, (below + equal / 2.0) / max(1, entrants - 1))
+    below = methods - 1 - above - equal
+    ranks = np.where(failing, float(methods), 1.0 + above + equal / 2.0)
+    shares = np.where(failing, 0.0, (below + equal / 2.0) / max(1, methods - 1))
     return ranks, shares
 
 
 def mean_ranks(places: pd.DataFrame) -> pd.DataFrame:
-    """One row an entrant that was ranked anywhere, best mean rank first.
+    """Return one row per method that was ranked anywhere, best mean rank first.
 
-    Groups are averaged within a dataset first, so that each dataset has the same weight. Not every
-    entrant takes part everywhere: `datasets`, `groups` and `cells` say what the mean is based on,
-    `entrants` the mean number of entrants it was ranked among.
+    Groups are averaged within a dataset first, so that each dataset has the same weight. Methods
+    may be ranked on different datasets: `datasets`, `groups` and `cells` tell what the mean is
+    based on, `among` is the mean number of methods it was ranked among.
     """
     ranked = places[places["rank"].notna()].copy()
-    ranked["entrants"] = ranked["entrants"].astype(float)
-    means = ["rank", "beaten", "entrants"]
-    by_dataset = ranked.groupby(["entrant", "cohort"])[means].mean()
-    result = by_dataset.groupby("entrant").mean()
-    own = ranked.groupby("entrant")
-    result["datasets"] = own["cohort"].nunique()
-    result["groups"] = own.size()
-    result["cells"] = own["cells"].sum()
-    result["failing"] = own["failing"].sum()
+    ranked["among"] = ranked["among"].astype(float)
+    means = ["rank", "beaten", "among"]
+    by_dataset = ranked.groupby(["shown_label", "shown_dataset"])[means].mean()
+    result = by_dataset.groupby("shown_label").mean()
+    by_label = ranked.groupby("shown_label")
+    result["datasets"] = by_label["shown_dataset"].nunique()
+    result["groups"] = by_label.size()
+    result["cells"] = by_label["cells"].sum()
+    result["failing"] = by_label["failing"].sum()
     result = result.reset_index().rename(columns={"rank": "mean_rank"})
-    return result.sort_values(["mean_rank", "entrant"], ignore_index=True)
+    return result.sort_values(["mean_rank", "shown_label"], ignore_index=True)
 
 
 def group_identity(cell: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The group of a cell as a key in which absent numbers are equal to each other."""
+    """Return the group of a cell as a key in which missing numbers are equal to each other."""
     return tuple(None if pd.isna(cell[name]) else cell[name] for name in GROUP)
 
 
@@ -160,19 +160,19 @@ def _place_group(
     members: Mapping[str, list[dict[str, Any]]], never_sound: Set[str]
 ) -> list[dict[str, Any]]:
     reasons = {
-        entrant: _why_not_ranked(cells, entrant in never_sound)
-        for entrant, cells in sorted(members.items())
+        label: _why_not_ranked(cells, label in never_sound)
+        for label, cells in sorted(members.items())
     }
-    able = [entrant for entrant, reason in reasons.items() if not reason]
+    able = [label for label, reason in reasons.items() if not reason]
     utilities = {
-        entrant: {
+        label: {
             cell["repetition"]: cell["utility"]
-            for cell in members[entrant]
+            for cell in members[label]
             if cell["status"] != Status.SKIPPED.value
         }
-        for entrant in able
+        for label in able
     }
-    # Seeds that only some entrants have run would compare different things.
+    # Only seeds that all methods have run are comparable.
     seeds = sorted(set.intersection(*map(set, utilities.values()))) if able else []
     common = ""
     if len(able) < 2:
@@ -180,19 +180,19 @@ def _place_group(
     elif not seeds:
         common = NO_COMMON_SEED
     placed: list[dict[str, Any]] = [
-        {"entrant": entrant, "reason": reason or common} for entrant, reason in reasons.items()
+        {"shown_label": label, "reason": reason or common} for label, reason in reasons.items()
     ]
     if common:
         return placed
-    utility = np.array([[utilities[entrant][seed] for entrant in able] for seed in seeds], float)
+    utility = np.array([[utilities[label][seed] for label in able] for seed in seeds], float)
     ranks, shares = place_blocks(utility)
     for record in placed:
-        if record["entrant"] in able:
-            column = able.index(record["entrant"])
+        if record["shown_label"] in able:
+            column = able.index(record["shown_label"])
             record |= {
                 "rank": ranks[:, column].mean(),
                 "beaten": shares[:, column].mean(),
-                "entrants": len(able),
+                "among": len(able),
                 "cells": len(seeds),
                 "failing": int((~np.isfinite(utility[:, column])).sum()),
             }
@@ -200,7 +200,7 @@ def _place_group(
 
 
 def _why_not_ranked(cells: Sequence[Mapping[str, Any]], never_sound: bool) -> str:
-    """Empty for an entrant that is ranked in this group, also where it is ranked as failing."""
+    """Return why a method is not ranked in this group; empty if it is, even as failed."""
     if all(cell["status"] == Status.SKIPPED.value for cell in cells):
         return "skipped"
     finished = [cell for cell in cells if cell["verdict"]]
@@ -212,8 +212,8 @@ def _why_not_ranked(cells: Sequence[Mapping[str, Any]], never_sound: bool) -> st
         return "no target epsilon"
     if not finished and never_sound:
         return "failed, and not sound where it finished"
-    # The verdict says so already; a table from elsewhere may contradict itself. An absent number
-    # is not within the target either.
+    # The verdict implies this, but a foreign table may be inconsistent. A missing number is not
+    # within the target either.
     if not all(cell["eps_proven"] <= target * (1 + 1e-9) for cell in finished):
         return "proven epsilon is not within the target"
     return ""

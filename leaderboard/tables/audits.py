@@ -1,6 +1,6 @@
-"""Joins audits to the cells they speak about.
+"""Joins audits to the cells that they apply to.
 
-A bound is shown beside the cells of the audited setting only: same code, parameters, dataset, size,
+A bound is shown only for the cells of the audited setting: same code, parameters, dataset, IPC,
 target and delta. A passed audit proves nothing and transfers nowhere. A refutation holds for that
 code and those parameters everywhere: it changes the verdict of all their cells.
 """
@@ -22,12 +22,12 @@ from bench.results.verdicts import Verdict
 
 
 def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05) -> pd.DataFrame:
-    """The cells with their audited epsilon, and with the verdicts that audits refute."""
+    """Return the cells with audited and maximum detectable epsilon, and refuted verdicts."""
     finished = [row for row in audits if row.status == Status.OK.value]
     if not finished or cells.empty:
         return cells
     try:
-        found = refutations(finished, alpha)
+        decided = refutations(finished, alpha)
     except InputError as problem:
         raise StoreError(str(problem)) from None
     bounds = cells["eps_audited"].astype(float).to_numpy(copy=True)
@@ -35,6 +35,7 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
         cells["verdict"].to_numpy(copy=True),
         cells["verdict_reason"].to_numpy(copy=True),
     )
+    detectable = np.full(len(cells), np.nan)
     parameters = cells["parameters"].map(_canonical)
     for row in finished:
         same_code = (
@@ -45,25 +46,33 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
         here = same_code & _setting(cells, row)
         if row.eps_audited is not None:
             bounds[here] = np.fmax(bounds[here], row.eps_audited)
-        refuted = found[row.key]
+        most = getattr(row, "eps_detectable", getattr(row, "ceiling", None))
+        if most is not None:
+            detectable[here] = np.fmax(detectable[here], most)
+        refuted = decided[row.key]
         if refuted.claim or refuted.proof:
             word, reason = _refuted(row, refuted)
-            # Also where the cell itself is not of the audited setting; not where it has no verdict.
+            # Cells of other settings are refuted as well, but not those without a verdict.
             marked = same_code & (cells["verdict"] != "").to_numpy()
             marked &= verdicts != Verdict.PROOF_REFUTED.value
             verdicts[marked], reasons[marked] = word, reason
-    return cells.assign(eps_audited=bounds, verdict=verdicts, verdict_reason=reasons)
+    return cells.assign(
+        eps_audited=bounds,
+        eps_detectable=detectable,
+        verdict=verdicts,
+        verdict_reason=reasons,
+    )
 
 
 def _setting(cells: pd.DataFrame, row: AuditRow) -> Any:
-    """Cells of the audited dataset, size, target and delta."""
+    """Return which cells have the audited dataset, IPC, target and delta."""
     target = cells["eps_target"].astype(float).to_numpy()
-    size = cells["ipc"].astype("Float64").to_numpy(dtype=float, na_value=math.nan)
+    ipc = cells["ipc"].astype("Float64").to_numpy(dtype=float, na_value=math.nan)
     return (
         (cells["dataset_name"].where(cells["dataset_name"] != "", cells["dataset"]) == row.dataset)
         & (cells["dataset_parameters"].map(_canonical) == _canonical(row.dataset_parameters))
         & _same(target, row.eps_target)
-        & _same(size, row.ipc)
+        & _same(ipc, row.ipc)
         & (cells["full_size"].astype(bool) == row.full_size)
         & (cells["delta"] == row.delta)
     ).to_numpy()

@@ -1,8 +1,8 @@
-"""Reads the files that a run keeps about one cell, whoever wrote them.
+"""Reads the files that a run stores for one cell.
 
-A run directory may come from a stranger: a file may be anything, huge, a link to somewhere else, or
-hold other columns than it should. Whatever cannot be shown is said in one line, and the rest of the
-page is written all the same.
+A run directory is untrusted input: a file may be of any kind, huge, a link to another place, or
+lack columns. What cannot be shown is reported in one line, and the rest of the page is still
+written.
 """
 
 from __future__ import annotations
@@ -20,58 +20,59 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.errors import BenchError
+from bench.leaderboard.tables.show import shortened
 
 Array = npt.NDArray[np.float64]
 
 LARGEST_FILE = 16 << 20
 LARGEST_TEXTS = 4 << 20
-"""Bytes of all different texts of a column together."""
+"""Total bytes of the distinct texts of a column."""
 MOST_ROWS = 400_000
 LONGEST_TEXT = 120
-"""Characters; longer ones are cut."""
+"""Characters; longer texts are truncated."""
 LARGEST_NUMBER = 1e100
-"""Beyond, no axis can show it."""
+"""Larger numbers cannot be drawn."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 
 @final
 class Unavailable(BenchError):
-    """Why something cannot be shown, as the page says it."""
+    """Something cannot be shown; the message is part of the page."""
 
 
 @final
 class NoSuchFile(BenchError):
-    """The cell has no such table: its metric knows why."""
+    """The cell has no such table; the reason is in the scores of its metric."""
 
 
 @final
 @dataclass(frozen=True)
-class Columns:
-    """Some columns of a table; all numbers as float64, absent ones as NaN."""
+class DetailTable:
+    """Columns of a table; all numbers as float64, missing ones as NaN."""
 
     numbers: Mapping[str, Array]
     texts: Mapping[str, tuple[str, ...]]
     rows: int
 
     def finite(self, *names: str) -> tuple[Array, ...]:
-        """These columns, all of whose numbers must be finite and of a size that can be drawn."""
+        """Return these columns; raise `Unavailable` if a number cannot be drawn."""
         for name in names:
             if not (np.abs(self.numbers[name]) < LARGEST_NUMBER).all():
                 raise Unavailable(f"the column {name} holds numbers that cannot be drawn")
         return tuple(self.numbers[name] for name in names)
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> Columns:
-        """The rows that are kept."""
+    def where(self, kept: npt.NDArray[np.bool_]) -> DetailTable:
+        """Return the rows that are kept."""
         places = np.flatnonzero(kept)
-        return Columns(
+        return DetailTable(
             {name: values[places] for name, values in self.numbers.items()},
             {name: tuple(values[k] for k in places) for name, values in self.texts.items()},
             len(places),
         )
 
-    def drawable(self, *names: str) -> Columns:
-        """The rows in which all these numbers can be drawn."""
+    def drawable(self, *names: str) -> DetailTable:
+        """Return the rows in which all these numbers can be drawn."""
         kept = np.ones(self.rows, dtype=bool)
         for name in names:
             kept &= np.abs(self.numbers[name]) < LARGEST_NUMBER
@@ -80,20 +81,20 @@ class Columns:
 
 @final
 @dataclass(frozen=True)
-class Files:
-    """The folders of one cell within its run."""
+class CellFiles:
+    """The files of one cell within its run directory."""
 
     home: Path | None
     key: str
 
-    def table(self, name: str, numbers: Sequence[str], texts: Sequence[str] = ()) -> Columns:
-        """Columns of a table of details."""
+    def read(self, name: str, numbers: Sequence[str], texts: Sequence[str] = ()) -> DetailTable:
+        """Read columns of a table of details."""
         return read_columns(self.path("details", f"{name}.parquet"), numbers, texts)
 
     def path(self, folder: str, name: str) -> Path:
-        """A plain file of the cell, within its run: not a link to somewhere else."""
+        """Return the path of a regular file of the cell within its run; links are rejected."""
         if self.home is None or not _PLAIN.fullmatch(self.key):
-            raise NoSuchFile("the cell's key is no name of a folder")
+            raise NoSuchFile("the key of the cell is not a valid folder name")
         path = self.home / folder / self.key / name
         try:
             status = path.lstat()
@@ -108,10 +109,10 @@ class Files:
         return path
 
 
-def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str] = ()) -> Columns:
+def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str] = ()) -> DetailTable:
     """The columns of a Parquet file, each there once and of the right type."""
     table = _read(path, numbers, texts)
-    return Columns(
+    return DetailTable(
         {name: _numbers(table.column(name)) for name in numbers},
         {name: _texts(path.name, table.column(name)) for name in texts},
         table.num_rows,
@@ -133,7 +134,7 @@ def open_parquet(path: Path, texts: Sequence[str] = ()) -> pq.ParquetFile:
             raise Unavailable(f"{path.name} has more than {MOST_ROWS:,} rows")
     except KeyError as problem:
         raise Unavailable(
-            f"{path.name} is not what it should be: column {_decoded(problem)} is missing"
+            f"{path.name} is malformed: column {_decoded(problem)} is missing"
         ) from None
     except (OSError, pa.ArrowException) as problem:
         raise Unavailable(f"{path.name} is no Parquet file ({type(problem).__name__})") from None
@@ -141,7 +142,7 @@ def open_parquet(path: Path, texts: Sequence[str] = ()) -> pq.ParquetFile:
 
 
 def _decoded(problem: KeyError) -> str:
-    """Arrow names the column that it did not find in bytes."""
+    """Return the name of the missing column, which Arrow gives in bytes."""
     name = problem.args[0]
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
 
@@ -153,10 +154,10 @@ def _read(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> pa.Table:
         places = schema.get_all_field_indices(name)
         if len(places) != 1:
             fault = "twice" if places else "missing"
-            raise Unavailable(f"{path.name} is not what it should be: column {name} is {fault}")
+            raise Unavailable(f"{path.name} is malformed: column {name} is {fault}")
         kind = schema.field(places[0]).type
         if not (_is_number(kind) if name in numbers else _is_text(kind)):
-            raise Unavailable(f"{path.name} is not what it should be: column {name} is {kind}")
+            raise Unavailable(f"{path.name} is malformed: column {name} is {kind}")
     try:
         table = file.read(columns=[*numbers, *texts], use_threads=False)
         table.validate(full=True)
@@ -178,21 +179,16 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> Array:
-    # What is absent becomes NaN on the way.
+    # Missing values become NaN.
     return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
 
 
 def _texts(name: str, column: pa.ChunkedArray) -> tuple[str, ...]:
-    found: list[str] = []
+    texts: list[str] = []
     for chunk in column.chunks:
         coded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
         if coded.dictionary.nbytes > LARGEST_TEXTS or coded.null_count:
-            raise Unavailable(f"{name} is not what it should be: texts are absent or too long")
+            raise Unavailable(f"{name} is malformed: texts are missing or too long")
         words = [shortened(word or "", LONGEST_TEXT) for word in coded.dictionary.to_pylist()]
-        found += [words[code] for code in coded.indices.to_pylist()]
-    return tuple(found)
-
-
-def shortened(text: str, most: int) -> str:
-    """The beginning of a text, with a sign that there is more."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+        texts += [words[code] for code in coded.indices.to_pylist()]
+    return tuple(texts)

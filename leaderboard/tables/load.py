@@ -1,4 +1,4 @@
-"""Reads the tables of run directories and refuses, with the reason, what is not such a table."""
+"""Reads the tables of run directories and rejects malformed ones with the reason."""
 
 from __future__ import annotations
 
@@ -12,36 +12,41 @@ import pandas as pd
 
 from bench.errors import StoreError
 from bench.leaderboard.tables.audits import audited
+from bench.leaderboard.tables.show import ipc_text
 from bench.results.reading import check_values, read_audits, read_table
 from bench.results.records import CellRow, ScoreRow
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]
-"""Beside dataset, size and epsilon: what must be equal for two results to be comparable."""
+"""Settings that must be equal for two results to be comparable, besides those in `GROUP`."""
 
-GROUP = ["cohort", "size", "eps_target", *SETTING]
-"""Results of different entrants in one group are compared with each other."""
+GROUP = ["shown_dataset", "shown_ipc", "eps_target", *SETTING]
+"""Results of different methods in one group are compared with each other."""
 
-_HINT = "give a folder that `bench run --out` wrote, or run `bench run` there again to mend it"
+WITHHELD = "withheld"
+"""A public site's column of cells whose scores it leaves out: neither ranked nor failing."""
+
+_HINT = "give a directory that `bench run --out` wrote, or run `bench run` there again to fix it"
 
 
 @final
 @dataclass(frozen=True)
 class Results:
-    """All cells and scores of some runs, each cell once.
+    """All cells and scores of one or more runs, each cell once.
 
-    `cells` has the columns of `CellRow` and: `entrant` (the label; with method and parameters
-    where one label stands for several things), `cohort` (the same for the dataset), `size` (rows
-    per class as text) and `repetition` (seed and split seed). `scores` has those of `ScoreRow`.
+    `cells` has the columns of `CellRow` and those under which results are shown and compared:
+    `shown_label` (the label, with method and parameters where one label stands for several
+    methods), `shown_dataset` (likewise for the dataset), `shown_ipc` (rows per class as text) and
+    `repetition` (seed and split seed). `scores` has the columns of `ScoreRow`.
     """
 
     cells: pd.DataFrame
     scores: pd.DataFrame
     runs: tuple[str, ...]
-    """Names of the run directories, without the path: a page may leave this machine."""
+    """Names of the run directories, without paths, because pages may be published."""
     replaced: int = 0
-    """Older results of a cell that was run again, left out."""
+    """Number of older results of cells that were run again; left out."""
     unclaimed: int = 0
-    """Scores of no cell, left out."""
+    """Number of scores without a cell; left out."""
     directories: tuple[Path, ...] = ()
     """The run directories, in the order of `runs`."""
     homes: Mapping[str, Path] = field(default_factory=dict)
@@ -49,7 +54,7 @@ class Results:
 
 
 def load_results(directories: Sequence[Path]) -> Results:
-    """The results of all runs together; of a cell that is there twice, the latest."""
+    """Return the results of all runs; of a cell that occurs twice, the latest."""
     unique = {directory.resolve(): directory for directory in directories}
     if not unique:
         raise StoreError(f"no run directory was given; {_HINT}")
@@ -60,14 +65,14 @@ def load_results(directories: Sequence[Path]) -> Results:
         scores.append(read_table(directory, "scores.parquet", ScoreRow))
         check_values(directory, cells[-1], scores[-1])
     all_cells = _named(pd.concat(cells, ignore_index=True))
-    kept = _latest(_latest(all_cells, ["key"]), ["entrant", *GROUP, "repetition"])
+    kept = _latest(_latest(all_cells, ["key"]), ["shown_label", *GROUP, "repetition"])
     _check_directions(scores)
     unclaimed = 0
-    for number, own in enumerate(scores):
-        unclaimed += int((~own["key"].isin(cells[number]["key"])).sum())
-        wanted = own["key"].isin(kept.loc[kept["run"] == number, "key"]).to_numpy()
-        # There can be millions: they are copied only where some are left out.
-        scores[number] = own if wanted.all() else own[wanted].reset_index(drop=True)
+    for number, run_scores in enumerate(scores):
+        unclaimed += int((~run_scores["key"].isin(cells[number]["key"])).sum())
+        wanted = run_scores["key"].isin(kept.loc[kept["run"] == number, "key"]).to_numpy()
+        # There can be millions of scores: copy only if some are left out.
+        scores[number] = run_scores if wanted.all() else run_scores[wanted].reset_index(drop=True)
     audits = [row for directory in directories_in_order for row in read_audits(directory)]
     return Results(
         cells=audited(kept.drop(columns="run").reset_index(drop=True), audits),
@@ -84,7 +89,7 @@ def load_results(directories: Sequence[Path]) -> Results:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table by column name."""
+    """Return the rows of a table as dictionaries."""
     return cast(list[dict[str, Any]], frame.to_dict("records"))
 
 
@@ -93,34 +98,36 @@ def _check_directions(runs: Sequence[pd.DataFrame]) -> None:
     for scores in runs:
         for metric, direction in scores[["metric", "direction"]].drop_duplicates().to_numpy():
             ways.setdefault(metric, set()).add(direction)
-    for metric in sorted(name for name, found in ways.items() if len(found) > 1):
+    for metric in sorted(name for name, directions in ways.items() if len(directions) > 1):
         raise StoreError(
-            f"metric {metric!r} is better higher in some results and not in others: they are not "
+            f"metric {metric!r} has different directions in these results, so they are not "
             "comparable; score the older run again with `bench run`, or leave it out"
         )
 
 
 def _named(cells: pd.DataFrame) -> pd.DataFrame:
-    """Add the names under which results are shown and compared."""
+    """Add the columns under which results are shown and compared."""
     cells = cells.copy()
     for column in ("parameters", "dataset_parameters"):
         texts = {text: _canonical(text) for text in cells[column].unique()}
         cells[column] = cells[column].map(texts)
-    cells["entrant"] = _distinguished(cells, "label", ["method", "parameters"])
-    cells["cohort"] = _distinguished(cells, "dataset", ["dataset_parameters"])
-    # A cell that was lost before its dataset could be read knows neither task nor unit.
+    cells["shown_label"] = _distinguished(cells, "label", ["method", "parameters"])
+    cells["shown_dataset"] = _distinguished(cells, "dataset", ["dataset_parameters"])
+    # A cell that failed before its dataset was read has neither task nor unit.
     for column in ("task", "unit"):
-        known = cells[cells[column] != ""].groupby("cohort")[column].first()
-        filled = cells["cohort"].map(known).fillna("")
+        known = cells[cells[column] != ""].groupby("shown_dataset")[column].first()
+        filled = cells["shown_dataset"].map(known).fillna("")
         cells[column] = cells[column].where(cells[column] != "", filled)
-    size = cells["ipc"].astype("string").fillna("own")
-    cells["size"] = size.mask(cells["full_size"].astype(bool), "full").astype(object)
+    cells["shown_ipc"] = [
+        ipc_text(None if pd.isna(ipc) else int(ipc), bool(full))
+        for ipc, full in zip(cells["ipc"], cells["full_size"], strict=True)
+    ]
     cells["repetition"] = cells["seed"].astype(str) + "/" + cells["split_seed"].astype(str)
     return cells
 
 
 def _canonical(text: str) -> str:
-    """JSON with sorted keys, so that order makes no difference; other text as it is."""
+    """Return JSON with sorted keys; other text unchanged."""
     try:
         return json.dumps(json.loads(text), sort_keys=True)
     except ValueError:
@@ -128,7 +135,7 @@ def _canonical(text: str) -> str:
 
 
 def _distinguished(cells: pd.DataFrame, name: str, identity: list[str]) -> pd.Series[str]:
-    """The name; with the identity in brackets where one name stands for several."""
+    """Return the name, with the identity in brackets where one name has several identities."""
     variants = cells[[name, *identity]].drop_duplicates().groupby(name).size()
     ambiguous = cells[name].map(variants) > 1
     described = cells[name] + " [" + cells[identity[0]]
@@ -138,7 +145,7 @@ def _distinguished(cells: pd.DataFrame, name: str, identity: list[str]) -> pd.Se
 
 
 def _latest(cells: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
-    """Of rows with one identity the one that finished last; in doubt that of the later run."""
+    """Keep the row of each identity that finished last, or that of the later run."""
     finished = pd.to_datetime(cells["finished_at"], utc=True, errors="coerce", format="ISO8601")
     ordered = cells.assign(_finished=finished).sort_values(
         ["_finished", "run"], kind="stable", na_position="first"

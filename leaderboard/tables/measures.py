@@ -1,4 +1,4 @@
-"""One metric over the seeds of a row: computed for all rows at once, since there are millions."""
+"""One metric over the seeds of a row, computed for all rows at once, since there are millions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pandas as pd
 from bench.plugins.metric import Direction
 
 Numbers = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 
 @final
@@ -64,52 +64,52 @@ class Measure:
 
 @final
 class _Runs:
-    """Scores of one row and metric, side by side: where each such run starts, and sums over it."""
+    """Scores sorted so that those of one row and metric form a run; sums over runs."""
 
-    def __init__(self, order: Places, run: Places) -> None:
+    def __init__(self, order: Positions, run: Positions) -> None:
         self.order = order
-        """The scores in the order of their runs."""
+        """Indices of the scores in the order of their runs."""
         self.starts = np.flatnonzero(np.append(True, run[1:] != run[:-1]))
         self.lengths = np.diff(np.append(self.starts, len(run)))
 
     def numbers(self, column: pd.Series[float]) -> Numbers:
-        """A column of the scores, run by run."""
+        """Return a column of the scores, run by run."""
         return np.asarray(column, dtype=np.float64)[self.order]
 
     def first(self, column: pd.Series[str]) -> list[str]:
-        """Of each run the first text."""
+        """Return the first text of each run."""
         return list(column.to_numpy()[self.order[self.starts]])
 
     def sum(self, values: Numbers | npt.NDArray[np.bool_]) -> Numbers:
-        """Of each run."""
+        """Return the sum over each run."""
         total: Numbers = np.add.reduceat(values, self.starts, dtype=np.float64)
         return total
 
     def texts(self, column: pd.Series[str], wanted: npt.NDArray[np.bool_]) -> list[tuple[str, ...]]:
-        """The different texts of each run among the wanted scores; most runs have none."""
-        found: list[tuple[str, ...]] = [()] * len(self.starts)
+        """Return the distinct texts of each run among the wanted scores; most runs have none."""
+        by_run: list[tuple[str, ...]] = [()] * len(self.starts)
         codes, known = pd.factorize(column)
         told = np.flatnonzero(wanted & (known != "")[codes][self.order])
         places = np.searchsorted(self.starts, told, side="right") - 1
         for place, code in zip(places.tolist(), codes[self.order[told]].tolist(), strict=True):
-            if known[code] not in found[place]:
-                found[place] = (*found[place], known[code])
-        return found
+            if known[code] not in by_run[place]:
+                by_run[place] = (*by_run[place], known[code])
+        return by_run
 
 
 def measures_by_row(
     scores: pd.DataFrame, keys: Sequence[str], rows: Sequence[int]
 ) -> list[dict[str, Measure]]:
-    """The measures of each row by metric, in the order of their names.
+    """Return the measures of each row by metric, in the order of their names.
 
-    `keys` are those of the cells in the order in which their texts are to be told, `rows` the
-    numbers of the rows they belong to.
+    `keys` are the keys of the cells in the order in which texts are listed, `rows` the numbers of
+    the rows that the cells belong to.
     """
-    found: list[dict[str, Measure]] = [{} for _ in range(max(rows, default=-1) + 1)]
+    by_row: list[dict[str, Measure]] = [{} for _ in range(max(rows, default=-1) + 1)]
     cell = pd.Index(keys).get_indexer(pd.Index(scores["key"]))
     known = np.flatnonzero(cell >= 0)
     if not len(known):
-        return found
+        return by_row
     metric, names = pd.factorize(scores["metric"], sort=True)
     run = np.asarray(rows, dtype=np.int64)[cell] * len(names) + metric
     order = known[np.argsort((run * len(keys) + cell)[known], kind="stable")]
@@ -119,20 +119,20 @@ def measures_by_row(
         starts = run[order][runs.starts].tolist()
         for place, *values in zip(starts, *_columns(scores, runs), strict=True):
             name = texts[place % len(texts)]
-            found[place // len(texts)][name] = Measure(name, *values)
-    return found
+            by_row[place // len(texts)][name] = Measure(name, *values)
+    return by_row
 
 
 def _columns(scores: pd.DataFrame, runs: _Runs) -> list[Sequence[Any]]:
-    """What a `Measure` holds after its name, as one sequence each."""
+    """Return the fields of `Measure` after its name, as one sequence each."""
     value, low, high = (runs.numbers(scores[name]) for name in ("value", "low", "high"))
     present = ~np.isnan(value)
     count = runs.sum(present)
-    # Seeds without a value have no say in whether all have an interval.
+    # Seeds without a value do not count for whether all have an interval.
     bounded = runs.sum(present & (np.isnan(low) | np.isnan(high))) == 0
     least = np.minimum.reduceat(np.where(present, value, np.inf), runs.starts)
     largest = np.maximum.reduceat(np.where(present, value, -np.inf), runs.starts)
-    # An infinite value has no deviation, and what is beyond numbers no mean.
+    # Infinite values have neither a deviation nor a mean.
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         mean = runs.sum(np.where(present, value, 0.0)) / count
         ends = [
@@ -141,7 +141,7 @@ def _columns(scores: pd.DataFrame, runs: _Runs) -> list[Sequence[Any]]:
         ]
         squares = np.where(present, (value - np.repeat(mean, runs.lengths)) ** 2, 0.0)
         deviation = np.sqrt(runs.sum(squares) / (count - 1))
-    # Of equal values the mean can differ from them by an error of arithmetic.
+    # The mean of equal values can differ from them by a rounding error.
     deviation = np.where(least == largest, 0.0, deviation)
     regular = (count > 1) & np.isfinite(least) & np.isfinite(largest)
     last = runs.order[runs.starts + runs.lengths - 1]
@@ -159,13 +159,13 @@ def _columns(scores: pd.DataFrame, runs: _Runs) -> list[Sequence[Any]]:
         count.astype(np.int64).tolist(),
         runs.texts(scores["reason"], ~present),
         _optional(scores["limit"].to_numpy(dtype=np.float64)[last]),
-        ["; ".join(own) for own in runs.texts(scores["remark"], np.ones(len(value), bool))],
+        ["; ".join(remarks) for remarks in runs.texts(scores["remark"], np.ones(len(value), bool))],
         np.logical_or.reduceat(shown, runs.starts).tolist(),
     ]
 
 
 def _optional(values: Numbers) -> list[float | None]:
-    """None for what is no number."""
+    """Return the values with None instead of NaN."""
     optional = values.astype(object)
     optional[np.isnan(values)] = None
     return list(optional)
@@ -173,7 +173,7 @@ def _optional(values: Numbers) -> list[float | None]:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """A million records that all stay would be searched for cycles again and again."""
+    """Disable garbage collection, which would scan a million live records repeatedly."""
     active = gc.isenabled()
     gc.disable()
     try:

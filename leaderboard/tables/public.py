@@ -1,9 +1,9 @@
-"""What may be shown to everybody.
+"""Removes what may not be published.
 
-A score on private test rows is computed from them without noise, and so are seconds, memory and
-whatever an error message quotes: for datasets that not everybody may have, all of it goes before
-anything is averaged or ranked. Keys and fingerprints are hashes over the private table: whoever has
-a guess at the table could confirm it, so they go too.
+Scores on private test rows are computed without noise, and so are running times, memory and the
+contents of error messages: for datasets that are not public, all of these are removed before
+anything is averaged or ranked. Keys and fingerprints are hashes of the private table, by which a
+guess of the table could be confirmed; they are removed too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Any
 
 import pandas as pd
 
-from bench.leaderboard.ranking.rank import WITHHELD
 from bench.leaderboard.tables.about import About, identity_of
-from bench.leaderboard.tables.load import Results, records
+from bench.leaderboard.tables.load import WITHHELD, Results, records
 
 _IDENTITY = (
     "method",
@@ -41,13 +40,21 @@ _IDENTITY = (
     "adjacency",
     "unit",
 )
-"""What a cell was asked to be: nothing of it depends on rows."""
+"""The request behind a cell, which does not depend on the rows."""
 
 _BLANK: Mapping[str, str] = {"reason": "", "log_tail": "", "warnings": "", "notes": "{}"}
-_MEASURED = ("fit_seconds", "score_seconds", "peak_memory_mb", "eps_audited")
+_MEASURED = ("fit_seconds", "score_seconds", "peak_memory_mb", "eps_audited", "eps_detectable")
 
 _TEXTS = ("reason", "log_tail", "warnings", "notes", "verdict_reason", "claim_source")
-_NAMES = ("label", "parameters", "dataset", "dataset_parameters", "entrant", "cohort", "split")
+_NAMES = (
+    "label",
+    "parameters",
+    "dataset",
+    "dataset_parameters",
+    "shown_label",
+    "shown_dataset",
+    "split",
+)
 
 _ABSOLUTE = re.compile(
     # Not behind a letter or a slash, nor before two: `auroc/rf` and `https://host/page` stay.
@@ -59,9 +66,9 @@ _ABSENT_REASON = "left out of the public site"
 
 
 def redact(results: Results, about: About) -> tuple[Results, tuple[str, ...]]:
-    """The results without what speaks about private rows, and what was left out in words.
+    """Return the results without what was computed from private rows, and a list of omissions.
 
-    `cells` gets a column that marks what was withheld: such a cell is not ranked as failing.
+    The column `WITHHELD` of `cells` marks withheld cells, so that they do not rank as failed.
     """
     cells = results.cells.reset_index(drop=True)
     closed = _closed(cells, results, about)
@@ -83,17 +90,17 @@ def redact(results: Results, about: About) -> tuple[Results, tuple[str, ...]]:
 
 
 def _closed(cells: pd.DataFrame, results: Results, about: About) -> pd.Series[bool]:
-    """Cells whose run does not say that anybody may have the rows."""
+    """Return which cells belong to datasets that their run does not declare public."""
     known: dict[tuple[Path | None, str, str], bool] = {}
-    found = []
+    hidden = []
     columns = cells[["key", "dataset", "dataset_name", "dataset_parameters"]]
     for cell in records(columns):
         home, identity = results.homes.get(cell["key"]), identity_of(cell)
         name = (home, *identity)
         if name not in known:
             known[name] = not about.is_open(home, identity)
-        found.append(known[name])
-    return pd.Series(found, index=cells.index, dtype=bool)
+        hidden.append(known[name])
+    return pd.Series(hidden, index=cells.index, dtype=bool)
 
 
 def _blanked(
@@ -104,17 +111,18 @@ def _blanked(
     for column, blank in _BLANK.items():
         cells[column] = cells[column].where(~closed, blank)
     for column in _MEASURED:
-        cells[column] = cells[column].mask(closed)
-    # How many rows came out of a method without a proof may depend on any row.
+        if column in cells.columns:
+            cells[column] = cells[column].mask(closed)
+    # Without a proof, the number of released rows may depend on any row.
     proven = cells["eps_proven"].astype(float)
     cells["rows_released"] = cells["rows_released"].mask(closed & ~(proven < float("inf")))
-    # An audit's verdict stays; the numbers that it was found by go.
+    # The verdict of an audit stays; its numbers are removed.
     refuted = closed & cells["verdict"].str.contains("refuted", regex=False)
     cells["verdict_reason"] = cells["verdict_reason"].mask(
-        refuted, f"by an attack; its numbers are {_ABSENT_REASON}"
+        refuted, f"refuted by an attack; its numbers are {_ABSENT_REASON}"
     )
     cells["fingerprint"] = cells["fingerprint"].where(~closed, "")
-    # The time between two cells says how long one took: the day is kept.
+    # Time stamps would reveal how long a cell took: only the day is kept.
     day = cells["finished_at"].str.slice(0, 10)
     cells["finished_at"] = cells["finished_at"].where(~closed, day)
     cells["log_tail"] = ""
@@ -128,12 +136,12 @@ def _public_key(cell: Mapping[str, Any]) -> str:
 
 
 def _without_paths(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
-    """Folders of the machine that a run was made on are nobody's business."""
+    """Remove the directories of the machine that a run was made on."""
     return frame.assign(**{column: _cleaned(frame[column], column in _NAMES) for column in columns})
 
 
 def _cleaned(texts: pd.Series[str], apart: bool) -> pd.Series[str]:
-    """Names that differ stay `apart`, also where only their folders differed."""
+    """Remove paths; names that differ stay distinct where `apart`, even if only folders differ."""
     new: dict[str, str] = {}
     taken = set(texts)
     for text in dict.fromkeys(texts):
@@ -147,23 +155,23 @@ def _cleaned(texts: pd.Series[str], apart: bool) -> pd.Series[str]:
 
 
 def without_paths(text: str) -> str:
-    """The names of files stay, the folders they lie in go."""
+    """Return the text with file names only, without directories."""
     return _ABSOLUTE.sub(_PLACE, text)
 
 
 def _in_words(cells: pd.DataFrame, closed: pd.Series[bool], scores: int) -> tuple[str, ...]:
-    said = ["logs of all cells, and folder names in messages"]
+    said = ["the logs of all cells and directory names in messages"]
     count = int(closed.sum())
     if not count:
         return tuple(said)
-    names = sorted(cells.loc[closed, "cohort"].unique())
+    names = sorted(cells.loc[closed, "shown_dataset"].unique())
     listed = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     which = "1 cell" if count == 1 else f"{count:,} cells"
-    where = f"of {which} on data that not everybody may have ({without_paths(listed)})"
+    where = f"of {which} on data that are not public ({without_paths(listed)})"
     return (
-        f"all scores {where}: {scores:,} numbers computed from private rows without noise, and "
-        "the ranks that would follow from them",
-        "of the same cells: seconds, memory, audited epsilons, error messages, warnings, notes, "
-        "the hour they finished, and keys and fingerprints, which are hashes of private tables",
+        f"all scores {where}: {scores:,} values computed from private rows without noise, and "
+        "the ranks based on them",
+        "running time, memory, audited epsilons, error messages, warnings, notes and finishing "
+        "time of these cells, and their keys and fingerprints, which are hashes of private tables",
         *said,
     )

@@ -1,10 +1,10 @@
-// The answer in a few lines: which sound method is best, by how much, how sure, where it falls short.
+// The summary: which sound method is best, by how much, with what certainty, and where it falls short.
 const joined = (parts, between_ = ", ") => parts.flatMap((part, place) => (place ? [between_, part] : [part])).flat();
 const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 // A group in words, as short as what was chosen leaves it.
 const where = (row) => {
-  const parts = [data.cohorts[cohortOf[row]]];
-  if (new Set(ranks.groups.map((group) => sizeOf[group.places[0].row])).size > 1) parts.push(`${sizeText(data.sizes[sizeOf[row]])} a class`);
+  const parts = [data.datasets[datasetOf[row]]];
+  if (new Set(ranks.groups.map((group) => ipcOf[group.places[0].row])).size > 1) parts.push(`${ipcText(data.ipcs[ipcOf[row]])} rows per class`);
   if (state.eps === null && epsilonText(row)) parts.push(`ε ${epsilonText(row)}`);
   return parts.join(", ");
 };
@@ -14,11 +14,11 @@ const listed = (texts, most = 3) =>
 // Mean over datasets of the share of the real rows' utility, where the method finished.
 const ofReal = (places) => {
   const known = places.filter(([row]) => utilityOf(row, "ratio") === utilityOf(row, "ratio"));
-  const pairs = known.map(([row]) => [cohortOf[row], utilityOf(row, "ratio")]);
+  const pairs = known.map(([row]) => [datasetOf[row], utilityOf(row, "ratio")]);
   return pairs.length ? meanRank(pairs, pairs.map(() => 1)) : NaN;
 };
-const placesOf = (entrant) =>
-  ranks.groups.flatMap((group) => group.places.filter((place) => entrantOf[place.row] === entrant).map((place) => [place.row, place, group]));
+const placesOf = (label) =>
+  ranks.groups.flatMap((group) => group.places.filter((place) => labelOf[place.row] === label).map((place) => [place.row, place, group]));
 
 const tile = (title, main, ...more) => {
   const box = make("div", "", "tile"), big = make("p", "", "answer");
@@ -30,88 +30,88 @@ const tile = (title, main, ...more) => {
   }));
   return box;
 };
-const nameOf = (own) => named(own.entrant);
+const nameOf = (own) => named(own.label);
 
 const bestTile = (order, leaders, datasets) => {
   const [best] = order, company = String(Number(best.company.toPrecision(3)));
   const inside = best.low === best.low ? ` [${best.low.toFixed(2)}, ${best.high.toFixed(2)}]` : "";
   const rank = `Mean rank ${best.mean.toFixed(2)}${inside} among ${company}, on ${best.datasets} of ${plural(datasets, "dataset")}.`;
-  const fewer = best.groups.length < ranks.groups.length ? `Ranked in ${best.groups.length} of ${plural(ranks.groups.length, "group")} only.` : "";
+  const fewer = best.groups.length < ranks.groups.length ? `Ranked in only ${best.groups.length} of ${plural(ranks.groups.length, "group")}.` : "";
   // Who met fewer others, or easier data, cannot be called the best of all.
   const one = fewer ? "Lowest mean rank" : "Best sound method";
   return tile(leaders.length > 1 ? "Best sound methods: a tie" : one, joined(leaders.map(nameOf)), rank, fewer,
-    leaders.some((own) => data.references[own.entrant] === "floor") ? "No sound method is ahead of the floor." : "");
+    leaders.some((own) => data.references[own.label] === "floor") ? "No sound method is better than the floor." : "");
 };
 const marginTile = (order, leaders) => {
-  const places = placesOf(order[0].entrant), met = new Set(places.map(([row]) => groupOf[row]));
+  const places = placesOf(order[0].label), met = new Set(places.map(([row]) => groupOf[row]));
   const own = ofReal(places), failing = order[0].failing ? " where it finished" : "";
   const others = order.filter((other) => !leaders.includes(other)), shown_ = [...leaders.slice(1, 3), ...others.slice(0, 1)];
-  const floor = others.find((other) => data.references[other.entrant] === "floor");
+  const floor = others.find((other) => data.references[other.label] === "floor");
   if (floor && !shown_.includes(floor)) shown_.push(floor);
   const lines = shown_.map((other) => {
     // Over the groups in which the best stands: elsewhere utility may be easier to have.
-    const share = ofReal(placesOf(other.entrant).filter(([row]) => met.has(groupOf[row]))), kind = leaders.includes(other) ? "Level" : other === floor ? "Floor" : "Next";
+    const share = ofReal(placesOf(other.label).filter(([row]) => met.has(groupOf[row]))), kind = leaders.includes(other) ? "Tied" : other === floor ? "Floor" : "Next";
     const said = share === share ? `${percent(share, 1)}${other.failing ? " where it finished" : ""}` : `mean rank ${other.mean.toFixed(2)}`;
     return [`${kind}: `, ...nameOf(other).slice(0, 1), ` ${said}.`];
   });
-  if (own !== own) return tile("By how much?", "unknown", "No utility of the real rows to compare with.", ...lines);
-  return tile("By how much?", `${percent(own, 1)} of real`, `Utility over that of the real rows, mean over datasets${failing}.`, ...lines);
+  if (own !== own) return tile("By how much?", "unknown", "The utility of the real rows is not available.", ...lines);
+  return tile("By how much?", `${percent(own, 1)} of real`, `Utility divided by that of the real rows, mean over datasets${failing}.`, ...lines);
 };
 const sureTile = (order, leaders, selected) => {
-  const [best] = order, next = order.find((other) => !leaders.includes(other)), test = data.tests.find((own) => own.places[best.entrant]);
+  const [best] = order, next = order.find((other) => !leaders.includes(other)), test = data.tests.find((own) => own.places[best.label]);
   let lead = [];
   if (next) {
-    const theirs = new Map(placesOf(next.entrant).map(([row, place]) => [groupOf[row], place.rank]));
-    const met = placesOf(best.entrant).filter(([row]) => theirs.has(groupOf[row]));
+    const theirs = new Map(placesOf(next.label).map(([row, place]) => [groupOf[row], place.rank]));
+    const met = placesOf(best.label).filter(([row]) => theirs.has(groupOf[row]));
     const won = met.filter(([row, place]) => place.rank < theirs.get(groupOf[row])).length;
     const level = met.filter(([row, place]) => place.rank === theirs.get(groupOf[row])).length;
-    lead = [`Ahead of `, ...nameOf(next).slice(0, 1), ` in ${won} of ${plural(met.length, "group")}${level ? `, level in ${level}` : ""}.`];
+    lead = [`Better than `, ...nameOf(next).slice(0, 1), ` in ${won} of ${plural(met.length, "group")}${level ? `, tied in ${level}` : ""}.`];
   }
   // Where no test speaks, the intervals of the mean ranks do, more roughly.
-  const near = order.filter((other) => !leaders.includes(other) && other.low <= best.high).map((other) => named(other.entrant).slice(0, 1));
+  const near = order.filter((other) => !leaders.includes(other) && other.low <= best.high).map((other) => named(other.label).slice(0, 1));
   const overlap = best.low !== best.low ? ["Too few groups for an interval."] : near.length
-    ? ["Its interval of the mean rank overlaps with that of ", ...joined(near.slice(0, 4)), near.length > 4 ? ` and ${near.length - 4} more.` : "."]
-    : ["Its interval of the mean rank overlaps with no other."];
-  const untested = best.low === best.low && !near.length ? "likely" : "not sure";
-  if (selected) return tile("How sure?", untested, lead, overlap, "The tests below are about all sound methods, not about this selection.");
-  if (!test) return tile("How sure?", untested, lead, overlap, "Not tested: it met the others in too few groups.");
-  const rivals = Object.keys(test.places).map(Number).filter((other) => other !== best.entrant);
-  const open = rivals.filter((other) => !test.better[best.entrant].includes(other));
-  const main = !open.length ? "beyond chance" : open.length === rivals.length ? "could be chance" : "in part";
-  const told = open.length ? [["Not told apart from ", ...joined(open.slice(0, 4).map((other) => named(other).slice(0, 1))), open.length > 4 ? ` and ${open.length - 4} more.` : "."]] : [];
-  return tile("How sure?", main, open.length ? "" : `Better than ${rivals.length > 1 ? `each of the ${rivals.length} others` : "the other"} by paired tests.`, ...told.flat(0), lead);
+    ? ["The interval of its mean rank overlaps with that of ", ...joined(near.slice(0, 4)), near.length > 4 ? ` and ${near.length - 4} more.` : "."]
+    : ["The interval of its mean rank overlaps with no other."];
+  const untested = best.low === best.low && !near.length ? "likely" : "uncertain";
+  if (selected) return tile("Is the lead significant?", untested, lead, overlap, "The tests below cover all sound methods, not this selection.");
+  if (!test) return tile("Is the lead significant?", untested, lead, overlap, "Not tested: too few groups in common with the other methods.");
+  const rivals = Object.keys(test.places).map(Number).filter((other) => other !== best.label);
+  const open = rivals.filter((other) => !test.better[best.label].includes(other));
+  const main = !open.length ? "significant" : open.length === rivals.length ? "not significant" : "partly significant";
+  const tied = open.length ? [["Statistically indistinguishable from ", ...joined(open.slice(0, 4).map((other) => named(other).slice(0, 1))), open.length > 4 ? ` and ${open.length - 4} more.` : "."]] : [];
+  return tile("Is the lead significant?", main, open.length ? "" : `Better than ${rivals.length > 1 ? `each of the ${rivals.length} others` : "the other"} in paired tests.`, ...tied.flat(0), lead);
 };
 const shortTile = (order, leaders) => {
-  const [best] = order, own = placesOf(best.entrant);
+  const [best] = order, own = placesOf(best.label);
   const lost = own.filter(([, place, group]) => group.places.some((other) => other.rank < place.rank)).map(([row]) => where(row));
   const level = own.some(([, place, group]) => group.places.some((other) => other !== place && other.rank === place.rank));
   const behind = own.filter(([row]) => {
     const floor = fact("floor")[row];
-    if (floor !== floor || entrantOf[floor] === best.entrant) return false;
+    if (floor !== floor || labelOf[floor] === best.label) return false;
     const sign = data.directions[metricOf(row)] === "lower" ? -1 : 1;
     return sign * (utilityOf(row, "value") - utilityOf(floor, "value")) < 0;
   }).map(([row]) => where(row));
   const weakest = own.filter(([row]) => utilityOf(row, "ratio") === utilityOf(row, "ratio"))
     .sort((a, b) => utilityOf(a[0], "ratio") - utilityOf(b[0], "ratio"))[0];
-  const main = best.failing ? `${percent(best.failing, best.cells)} of cells fail` : lost.length ? `${lost.length} of ${plural(own.length, "group")} lost` : "nowhere here";
-  return tile(leaders.length > 1 ? `Where does ${data.entrants[best.entrant]} fall short?` : "Where does it fall short?", main,
-    lost.length ? `Another is better on ${listed(lost)}.` : `First${level ? " or level" : ""} in ${own.length === 1 ? "its group" : `all ${plural(own.length, "group")}`}.`,
+  const main = best.failing ? `${percent(best.failing, best.cells)} of cells fail` : lost.length ? `${lost.length} of ${plural(own.length, "group")} lost` : "nowhere";
+  return tile(leaders.length > 1 ? `Where does ${data.labels[best.label]} fall short?` : "Where does it fall short?", main,
+    lost.length ? `Another method is better on ${listed(lost)}.` : `First${level ? " or tied" : ""} in ${own.length === 1 ? "its group" : `all ${plural(own.length, "group")}`}.`,
     behind.length ? `Below the floor on ${listed(behind)}.` : "",
-    weakest ? `Least on ${where(weakest[0])}: ${percent(utilityOf(weakest[0], "ratio"), 1)} of real.` : "");
+    weakest ? `Lowest on ${where(weakest[0])}: ${percent(utilityOf(weakest[0], "ratio"), 1)} of real.` : "");
 };
 
 // All methods shown by the worst verdict that each has.
 const drawVerdicts = () => {
   const worst = new Map();
   for (const row of shown) {
-    const kind = kindOf[row], before = worst.get(entrantOf[row]);
-    if (before === undefined || data.kinds[before] === "" || (data.kinds[kind] !== "" && kind > before)) worst.set(entrantOf[row], kind);
+    const kind = kindOf[row], before = worst.get(labelOf[row]);
+    if (before === undefined || data.kinds[before] === "" || (data.kinds[kind] !== "" && kind > before)) worst.set(labelOf[row], kind);
   }
   const last = (kind) => (data.kinds[kind] === "" ? data.kinds.length : kind);
   const kinds = Array.from(data.kinds.keys()).sort((a, b) => last(a) - last(b));
   byId("verdicts").replaceChildren(...kinds.flatMap((kind) => {
     const name = data.kinds[kind];
-    const own = Array.from(worst.keys()).filter((entrant) => worst.get(entrant) === kind);
+    const own = Array.from(worst.keys()).filter((label) => worst.get(label) === kind);
     if (!own.length) return [];
     const item = make("li");
     item.append(badge(name, name || "none finished"), " ", ...joined(own.slice(0, 12).map(named)), own.length > 12 ? ` and ${own.length - 12} more` : "");

@@ -1,4 +1,4 @@
-// Draws the page anew whenever its address changes.
+// Redraws the page whenever its address changes.
 const drawMore = () => {
   const count = drawn ? MORE : FIRST;
   table.tBodies[0].append(...shown.slice(drawn, drawn + count).map(line));
@@ -30,12 +30,12 @@ const drawStandings = ({ order, datasets, unit }) => {
     return cell;
   };
   body.replaceChildren(...order.map((own) => {
-    const head = make("th", "", "pin"), row = make("tr", "", data.references[own.entrant] ? "reference" : "");
+    const head = make("th", "", "pin"), row = make("tr", "", data.references[own.label] ? "reference" : "");
     const fewer = own.groups.length < ranks.groups.length ? "bad" : "";
     head.scope = "row";
-    head.dataset.value = data.entrants[own.entrant];
-    head.append(...named(own.entrant));
-    const share = ofReal(placesOf(own.entrant)), mean = value(own.mean.toFixed(2), own.mean, "lead");
+    head.dataset.value = data.labels[own.label];
+    head.append(...named(own.label));
+    const share = ofReal(placesOf(own.label)), mean = value(own.mean.toFixed(2), own.mean, "lead");
     mean.append(rankScale(own, last));
     row.append(head, mean, value(own.low === own.low ? `[${own.low.toFixed(2)}, ${own.high.toFixed(2)}]` : ABSENT, own.low), value(share === share ? percent(share, 1) : ABSENT, share),
       value(String(Number(own.company.toPrecision(3))), own.company), value(percent(own.share, 1), own.share), value(`${own.datasets} of ${datasets}`, own.datasets),
@@ -45,19 +45,19 @@ const drawStandings = ({ order, datasets, unit }) => {
   mark(headsOf(byId("standings")), null);
   byId("standings").parentElement.hidden = !order.length;
   byId("nobody").hidden = order.length > 0;
-  byId("ranking-scope").textContent = unit ? `Intervals: ${RESAMPLES} bootstrap draws of the ${unit}.` : "Too few groups for an interval.";
+  byId("ranking-scope").textContent = unit ? `Intervals: ${RESAMPLES} bootstrap resamples of the ${unit}.` : "Too few groups for an interval.";
 };
 const drawReferences = () => {
   const kinds = ["ceiling", "real sample", "floor"], found = new Map();
   for (const row of shown) {
-    if (!found.has(cohortOf[row])) found.set(cohortOf[row], { metric: metricOf(row), values: kinds.map(() => []) });
+    if (!found.has(datasetOf[row])) found.set(datasetOf[row], { metric: metricOf(row), values: kinds.map(() => []) });
     const value = utilityOf(row, "value"), kind = kinds.indexOf(referenceOf(row));
-    if (kind >= 0 && value === value) found.get(cohortOf[row]).values[kind].push(value);
+    if (kind >= 0 && value === value) found.get(datasetOf[row]).values[kind].push(value);
   }
-  const rows = Array.from(found.entries()).sort((a, b) => a[0] - b[0]).map(([cohort, { metric, values }]) => {
+  const rows = Array.from(found.entries()).sort((a, b) => a[0] - b[0]).map(([dataset, { metric, values }]) => {
     const head = make("th"), row = make("tr");
     head.scope = "row";
-    head.append(link(data.cohorts[cohort], data.datasetPaths[cohort]), make("small", metric ? `${metric} ${arrow(metric)}` : "", "narrow"));
+    head.append(link(data.datasets[dataset], data.datasetPaths[dataset]), make("small", metric ? `${metric} ${arrow(metric)}` : "", "narrow"));
     row.append(head, make("td", metric ? `${metric} ${arrow(metric)}` : ABSENT));
     for (const own of values) row.append(make("td", own.length ? span(Math.min(...own), Math.max(...own), number) : ABSENT, "num"));
     return row;

@@ -1,16 +1,16 @@
 // Which rows are shown, and ranks among them.
 const RESAMPLES = 1000, FEWEST = 5;
 // ---- Which rows are shown. References stay: dataset and task alone can hide them, and another
-// size or epsilon where they have one. A failed cell has no verdict: it stays with its method.
-const metricOf = (row) => (state.model === null ? data.headlines : data.models[state.model])[cohortOf[row]];
+// IPC or epsilon where they have one. A failed cell has no verdict: it stays with its method.
+const metricOf = (row) => (state.model === null ? data.headlines : data.models[state.model])[datasetOf[row]];
 const epsilonText = (row) => (targetOf[row] !== targetOf[row] ? "" : short(data.targets[targetOf[row]]));
 const inPlace = (row) => {
-  const reference = referenceOf(row) !== "", size = data.sizes[sizeOf[row]];
-  if (state.dataset !== null && data.cohorts[cohortOf[row]] !== state.dataset) return false;
-  if (state.task !== null && data.cohortTasks[cohortOf[row]] !== state.task) return false;
-  if (state.size !== null && size !== state.size && !(reference && /\D/.test(size))) return false;
+  const reference = referenceOf(row) !== "", ipc = data.ipcs[ipcOf[row]];
+  if (state.dataset !== null && data.datasets[datasetOf[row]] !== state.dataset) return false;
+  if (state.task !== null && data.datasetTasks[datasetOf[row]] !== state.task) return false;
+  if (state.ipc !== null && ipc !== state.ipc && !(reference && /\D/.test(ipc))) return false;
   if (state.eps !== null && epsilonText(row) !== state.eps && !(reference && epsilonText(row) === "")) return false;
-  return reference || !state.methods.size || state.methods.has(data.entrants[entrantOf[row]]);
+  return reference || !state.methods.size || state.methods.has(data.labels[labelOf[row]]);
 };
 const shownRows = () => {
   const found = [];
@@ -19,8 +19,8 @@ const shownRows = () => {
   const fits = (row) => data.kinds[kindOf[row]] === state.verdict;
   // Also where it finished nowhere within the rest of the choice.
   const own = new Set();
-  for (let row = 0; row < COUNT; row += 1) if (fits(row)) own.add(entrantOf[row]);
-  return found.filter((row) => fits(row) || referenceOf(row) || (data.kinds[kindOf[row]] === "" && own.has(entrantOf[row])));
+  for (let row = 0; row < COUNT; row += 1) if (fits(row)) own.add(labelOf[row]);
+  return found.filter((row) => fits(row) || referenceOf(row) || (data.kinds[kindOf[row]] === "" && own.has(labelOf[row])));
 };
 
 // ---- Ranks among the shown rows, as `rank.py` takes them: seed by seed, failing ones last,
@@ -76,7 +76,7 @@ const rankRows = (rows) => {
       ranks.rank[place.row] = place.rank;
       ranks.among.set(place.row, members.length);
     }
-    ranks.groups.push({ cohort: cohortOf[members[0]], places, seeds: seeds.length });
+    ranks.groups.push({ dataset: datasetOf[members[0]], places, seeds: seeds.length });
   }
   return ranks;
 };
@@ -84,9 +84,9 @@ const rankRows = (rows) => {
 // The mean over datasets of the mean over their groups; `weights` says how often each was drawn.
 const meanRank = (groups, weights) => {
   const sums = new Map();
-  groups.forEach(([cohort, rank], place) => {
+  groups.forEach(([dataset, rank], place) => {
     if (!weights[place]) return;
-    const own = sums.get(cohort) ?? sums.set(cohort, [0, 0]).get(cohort);
+    const own = sums.get(dataset) ?? sums.set(dataset, [0, 0]).get(dataset);
     own[0] += weights[place] * rank;
     own[1] += weights[place];
   });
@@ -107,18 +107,18 @@ const quantile = (sorted, share) => {
 };
 // Datasets are drawn again where there are enough of them, otherwise groups.
 const standingsOf = (groups) => {
-  const cohorts = Array.from(new Set(groups.map((group) => group.cohort)));
-  const byDataset = cohorts.length >= FEWEST, units = byDataset ? cohorts.length : groups.length;
+  const datasets = Array.from(new Set(groups.map((group) => group.dataset)));
+  const byDataset = datasets.length >= FEWEST, units = byDataset ? datasets.length : groups.length;
   const found = new Map();
   groups.forEach((group, number_) => {
     for (const place of group.places) {
-      const entrant = entrantOf[place.row];
-      if (!found.has(entrant)) found.set(entrant, { entrant, groups: [], numbers: [], beaten: [], among: [], cells: 0, failing: 0 });
-      const own = found.get(entrant);
-      own.groups.push([group.cohort, place.rank]);
-      own.beaten.push([group.cohort, place.beaten]);
-      own.among.push([group.cohort, group.places.length]);
-      own.numbers.push(byDataset ? cohorts.indexOf(group.cohort) : number_);
+      const label = labelOf[place.row];
+      if (!found.has(label)) found.set(label, { label, groups: [], numbers: [], beaten: [], among: [], cells: 0, failing: 0 });
+      const own = found.get(label);
+      own.groups.push([group.dataset, place.rank]);
+      own.beaten.push([group.dataset, place.beaten]);
+      own.among.push([group.dataset, group.places.length]);
+      own.numbers.push(byDataset ? datasets.indexOf(group.dataset) : number_);
       own.cells += group.seeds;
       own.failing += place.failing;
     }
@@ -135,7 +135,7 @@ const standingsOf = (groups) => {
     own.mean = meanRank(own.groups, once);
     own.share = meanRank(own.beaten, once);
     own.company = meanRank(own.among, once);
-    own.datasets = new Set(own.groups.map(([cohort]) => cohort)).size;
+    own.datasets = new Set(own.groups.map(([dataset]) => dataset)).size;
     // Of a dataset that is drawn twice both its groups and their number double: a draw of
     // datasets weighs their means, not their groups.
     const sample = byDataset ? Array.from(new Set(own.numbers), (unit) => {
@@ -151,6 +151,6 @@ const standingsOf = (groups) => {
     own.low = means.length ? quantile(means, tail) : NaN;
     own.high = means.length ? quantile(means, 1 - tail) : NaN;
   }
-  const order = Array.from(found.values()).sort((a, b) => a.mean - b.mean || a.entrant - b.entrant);
-  return { order, datasets: cohorts.length, unit: units < FEWEST ? "" : byDataset ? "datasets" : "groups" };
+  const order = Array.from(found.values()).sort((a, b) => a.mean - b.mean || a.label - b.label);
+  return { order, datasets: datasets.length, unit: units < FEWEST ? "" : byDataset ? "datasets" : "groups" };
 };

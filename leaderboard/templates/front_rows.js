@@ -1,8 +1,8 @@
 // One row of the results.
 // ---- Drawing.
 let shown = [], ranks = null, drawn = 0;
-const named = (entrant) => {
-  const parts = [link(data.entrants[entrant], data.methodPaths[entrant])], reference = data.references[entrant];
+const named = (label) => {
+  const parts = [link(data.labels[label], data.methodPaths[label])], reference = data.references[label];
   return reference ? [...parts, " ", make("span", reference, "tag")] : parts;
 };
 const badge = (kind, words) => make("span", words, `badge ${kind.replace(",", "").replace(" ", "-") || "none"}`);
@@ -12,9 +12,9 @@ const sortValue = (name, row) => {
   const metric = columns.get(name).dataset.metric;
   if (metric !== undefined) return read(data.measures[metric], "value")[row];
   switch (name) {
-    case "method": return data.entrants[entrantOf[row]];
-    case "dataset": return data.cohorts[cohortOf[row]];
-    case "size": return sizeOf[row];
+    case "method": return data.labels[labelOf[row]];
+    case "dataset": return data.datasets[datasetOf[row]];
+    case "ipc": return ipcOf[row];
     case "target": return data.targets[targetOf[row]] ?? NaN;
     case "verdict": return data.kinds[kindOf[row]] === "" ? NaN : kindOf[row];
     case "rank": return ranks.rank[row];
@@ -27,11 +27,11 @@ const sortValue = (name, row) => {
 // Value and interval on a scale from the worst to the best of the dataset, with the lines to beat.
 const scales = new Map();
 const scaleOf = (row) => {
-  const metric = metricOf(row), name = `${cohortOf[row]} ${metric}`;
+  const metric = metricOf(row), name = `${datasetOf[row]} ${metric}`;
   if (!scales.has(name)) {
     const ends = [Infinity, -Infinity], values = read(data.utility[metric], "value");
     for (let other = 0; other < COUNT; other += 1) {
-      if (cohortOf[other] !== cohortOf[row] || !Number.isFinite(values[other])) continue;
+      if (datasetOf[other] !== datasetOf[row] || !Number.isFinite(values[other])) continue;
       ends[0] = Math.min(ends[0], values[other]);
       ends[1] = Math.max(ends[1], values[other]);
     }
@@ -68,7 +68,7 @@ const measured = (own, row, parts) => {
 const metricCell = (cell, metric, row) => {
   const own = data.measures[metric], parts = [], { value, limit } = measured(own, row, parts);
   if (value === value && limit === limit) {
-    const kept = data.directions[metric] === "higher" ? value >= limit : value < limit;
+    const kept = data.directions[metric] === "higher" ? value >= limit : value <= limit;
     parts.push(make("small", `${kept ? "within" : "beyond"} ${number(limit)}`, kept ? "" : "bad", "the acceptance threshold of the paper that defines it"));
   }
   const remark = own.remark ? data.texts[at(own, "remark", row)] : "";
@@ -81,16 +81,16 @@ const fill = {
     const open = make("button", "", "open");
     open.type = "button";
     open.setAttribute("aria-expanded", "false");
-    open.setAttribute("aria-label", `Details of ${data.entrants[entrantOf[row]]} on ${data.cohorts[cohortOf[row]]}`);
+    open.setAttribute("aria-label", `Details of ${data.labels[labelOf[row]]} on ${data.datasets[datasetOf[row]]}`);
     open.addEventListener("click", () => toggle(open, row));
-    cell.append(open, ...named(entrantOf[row]));
-    if (fact("study")[row]) cell.append(" ", make("span", "study only", "stamp", "Seeded noise: no conclusion about letting this release out may be drawn"));
+    cell.append(open, ...named(labelOf[row]));
+    if (fact("study")[row]) cell.append(" ", make("span", "study only", "stamp", "Seeded noise: no conclusion about publishing this release may be drawn"));
   },
   dataset(cell, row) {
-    cell.append(link(data.cohorts[cohortOf[row]], data.datasetPaths[cohortOf[row]]));
-    for (const more of [data.cohortTasks[cohortOf[row]], text("variant", row)]) if (more) cell.append(make("small", more, "wraps"));
+    cell.append(link(data.datasets[datasetOf[row]], data.datasetPaths[datasetOf[row]]));
+    for (const more of [data.datasetTasks[datasetOf[row]], text("variant", row)]) if (more) cell.append(make("small", more, "wraps"));
   },
-  size: (cell, row) => cell.append(sizeText(data.sizes[sizeOf[row]])),
+  ipc: (cell, row) => cell.append(ipcText(data.ipcs[ipcOf[row]])),
   target: (cell, row) => cell.append(epsilonText(row) || ABSENT),
   verdict(cell, row) {
     const verdict = text("verdict", row);

@@ -14,12 +14,12 @@ const read = (holder, name) => {
   if (Array.isArray(holder[name])) holder[name] = Float64Array.from(holder[name], toNumber);
   return holder[name] ?? (holder[name] = new Float64Array(COUNT).fill(NaN));
 };
-const COUNT = data.rows.entrant.split(",").length;
+const COUNT = data.rows.label.split(",").length;
 const fact = (name) => read(data.rows, name);
-const entrantOf = fact("entrant"), cohortOf = fact("cohort"), sizeOf = fact("size"), targetOf = fact("target");
+const labelOf = fact("label"), datasetOf = fact("dataset"), ipcOf = fact("ipc"), targetOf = fact("target");
 const kindOf = fact("kind"), groupOf = fact("group"), barredOf = fact("barred");
 const text = (name, row) => data.texts[fact(name)[row]];
-const referenceOf = (row) => data.references[entrantOf[row]];
+const referenceOf = (row) => data.references[labelOf[row]];
 
 // ---- Numbers as everywhere on the site.
 const number = (value) => {
@@ -35,7 +35,7 @@ const seconds = (value) => (value !== value ? ABSENT : value < 10 ? value.toFixe
 const span = (low, high, write) => (write(low) === write(high) ? write(high) : `${write(low)} to ${write(high)}`);
 const between = (low, high) => (low === low && high === high ? `[${number(low)}, ${number(high)}]` : "");
 const percent = (part, all) => `${Math.round((100 * part) / all)}%`;
-const sizeText = (size) => ({ full: "full size", own: "own size" })[size] ?? size;
+const ipcText = (ipc) => ({ full: "full size", own: "own size" })[ipc] ?? ipc;
 const arrow = (metric) => ({ higher: "↑", lower: "↓" })[data.directions[metric]] ?? "·";
 const make = (tag, content = "", kind = "", title = "") => {
   const element = document.createElement(tag);

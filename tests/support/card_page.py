@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html.parser import HTMLParser
 from typing import final
 
-from bench.leaderboard.pages.shell import Page as Written
+from bench.leaderboard.templates.rendering import Page as Written
 
 SECTIONS = "section"
 

@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.leaderboard.tables.details import Files
+from bench.leaderboard.tables.details import CellFiles
 
 
-def new_files(folder: Path) -> Files:
+def new_files(folder: Path) -> CellFiles:
     """A cell without any details yet."""
     (folder / "details" / "k").mkdir(parents=True)
-    return Files(folder, "k")
+    return CellFiles(folder, "k")
 
 
-def write(files: Files, name: str, **columns: Any) -> Path:
+def write(files: CellFiles, name: str, **columns: Any) -> Path:
     """One table of details."""
     assert files.home is not None
     path = files.home / "details" / files.key / f"{name}.parquet"

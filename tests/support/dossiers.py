@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.engine.dossier_source import gather
+from bench.leaderboard.dossier.material import gather
 from bench.leaderboard.dossier.page import render
 from bench.privacy.accounting import Budget
 from bench.privacy.events import laplace, non_private, sampled_gaussian
@@ -18,7 +18,7 @@ from bench.privacy.ledger import Entry, Ledger
 from bench.results.records import CellRow, ScoreRow
 from tests.leaderboard.conftest import CELL, Run
 
-ODDS = "can raise the odds"
+ODDS = "can increase the odds"
 """Stands in the conclusion about a sound release, and nowhere else."""
 
 

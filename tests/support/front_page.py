@@ -69,30 +69,30 @@ class FrontPage(HTMLParser):
         """The text in one line."""
         return " ".join(self.text.split())
 
-    def row(self, entrant: str, cohort: str, target: float | None) -> FrontRow:
+    def row(self, label: str, dataset: str, target: float | None) -> FrontRow:
         """The one row of a method, dataset and target epsilon."""
         (found,) = [
             row
             for row in self.rows
-            if (row.words["entrant"], row.words["cohort"]) == (entrant, cohort)
+            if (row.words["label"], row.words["dataset"]) == (label, dataset)
             and row.facts["target"] == target
         ]
         return found
 
     def _count(self) -> int:
-        return len(self.data["rows"]["entrant"].split(",")) if self.data else 0
+        return len(self.data["rows"]["label"].split(",")) if self.data else 0
 
     def _row(self, place: int) -> FrontRow:
         data, columns = self.data, self.data["rows"]
         at = {name: text.split(",")[place] for name, text in columns.items() if name != "detail"}
         texts = ("verdict", "why", "warned", "variant", "barred")
         words = {name: data["texts"][int(at.pop(name))] for name in texts}
-        words["entrant"] = data["entrants"][int(at["entrant"])]
-        words["reference"] = data["references"][int(at.pop("entrant"))]
-        words["task"] = data["cohortTasks"][int(at["cohort"])]
-        headline = data["headlines"][int(at["cohort"])]
-        words["cohort"] = data["cohorts"][int(at.pop("cohort"))]
-        words["size"] = data["sizes"][int(at.pop("size"))]
+        words["label"] = data["labels"][int(at["label"])]
+        words["reference"] = data["references"][int(at.pop("label"))]
+        words["task"] = data["datasetTasks"][int(at["dataset"])]
+        headline = data["headlines"][int(at["dataset"])]
+        words["dataset"] = data["datasets"][int(at.pop("dataset"))]
+        words["ipc"] = data["ipcs"][int(at.pop("ipc"))]
         words["kind"] = data["kinds"][int(at.pop("kind"))]
         words["metric"] = headline
         facts = {name: _number(text) for name, text in at.items()}

@@ -25,7 +25,7 @@ DATASETS = (
     ("lung", "survival", "c-index/cox"),
 )
 OTHER_MODEL = {"classification": "auroc/forest", "survival": "c-index/aft"}
-SIZES = (10, 50)
+IPCS = (10, 50)
 TARGETS = (1.0, 10.0)
 SEEDS = (0, 1, 2)
 
@@ -45,7 +45,7 @@ class Line:
 
     method: str
     dataset: str
-    size: str
+    ipc: str
     target: float | None
     verdict: str
 
@@ -61,7 +61,7 @@ class FrontSite:
 
     def __init__(self, folder: Path) -> None:
         self.utility: dict[tuple[str, str, str, float | None, int], float] = {}
-        """By method, dataset, size, target and seed; NaN where the cell failed."""
+        """By method, dataset, IPC, target and seed; NaN where the cell failed."""
         self.forest: dict[tuple[str, str, str, float | None, int], float] = {}
         """The same by the other model."""
         self.lines: set[Line] = set()
@@ -72,9 +72,9 @@ class FrontSite:
             for seed in SEEDS:
                 shared = {"dataset": dataset, "task": task, "seed": seed}
                 self._add("real", top, metric, "own", **shared, **_NON_PRIVATE, ipc=None)
-                for size in SIZES:
-                    sized = {**shared, "ipc": size}
-                    self._add("subset", top - 0.03, metric, str(size), **sized, **_NON_PRIVATE)
+                for ipc in IPCS:
+                    sized = {**shared, "ipc": ipc}
+                    self._add("subset", top - 0.03, metric, str(ipc), **sized, **_NON_PRIVATE)
                     for target in TARGETS:
                         self._spent(top, metric, target, **sized)
         self.directory = self._run.write(folder / "run")
@@ -82,25 +82,25 @@ class FrontSite:
         self.summary = write_site([self.directory], self.folder, cells=60)
 
     def _spent(self, top: float, metric: str, target: float, **shared: Any) -> None:
-        size, seed, dataset = str(shared["ipc"]), shared["seed"], shared["dataset"]
+        ipc, seed, dataset = str(shared["ipc"]), shared["seed"], shared["dataset"]
         spent = {"eps_target": target, "eps_claimed": target, "eps_proven": 0.9 * target}
-        self._add("marginals", top - 0.2, metric, size, **spent, **shared)
+        self._add("marginals", top - 0.2, metric, ipc, **spent, **shared)
         unproven = {**spent, "eps_proven": float("inf"), "verdict": "unproven"}
-        self._add("pate", top - 0.3, metric, size, **unproven, **shared)
+        self._add("pate", top - 0.3, metric, ipc, **unproven, **shared)
         trusting = {**spent, "verdict": "sound, trusting interpret 0.6"}
         for number, method in enumerate(SOUND):
             # One fails now and then, one everywhere on a dataset, one is not tried on another.
             sometimes = method == "beta" and seed == 1 and dataset == "heart"
             if sometimes or (method == "gamma" and dataset == "lung"):
                 self._run.fail(method, "timeout", "over 60 s", **shared, eps_target=target)
-                self._note(method, dataset, size, target, seed, np.nan, np.nan)
+                self._note(method, dataset, ipc, target, seed, np.nan, np.nan)
                 verdict = "sound" if sometimes else ""
-                self.lines.add(Line(method, dataset, size, target, verdict))
+                self.lines.add(Line(method, dataset, ipc, target, verdict))
             elif not (method == EVIL and dataset == "actg175"):
                 how = trusting if method == "gamma" else spent
-                self._add(method, top - 0.05 * number, metric, size, **how, **shared)
+                self._add(method, top - 0.05 * number, metric, ipc, **how, **shared)
 
-    def _add(self, method: str, middle: float, metric: str, size: str, **changes: Any) -> None:
+    def _add(self, method: str, middle: float, metric: str, shown_ipc: str, **changes: Any) -> None:
         utility, other = (float(middle + self._random.normal(0, 0.04)) for _ in range(2))
         key = self._run.add(method, **changes)
         run, task = self._run, changes["task"]
@@ -111,21 +111,21 @@ class FrontSite:
         run.score(key, "mia/auroc", attack, attack - 0.03, attack + 0.03, "lower", "privacy")
         verdict = changes.get("verdict", "sound")
         target, dataset = changes["eps_target"], changes["dataset"]
-        self._note(method, dataset, size, target, changes["seed"], utility, other)
-        self.lines.add(Line(method, dataset, size, target, verdict.partition(" trusting")[0]))
+        self._note(method, dataset, shown_ipc, target, changes["seed"], utility, other)
+        self.lines.add(Line(method, dataset, shown_ipc, target, verdict.partition(" trusting")[0]))
 
     def _note(
         self,
         method: str,
         dataset: str,
-        size: str,
+        ipc: str,
         target: float | None,
         seed: int,
         utility: float,
         other: float,
     ) -> None:
-        self.utility[method, dataset, size, target, seed] = utility
-        self.forest[method, dataset, size, target, seed] = other
+        self.utility[method, dataset, ipc, target, seed] = utility
+        self.forest[method, dataset, ipc, target, seed] = other
 
     def ranks(
         self, methods: Iterable[str], other_model: bool = False
@@ -134,15 +134,15 @@ class FrontSite:
         values = self.forest if other_model else self.utility
         found = {}
         for dataset, _, _ in DATASETS:
-            for size in map(str, SIZES):
+            for ipc in map(str, IPCS):
                 for target in TARGETS:
-                    own = [m for m in methods if (m, dataset, size, target, 0) in values]
+                    own = [m for m in methods if (m, dataset, ipc, target, 0) in values]
                     table = np.array(
-                        [[values[m, dataset, size, target, s] for m in own] for s in SEEDS]
+                        [[values[m, dataset, ipc, target, s] for m in own] for s in SEEDS]
                     )
                     ranks = stats.rankdata(-np.nan_to_num(table, nan=-np.inf), axis=1)
                     ranks[np.isnan(table)] = len(own)
                     if len(own) > 1:
                         for method, rank in zip(own, ranks.mean(axis=0), strict=True):
-                            found[method, dataset, size, target] = float(rank)
+                            found[method, dataset, ipc, target] = float(rank)
         return found

@@ -31,12 +31,12 @@ def line_of(row: dict[str, str], site: FrontSite) -> Line:
     """Which line of the run a drawn row is."""
     methods = {line.method for line in site.lines}
     name = next(name for name in methods if row["method"].startswith(name))
-    size = "own" if row["size"] == "own size" else row["size"]
+    ipc = "own" if row["ipc"] == "own size" else row["ipc"]
     verdict = re.sub(" trusting.*", "", row["verdict"])
     kinds = ("sound,", "sound", "unproven", "non-private")
     kind = next((k for k in kinds if verdict.startswith(k)), "")
     target = None if row["target"] == ABSENT else float(row["target"])
-    return Line(name, row["dataset"].split()[0], size, target, kind)
+    return Line(name, row["dataset"].split()[0], ipc, target, kind)
 
 
 def choose(visit: Visit, name: str, value: str) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.leaderboard.charts.cell_figures import PLANS, figures
-from bench.leaderboard.tables.details import Files
+from bench.leaderboard.charts.cell_figures import KINDS, figures
+from bench.leaderboard.tables.details import CellFiles
 from bench.results.records import ScoreRow
 from tests.support.cell_files import new_files, sides, tree, write
 
@@ -20,11 +20,11 @@ EVIL = '<script>alert("1")</script>'
 
 
 @pytest.fixture
-def files(tmp_path) -> Files:
+def files(tmp_path) -> CellFiles:
     return new_files(tmp_path)
 
 
-def everything(files: Files, name: str = "col") -> None:
+def everything(files: CellFiles, name: str = "col") -> None:
     """Details of every figure, with a name of the stranger's choice wherever one stands."""
     write(files, "km", time=[0.0, 1.0], real=[1.0, 0.5], released=[1.0, 0.4])
     write(files, "predictions", label=[0, 1, 0, 1], score=[0.1, 0.9, 0.2, 0.3])
@@ -53,10 +53,10 @@ def everything(files: Files, name: str = "col") -> None:
 def test_every_figure_is_drawn_and_named(files):
     everything(files)
     found = figures(files, "", (), ())
-    assert {figure.plan.name for figure in found if figure.drawn} == {plan.name for plan in PLANS}
+    assert {figure.kind.name for figure in found if figure.figure} == {kind.name for kind in KINDS}
     for figure in found:
-        assert figure.drawn is not None
-        for panel in figure.drawn.panels:
+        assert figure.figure is not None
+        for panel in figure.figure.panels:
             assert tree(panel.drawing).get("role") == "img"
             assert tree(panel.drawing).get("aria-label")
 
@@ -64,8 +64,8 @@ def test_every_figure_is_drawn_and_named(files):
 def test_names_of_a_stranger_are_escaped_in_every_figure(files):
     everything(files, EVIL)
     for figure in figures(files, "", (), ()):
-        assert figure.drawn is not None, figure
-        for panel in figure.drawn.panels:
+        assert figure.figure is not None, figure
+        for panel in figure.figure.panels:
             assert "<script" not in panel.drawing
             assert not [part for part in tree(panel.drawing).iter() if part.tag == "script"]
 
@@ -104,10 +104,10 @@ def test_damaged_details_leave_a_reason_and_never_an_error(files, how):
     for path in (files.home / "details" / "k").iterdir():
         BROKEN[how](path)
     for figure in figures(files, "", (), ()):
-        if figure.drawn is None:
+        if figure.figure is None:
             assert figure.reason
             continue
-        for panel in figure.drawn.panels:
+        for panel in figure.figure.panels:
             assert not re.search(r"nan|inf\b", str(panel.drawing)), panel.drawing
 
 
@@ -115,7 +115,7 @@ def test_why_a_figure_is_not_there(files):
     absent = ScoreRow(
         "k", "km/distance", None, None, None, "lower", "fidelity", "nobody had events"
     )
-    found = {f.plan.name: f for f in figures(files, "survival", (absent,), ("km", "mia"))}
+    found = {f.kind.name: f for f in figures(files, "survival", (absent,), ("km", "mia"))}
     assert found["survival"].reason == "nobody had events"
     assert "bench score RUN --metrics embedding" in found["embedding"].reason
     assert found["attacks"].reason == "the run holds no mia-roc.parquet of this cell"

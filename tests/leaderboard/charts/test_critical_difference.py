@@ -9,26 +9,25 @@ import numpy as np
 import pytest
 
 from bench.leaderboard.charts.critical_difference import diagram
-from bench.leaderboard.charts.plots import PALETTE, Style
-from bench.leaderboard.ranking.blocks import Blocks
+from bench.leaderboard.charts.panels import PALETTE, MethodStyle
 from bench.leaderboard.ranking.rank import place_blocks
-from bench.leaderboard.ranking.significance import Comparison, compare_blocks
+from bench.leaderboard.ranking.significance import Blocks, MethodComparison, compare_blocks
 
 EVIL = "<script>alert(1)</script>\"'&"
 
 
-def _compared(utility: np.ndarray, names: tuple[str, ...]) -> Comparison:
+def _compared(utility: np.ndarray, names: tuple[str, ...]) -> MethodComparison:
     datasets = tuple(f"d{n}" for n in range(len(utility)))
     blocks = Blocks(names, datasets, place_blocks(utility)[0], utility, 0)
     return compare_blocks(blocks, np.random.default_rng(0))
 
 
-def _drawn(result: Comparison) -> ElementTree.Element:
+def _drawn(result: MethodComparison) -> ElementTree.Element:
     return ElementTree.fromstring(str(diagram(result, {})))
 
 
 @pytest.fixture
-def four() -> Comparison:
+def four() -> MethodComparison:
     """a and b take turns, then c, then d, over 12 blocks."""
     step = np.arange(12) / 1000
     turn = np.where(np.arange(12) % 2, 0.9, 0.8)
@@ -36,18 +35,18 @@ def four() -> Comparison:
     return _compared(utility, ("a", "b", "c", "d"))
 
 
-def test_every_entrant_stands_at_its_mean_rank(four: Comparison) -> None:
+def test_every_method_is_at_its_mean_rank(four: MethodComparison) -> None:
     drawn = _drawn(four)
-    entrants = drawn.findall("g")
-    assert [(g.findtext("text") or "").strip() for g in entrants] == ["a", "b", "d", "c"]
-    places = {g.findtext("text", "").strip(): g.find("circle").get("cx") for g in entrants}  # type: ignore[union-attr]
+    labels = drawn.findall("g")
+    assert [(g.findtext("text") or "").strip() for g in labels] == ["a", "b", "d", "c"]
+    places = {g.findtext("text", "").strip(): g.find("circle").get("cx") for g in labels}  # type: ignore[union-attr]
     # The axis runs from rank 1 at 215 to rank 4 at 505.
-    expected = {s.entrant: 215 + 290 * (s.mean_rank - 1) / 3 for s in four.standings}
+    expected = {s.label: 215 + 290 * (s.mean_rank - 1) / 3 for s in four.standings}
     for name, x in places.items():
         assert float(x or "nan") == pytest.approx(expected[name], abs=0.06)
 
 
-def test_bars_join_what_cannot_be_told_apart(four: Comparison) -> None:
+def test_bars_connect_indistinguishable_methods(four: MethodComparison) -> None:
     (bar,) = _drawn(four).findall("line[@class='bar']")
     ends = sorted(215 + 290 * (s.mean_rank - 1) / 3 for s in four.standings[:2])
     assert float(bar.get("x1") or "nan") == pytest.approx(ends[0], abs=0.06)
@@ -55,7 +54,7 @@ def test_bars_join_what_cannot_be_told_apart(four: Comparison) -> None:
 
 
 def test_bars_never_overlap() -> None:
-    # Neighbours cannot be told apart, those further away can.
+    # Neighbours are indistinguishable, those further away are not.
     rng = np.random.default_rng(1)
     utility = np.arange(8) * 0.5 + rng.normal(0, 1.0, (30, 8))
     drawn = _drawn(_compared(utility, tuple("abcdefgh")))
@@ -68,7 +67,7 @@ def test_bars_never_overlap() -> None:
         assert y != other_y or high < other_low or other_high < low
 
 
-def test_the_ruler_is_as_long_as_the_critical_difference(four: Comparison) -> None:
+def test_the_ruler_is_as_long_as_the_critical_difference(four: MethodComparison) -> None:
     path = next(p.get("d") or "" for p in _drawn(four).findall("path"))
     end = float(path.split("H")[1].split("M")[0])
     assert end - 215 == pytest.approx(290 * four.critical_difference / 3, abs=0.06)
@@ -76,7 +75,7 @@ def test_the_ruler_is_as_long_as_the_critical_difference(four: Comparison) -> No
     assert "more than the axis" in "".join(few.itertext())
 
 
-def test_text_alternative(four: Comparison) -> None:
+def test_text_alternative(four: MethodComparison) -> None:
     drawn = _drawn(four)
     words = drawn.get("aria-label") or ""
     assert drawn.get("role") == "img"
@@ -95,6 +94,6 @@ def test_names_are_escaped_and_cut() -> None:
     assert "a name that is much lon… " in "".join(drawn.itertext())
 
 
-def test_colours_are_those_of_the_plots(four: Comparison) -> None:
-    text = str(diagram(four, {"d": Style(PALETTE[3], "circle")}))
+def test_colours_are_those_of_the_plots(four: MethodComparison) -> None:
+    text = str(diagram(four, {"d": MethodStyle(PALETTE[3], "circle")}))
     assert text.count(PALETTE[3]) == 2

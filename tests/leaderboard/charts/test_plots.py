@@ -9,20 +9,22 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.leaderboard.charts import plots, svg
-from bench.leaderboard.tables.aggregate import aggregate
+from bench.leaderboard.charts import svg
+from bench.leaderboard.charts.draw import legend, utility_figures
+from bench.leaderboard.charts.panels import scene, styles
+from bench.leaderboard.ranking.rows import aggregate
 from bench.leaderboard.tables.load import load_results
 
 
 @pytest.fixture
 def draw(tmp_path: Path) -> Callable[[Any], dict[str, list[ElementTree.Element]]]:
-    """The panels of a run by size, parsed."""
+    """The panels of a run by IPC, parsed."""
 
     def compute(run: Any) -> dict[str, list[ElementTree.Element]]:
         rows, _ = aggregate(load_results([run.write(tmp_path)]))
         return {
-            figure.size: [ElementTree.fromstring(str(panel)) for panel in figure.panels]
-            for figure in plots.figures(rows, plots.styles(rows))
+            figure.ipc: [ElementTree.fromstring(str(panel)) for panel in figure.panels]
+            for figure in utility_figures(scene(rows, styles(rows)))
         }
 
     return compute
@@ -36,21 +38,22 @@ def test_a_panel_for_each_dataset_and_size(mixed_run: Any, draw: Any) -> None:
     mixed_run.add("ldpdc", 0.9, ipc=100)
     figures = draw(mixed_run)
     assert list(figures) == ["100", "50"]
-    assert [panel.get("aria-label") for panel in figures["50"]] == [
-        "auroc against target epsilon on breast-cancer",
-        "auroc against target epsilon on curial-sim",
+    assert [(panel.get("aria-label") or "").split(".")[0] for panel in figures["50"]] == [
+        "auroc ↑ against target ε on breast-cancer, 50 rows per class",
+        "auroc ↑ against target ε on curial-sim, 50 rows per class",
     ]
 
 
 def test_every_row_is_drawn(mixed_run: Any, draw: Any) -> None:
     panel = draw(mixed_run)["50"][0]
-    lines = panel.findall("polyline")
+    lines = panel.findall(".//path[@class='l']")
     # ldpdc, marginals, pate with two points each; picky was skipped.
-    assert sorted(len((line.get("points") or "").split()) for line in lines) == [0, 2, 2, 2]
-    assert len(panel.findall(".//line[@class='ceiling']")) == 1
+    assert sorted((line.get("d") or "").count("L") for line in lines) == [1, 1, 1]
+    # The real rows, and gats, which has no budget.
+    assert len(panel.findall(".//path[@class='v']")) == 2
+    marks = [use.get("class") for use in panel.iter("use")]
     # Sound ones filled (2 x 2), pate (2) and gats (1) hollow.
-    assert len(panel.findall(".//path[@class='filled']")) == 4
-    assert len(panel.findall(".//path[@class='hollow']")) == 3
+    assert sorted(marks, key=str) == [None] * 4 + ["h"] * 3
     missing = [title for title in _titles(panel) if "no value" in title]
     assert missing == [f"picky, target ε {e}: no value. takes images only" for e in (1, 10)]
 
@@ -59,12 +62,13 @@ def test_higher_utility_is_drawn_higher(run: Any, draw: Any) -> None:
     for epsilon, value in ((1.0, 0.5), (10.0, 0.9)):
         run.add("a", value, eps_target=epsilon)
     (panel,) = draw(run)["50"]
-    points = (panel.findall("polyline")[0].get("points") or "").split()
-    (left, low), (right, high) = (map(float, point.split(",")) for point in points)
+    (line,) = panel.findall(".//path[@class='l']")
+    points = (line.get("d") or "").removeprefix("M").split("L")
+    (left, low), (right, high) = (map(float, point.split(" ")) for point in points)
     assert left < right
     assert high < low  # y runs downwards
-    whiskers = [line for line in panel.findall(".//g/line") if line.get("opacity")]
-    assert len(whiskers) == 2
+    (whiskers,) = panel.findall(".//path[@class='w']")
+    assert (whiskers.get("d") or "").count("M") == 2
 
 
 def test_names_are_escaped(run: Any, draw: Any) -> None:
@@ -90,11 +94,11 @@ def test_many_methods_are_faint_lines(run: Any, draw: Any, tmp_path: Path) -> No
         run.add(f"m{number:02}", 0.5 + 0.01 * number)
     run.add("marginals", 0.4)
     (panel,) = draw(run)["50"]
-    faint = panel.findall(".//polyline[@class='axis']")
+    faint = panel.findall(".//path[@class='p']")
     assert len(faint) == 6
-    assert len(panel.findall(".//path[@class='filled']")) == 7
+    assert len(list(panel.iter("use"))) == 7
     rows, _ = aggregate(load_results([run.write(tmp_path)]))
-    named = [item.name for item in plots.legend(rows, plots.styles(rows))]
+    named = [item.name for item in legend(scene(rows, styles(rows)), rows)]
     assert named == ["m11", "m10", "m09", "m08", "m07", "m06", "marginals"]
 
 
@@ -102,7 +106,7 @@ def test_colours_and_markers_are_distinct(run: Any, tmp_path: Path) -> None:
     for number in range(30):
         run.add(f"method {number}", 0.5)
     rows, _ = aggregate(load_results([run.write(tmp_path)]))
-    assert len(set(plots.styles(rows).values())) == 30
+    assert len(set(styles(rows).values())) == 30
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from click.testing import CliRunner
 from bench.cli.pages import dossier
 from bench.engine import keys
 from bench.engine.cell import run_cell
-from bench.engine.dossier_source import find_cell
 from bench.errors import InputError, StoreError
 from bench.leaderboard.dossier.attacks import assess, quality
-from bench.leaderboard.dossier.composition import compose
+from bench.leaderboard.dossier.material import find_cell
 from bench.leaderboard.dossier.page import file_name
+from bench.leaderboard.dossier.privacy import compose
 from bench.plugins.source import build_dataset
 from bench.privacy.events import non_private
 from bench.privacy.ledger import Entry, Ledger
@@ -97,9 +97,9 @@ def test_the_page_adds_up_and_warns_about_picking(one: Callable[..., Made]) -> N
     assert proven is not None
     made.cell("ldpdc", "def456", eps_proven=0.5, seed=1)
     text = plain(made.page("abc123"))
-    assert f"2 releases with a bound: together at most epsilon {proven + 0.5:.4g}" in text
+    assert f"2 releases with a bound: total epsilon at most {proven + 0.5:.4g}" in text
     assert "at delta 2e-05" in text
-    assert "This run holds 2 releases that differ in the seed only" in text
+    assert "This run holds 2 releases that differ only in the seed" in text
     assert "There are other releases of this dataset" in text
 
 
@@ -121,19 +121,19 @@ def test_what_an_attack_found_depends_on_interval_and_threshold() -> None:
         score("linkability/k1", None, 0, 0, reason="too few rows"),
         score("dcr/gap", -0.2, -0.3, -0.1),
     )
-    assert found["mia/auroc"] == ("alarm", "found something: the whole interval is beyond chance")
-    assert found["domias/auroc"] == ("quiet", "found nothing")
-    assert found["mia-threshold/risk"] == ("alarm", "over the threshold")
+    assert found["mia/auroc"] == ("alarm", "leak detected: the whole interval is beyond chance")
+    assert found["domias/auroc"] == ("quiet", "no leak detected")
+    assert found["mia-threshold/risk"] == ("alarm", "above the threshold")
     assert found["disclosure-risk/reference"] == ("quiet", "within the threshold")
     assert found["linkability/k1"] == ("absent", "not measured: too few rows")
-    assert found["dcr/gap"] == ("quiet", "found nothing")
+    assert found["dcr/gap"] == ("quiet", "no leak detected")
 
 
 def test_a_gap_between_two_useless_guesses_is_no_finding() -> None:
     gap = score("aia/gap", 12.0, 3.0, 36.0)
     assert outcomes(gap, score("aia/r2", 0.4, 0.3, 0.5))["aia/gap"][0] == "alarm"
     tone, text = outcomes(gap, score("aia/r2", -6.5, -9.0, -4.0))["aia/gap"]
-    assert tone == "absent" and "worse than the column's mean" in text
+    assert tone == "absent" and "worse than predicting the mean" in text
 
 
 def test_each_risk_gets_a_sentence() -> None:
@@ -144,10 +144,10 @@ def test_each_risk_gets_a_sentence() -> None:
             score("mia/auroc", 0.6, 0.55, 0.65),
         ]
     )
-    assert single.summary.startswith("Nothing found beyond chance")
-    assert "Of the 2 that found nothing, 1 would miss a small leak" in single.summary
+    assert single.summary.startswith("No leak detected beyond chance")
+    assert "Of the 2 that detected no leak, 1 would miss a small one" in single.summary
     assert link.summary.endswith("this risk was not tested.")
-    assert infer.summary.startswith("Found something, or over the threshold: mia/auroc.")
+    assert infer.summary.startswith("Leak detected, or threshold exceeded: mia/auroc.")
 
 
 def test_weak_attacks_and_missing_ones_are_on_the_page(one: Callable[..., Made]) -> None:
@@ -160,9 +160,9 @@ def test_weak_attacks_and_missing_ones_are_on_the_page(one: Callable[..., Made])
     text = plain(made.page("abc123"))
     assert text.count("100 raw rows gave 0.51") == 1 and "weak : as above" in text
     assert "Could not be computed: linkability (too few control rows)." in text
-    assert "Optional, and not asked for: exposure , file-membership ." in text
+    assert "Optional, not requested: exposure , file-membership ." in text
     assert "nndr , qi-match , sample-correlation , singling-out ." in text
-    assert "Audited epsilon : the method itself was not attacked" in text
+    assert "Audited epsilon : the method was not attacked" in text
 
 
 def test_quality_is_five_lines_with_the_ceiling() -> None:
@@ -245,12 +245,12 @@ def test_a_cell_is_found_by_key_prefix_or_filter() -> None:
     assert find_cell(cells, "ldpdc/breast-cancer/1.0/50/1").key == "aa22"
     assert find_cell(cells, "*/*/1/full").key == "bb33"
     assert find_cell(cells, "real//none/own").key == "cc44"
-    with pytest.raises(InputError, match=r"fits 2 cells.*\n  aa11  ldpdc/breast-cancer/1/50/0"):
+    with pytest.raises(InputError, match=r"matches 2 cells.*\n  aa11  ldpdc/breast-cancer/1/50/0"):
         find_cell(cells, "ldpdc")
-    with pytest.raises(InputError, match="fits 2 cells"):
+    with pytest.raises(InputError, match="matches 2 cells"):
         find_cell(cells, "aa")
     for unknown in ("nothing", "ldpdc/adult", "", "*", "a/b/c/d/e/f"):
-        with pytest.raises(InputError, match=r"names no cell.*Candidates:\n  aa11"):
+        with pytest.raises(InputError, match=r"matches no cell.*Candidates:\n  aa11"):
             find_cell(cells, unknown)
 
 
@@ -299,7 +299,7 @@ def test_the_page_of_a_run_that_the_harness_wrote(tmp_path: Path) -> None:
     result = CliRunner().invoke(dossier, called, catch_exceptions=False)
     assert result.exit_code == 0 and result.output == f"wrote {place}\n"
     page = place.read_text(encoding="utf-8")
-    assert ODDS in box(page) and "Contradiction" not in page
+    assert ODDS in box(page) and "Inconsistency" not in page
     assert "class 0: 10, class 1: 10" in page and "20 rows with" in page
     assert "This run holds 2 releases" in page
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench.engine.dossier_source import _training_rows
 from bench.leaderboard.dossier import words
+from bench.leaderboard.dossier.material import _training_rows
 from bench.plugins import registry
 from bench.plugins.source import build_dataset
 from bench.privacy.accounting import Budget
@@ -74,7 +74,7 @@ def test_units_and_parts_in_words() -> None:
     assert words.place((("split", "train"), ("class", "1"))) == "training rows, class 1"
     assert words.place(()) == "all rows"
     paths = [(("class", str(code)),) for code in range(10)]
-    assert words.places(paths).endswith("class 7; and 2 parts more")
+    assert words.places(paths).endswith("class 7; and 2 more parts")
     assert words.chance(1e-5) == "1 in 100,000" and words.chance(0.0) == "0"
 
 
@@ -102,7 +102,7 @@ def test_a_trusted_library_is_a_condition(one: Callable[..., Made]) -> None:
     ledger = Ledger(Budget(1.0, 1e-5))
     ledger.add(Entry((), gaussian(9.0), trust="wrapped 1.2"), 1)
     made = one(ledger, verdict="sound, trusting wrapped 1.2")
-    assert "and wrapped 1.2 does what its documentation says" in box(made.page("abc123"))
+    assert "and wrapped 1.2 works as documented" in box(made.page("abc123"))
 
 
 def test_study_only_gets_no_conclusion_at_all(one: Callable[..., Made]) -> None:
@@ -110,7 +110,7 @@ def test_study_only_gets_no_conclusion_at_all(one: Callable[..., Made]) -> None:
     text = box(page)
     assert "No conclusion" in text and "study only" in text and "--secure-noise" in text
     assert ODDS not in page and ">Conclusion<" not in page
-    assert "which it is not here" in page  # the bound in words holds for secret noise only
+    assert "which it is not in this run" in page  # the bound in words holds for secret noise only
     assert "Had they been made with secure noise" in page
 
 
@@ -140,19 +140,19 @@ def test_unproven_non_private_and_refuted_are_said(
     made.cell("boast", "d1", verdict="claim refuted", **refuted)
     made.release("d1", ledger)
     pages = [made.page(key) for key in ("a1", "b1", "c1", "d1")]
-    assert "is not shown: it claims epsilon 1 (a paper), but rows were read" in box(pages[0])
+    assert "is not proven: it claims epsilon 1 (a paper), but rows were read" in box(pages[0])
     assert "treat it like the private rows themselves" in box(pages[1])
-    assert "refuted the proof of privacy behind this release: it did" in box(pages[2])
-    assert "refuted the claim of privacy" in box(pages[3])
+    assert "refuted the privacy proof of this release: it did" in box(pages[2])
+    assert "refuted the privacy claim" in box(pages[3])
     for page in pages:
-        assert ODDS not in page and 'class="box bad"' in page and "Contradiction" not in page
+        assert ODDS not in page and 'class="box bad"' in page and "Inconsistency" not in page
 
 
 def test_over_the_target_is_not_as_asked_for(one: Callable[..., Made]) -> None:
     ledger = Ledger(Budget(0.1, 1e-5))
     ledger.add(Entry((), gaussian(2.0)), 1)
     made = one(ledger, eps_target=0.1, verdict="unproven", verdict_reason="the ledger proves more")
-    assert "is not as asked for: the ledger proves more" in box(made.page("abc123"))
+    assert "is not as requested: the ledger proves more" in box(made.page("abc123"))
 
 
 def test_an_infinite_epsilon_bounds_nothing(made: Made, non_private: dict[str, Any]) -> None:
@@ -177,14 +177,14 @@ def test_an_infinite_epsilon_bounds_nothing(made: Made, non_private: dict[str, A
         ({"eps_target": 2.0}, "a target of 1, the result table says 2"),
         ({"delta": 1e-6}, "The ledger is for delta 1e-05, the result table says 1e-06"),
         ({"verdict": "unproven"}, "the verdict is &#39;sound&#39;, the result table says"),
-        ({"eps_audited": 3.0}, "An attack has shown epsilon 3"),
+        ({"eps_audited": 3.0}, "An attack measured epsilon 3"),
     ],
 )
 def test_a_ledger_that_disagrees_is_said_in_red_and_ends_the_matter(
     one: Callable[..., Made], changes: dict[str, Any], said: str
 ) -> None:
     page = one(**changes).page("abc123")
-    assert re.search(rf'<p class="red">Contradiction: [^<]*{re.escape(said)}', page)
+    assert re.search(rf'<p class="red">Inconsistency: [^<]*{re.escape(said)}', page)
     assert "No conclusion" in box(page) and ODDS not in page
 
 
@@ -203,10 +203,10 @@ def test_the_ledger_is_told_entry_by_entry(one: Callable[..., Made]) -> None:
     assert "holds each row with probability 0.1: a result with Gaussian noise" in text
     assert "3 times in each part training rows, class benign; training rows, class malig" in text
     assert "Laplace noise, scale 4 times the most that one row can change" in text
-    assert "The replay agrees with the result table" in text
+    assert "The recomputed bound agrees with the result table" in text
 
 
-# Delta ------------------------------------------------------------------------------------------
+# Delta --------------------------------------------------------------------------------------------
 
 
 def test_delta_is_compared_with_the_declared_rows(one: Callable[..., Made]) -> None:
@@ -225,7 +225,7 @@ def test_an_unknown_dataset_falls_back_on_what_the_run_said(one: Callable[..., M
     page = one(sound_ledger(delta=1e-3), delta=1e-3, dataset="elsewhere", warnings=warning).page(
         "abc123"
     )
-    assert "The number of training rows is not known here" in page and warning in page
+    assert "The number of training rows is unknown" in page and warning in page
 
 
 @pytest.mark.parametrize(("name", "rows"), [("breast-cancer", 342), ("adult", 24_421)])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bench.leaderboard.export.latex import escape, to_latex
-from bench.leaderboard.ranking.difference import difference, from_interval, from_seeds
-from bench.leaderboard.tables.aggregate import aggregate
+from bench.leaderboard.ranking.inference import difference, from_interval, from_seeds
+from bench.leaderboard.ranking.rows import aggregate
 from bench.leaderboard.tables.load import load_results
 
 
@@ -49,7 +49,7 @@ def test_bold_are_the_best_and_those_tied_with_it(run: Any, latex: Any, unproven
     bold = {name: r"\textbf" in _line(text, name)[2] for name in ("top", "tied", "below")}
     assert bold == {"top": True, "tied": True, "below": False}
     assert r"\textbf" not in _line(text, "unsound")[2]
-    # Those without a proof stand after a rule of their own.
+    # Those without a proof follow after a separate rule.
     assert text.index("below &") < text.rindex(r"\midrule") < text.index("unsound &")
 
 

@@ -154,5 +154,5 @@ def test_an_empty_parquet(run: Any, exported: Any, tmp_path: Path) -> None:
 def test_markdown_says_who_is_better(mixed_run: Any, exported: Any) -> None:
     _, text = exported(mixed_run)
     section = text.split("## Who is better?")[1].split("## Results")[0]
-    assert "the smallest p-value that 4 blocks can give is 0.12, whatever the results" in section
+    assert "with 4 blocks the smallest possible p-value is 0.12" in section
     assert "| 1-2 | ldpdc | 1.12 |" in section

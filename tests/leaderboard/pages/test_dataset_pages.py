@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.leaderboard.pages import dataset_pages, links
-from bench.leaderboard.tables.board import compile_board
+from bench.leaderboard.pages import card_pages
+from bench.leaderboard.pages.board import compile_board
+from bench.leaderboard.templates import rendering
 from bench.plugins.description import (
     FILE,
     ClassCount,
@@ -48,7 +49,7 @@ CARD = DatasetDescription(
 
 def page_of(
     directory: Path,
-    cohort: str = "breast-cancer",
+    dataset: str = "breast-cancer",
     card: DatasetDescription | None = None,
     *,
     public: bool = False,
@@ -57,7 +58,7 @@ def page_of(
     if card is not None:
         (directory / FILE).write_text(Descriptions(datasets=(card,)).to_json(), encoding="utf-8")
     board = compile_board([directory], public=public, cells=cells)
-    return parsed(dataset_pages.pages(board))[links.dataset_path(cohort)]
+    return parsed(card_pages.dataset_pages(board))[rendering.dataset_path(dataset)]
 
 
 def test_facts_and_class_balance(run: Any, tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_facts_and_class_balance(run: Any, tmp_path: Path) -> None:
     # 75% of a bar of 400.
     assert '<rect x="0.00" width="300.00"' in page.source
     assert '<rect x="300.00" width="100.00"' in page.source
-    assert "open: anybody may have the rows" in page.sections[""]
+    assert "open: the rows are public" in page.sections[""]
 
 
 def test_what_is_public_by_declaration(run: Any, tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_what_is_public_by_declaration(run: Any, tmp_path: Path) -> None:
 def test_private_counts_are_said(run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8, private_counts=True)
     told = page_of(run.write(tmp_path / "run"), card=CARD).sections["public"]
-    assert "noisy counts were paid for from the budget" in told and "conditional" not in told
+    assert "noisy counts were estimated from the budget" in told and "conditional" not in told
 
 
 def test_schema(run: Any, tmp_path: Path) -> None:
@@ -107,8 +108,8 @@ def test_schema(run: Any, tmp_path: Path) -> None:
 def test_without_a_card_it_counts_as_not_open(run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8)
     page = page_of(run.write(tmp_path / "run"))
-    assert "no card: taken as not open" in page.sections[""]
-    assert "No card of this dataset came with the run" in page.sections["facts"]
+    assert "no card: treated as not open" in page.sections[""]
+    assert "The run has no card of this dataset" in page.sections["facts"]
     assert "0.800" in page.sections["results"]
 
 
@@ -127,7 +128,7 @@ def test_methods_by_epsilon_with_the_reference_lines(mixed_run: Any, tmp_path: P
     ]
     # Real rows: 0.80 and 0.81; one for all epsilons.
     assert rows[1][1].startswith("0.805 [0.785, 0.825] seeds sd 0.007 non-private")
-    assert rows[1][1].endswith("the same at every ε") and len(rows[1]) == 2
+    assert rows[1][1].endswith("independent of ε") and len(rows[1]) == 2
     assert rows[2][1] == "0.700 [0.680, 0.720] rank 1.5 of 2 · 87% of real 1 of 2 failed"
     assert rows[2][2] == "0.700 [0.680, 0.720] seeds sd 0.000 rank 1 of 2 · 87% of real"
     assert rows[4][1] == "0.500 [0.480, 0.520] seeds sd 0.000 unproven · 62% of real"
@@ -176,7 +177,7 @@ def test_a_schema_read_off_the_rows_is_not_public(run: Any, tmp_path: Path) -> N
     directory = run.write(tmp_path / "run")
     assert "18 to 90" in page_of(directory, card=inferred).source
     page = page_of(directory, card=inferred, public=True)
-    assert "it was read off the rows" in page.sections["schema"]
+    assert "it was inferred from the rows" in page.sections["schema"]
     for text in ("18 to 90", "benign", "Oxford", "400 in"):
         assert text not in page.source
 

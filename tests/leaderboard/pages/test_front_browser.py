@@ -15,8 +15,8 @@ from tests.support.browser import Visit
 from tests.support.front_site import (
     DATASETS,
     EVIL,
+    IPCS,
     REFERENCES,
-    SIZES,
     SOUND,
     TARGETS,
     FrontSite,
@@ -34,7 +34,7 @@ def _key_of(column: str) -> Callable[[str], Any]:
         # From sound to worse; a row without any verdict is absent.
         order = {"sound": 0.0, "sound,": 1.0, "unproven": 2.0, "non-private": 3.0}
         return lambda text: order.get(text.split()[0], float("nan"))
-    if column == "size":
+    if column == "ipc":
         return lambda text: float("inf") if text == "own size" else float(text)
     if column == "rank":
         return lambda text: float("nan") if "not" in text else first_number(text)
@@ -42,7 +42,7 @@ def _key_of(column: str) -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "wanted"), [("=lung", ()), ("", ("dataset", "size", "utility"))]
+    ("dataset", "wanted"), [("=lung", ()), ("", ("dataset", "ipc", "utility"))]
 )
 def test_every_column_sorts_both_ways(front: Visit, dataset: str, wanted: tuple[str, ...]) -> None:
     """All columns over one dataset, where a method failed everywhere; some over all rows."""
@@ -77,16 +77,16 @@ def test_a_click_on_the_standings_sorts_them(front: Visit) -> None:
 
 
 def _expected(site: FrontSite, filters: dict[str, str]) -> set[Line]:
-    """Reference lines stay: dataset and task alone hide them, or another size or epsilon."""
+    """Reference lines stay: dataset and task alone hide them, or another IPC or epsilon."""
 
     def fits(line: Line) -> bool:
         reference = line.method in REFERENCES
         target = "" if line.target is None else f"{line.target:g}"
-        loose = {"size": line.size == "own", "eps": target == ""}
+        loose = {"ipc": line.ipc == "own", "eps": target == ""}
         own = {
             "dataset": line.dataset,
             "task": line.task,
-            "size": line.size,
+            "ipc": line.ipc,
             "eps": target,
             "verdict": line.verdict,
         }
@@ -110,12 +110,12 @@ def _expected(site: FrontSite, filters: dict[str, str]) -> set[Line]:
         {},
         {"dataset": "gbsg2"},
         {"task": "survival"},
-        {"size": "10"},
+        {"ipc": "10"},
         {"eps": "10"},
         {"verdict": "unproven"},
         {"verdict": "sound,"},
         {"verdict": "non-private"},
-        {"task": "classification", "size": "50", "eps": "1", "verdict": "sound"},
+        {"task": "classification", "ipc": "50", "eps": "1", "verdict": "sound"},
         {"dataset": "lung", "eps": "1", "verdict": "sound,"},
     ],
 )
@@ -140,7 +140,7 @@ def test_every_value_that_is_there_can_be_chosen(front: Visit) -> None:
 
     assert values("dataset") == ["", *(f"={name}" for name, _, _ in DATASETS)]
     assert values("task") == ["", "=classification", "=survival"]
-    assert values("size") == ["", "=10", "=50", "=own"]
+    assert values("ipc") == ["", "=10", "=50", "=own"]
     assert values("eps") == ["", "=1", "=10", "="]
     assert values("model") == ["", "=aft", "=cox", "=forest", "=xgboost"]
     assert values("verdict") == ["", "=", "=sound", "=sound, trusting", "=unproven", "=non-private"]
@@ -157,14 +157,13 @@ def test_the_downstream_model_changes_utility_and_ranks(front: Visit, site: Fron
         if line.method == "gamma" or line.verdict == "":
             continue
         values = [
-            site.forest.get((line.method, line.dataset, line.size, line.target, s))
-            for s in range(3)
+            site.forest.get((line.method, line.dataset, line.ipc, line.target, s)) for s in range(3)
         ]
         known = [v for v in values if v is not None and v == v]
         assert first_number(row["utility"]) == pytest.approx(np.mean(known), abs=6e-4)
         assert "auroc/forest" in row["utility"]
         if line.method in SOUND:
-            rank = ranks[line.method, line.dataset, line.size, line.target or 0.0]
+            rank = ranks[line.method, line.dataset, line.ipc, line.target or 0.0]
             assert first_number(row["rank"]) == pytest.approx(rank, abs=6e-3)
 
 
@@ -235,7 +234,7 @@ def test_everything_can_be_done_by_keyboard(front: Visit) -> None:
         outlines.append((name, outline))
         if name == "sort:utility":
             break
-    filters = ["dataset", "task", "size", "eps", "model", "verdict"]
+    filters = ["dataset", "task", "ipc", "eps", "model", "verdict"]
     assert [name for name in reached if name in filters] == filters
     assert "sort:method" in reached and "show-all" in reached
     assert [name for name, outline in outlines if not outline] == []
@@ -288,9 +287,9 @@ def test_reference_lines_are_there_whatever_is_chosen(front: Visit, site: FrontS
         assert cells[:2] == [dataset, f"{metric} ↑"]
         for kind, cell in zip(("real", "subset", "marginals"), cells[2:], strict=True):
             means = [
-                np.mean([site.utility[kind, dataset, size, target, s] for s in range(3)])
-                for size, target in itertools.product(
-                    ("own",) if kind == "real" else map(str, SIZES),
+                np.mean([site.utility[kind, dataset, ipc, target, s] for s in range(3)])
+                for ipc, target in itertools.product(
+                    ("own",) if kind == "real" else map(str, IPCS),
                     TARGETS if kind == "marginals" else (None,),
                 )
             ]

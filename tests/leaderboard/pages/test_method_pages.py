@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from dp_accounting import dp_event
 
-from bench.leaderboard.pages import links, method_pages
-from bench.leaderboard.pages.page_rows import Block, blocks
-from bench.leaderboard.pages.show import coded
-from bench.leaderboard.tables.board import compile_board
+from bench.leaderboard.pages import card_pages
+from bench.leaderboard.pages.board import compile_board
+from bench.leaderboard.pages.card_pages import DocBlock, doc_blocks
+from bench.leaderboard.tables.show import coded
+from bench.leaderboard.templates import rendering
 from bench.plugins.description import FILE, Descriptions, MethodDescription, ParameterDescription
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
@@ -37,11 +38,11 @@ CARD = MethodDescription(
 
 
 def rendered(directory: Path, *, public: bool = False, cells: int = 0) -> dict[str, CardPage]:
-    return parsed(method_pages.pages(compile_board([directory], public=public, cells=cells)))
+    return parsed(card_pages.method_pages(compile_board([directory], public=public, cells=cells)))
 
 
-def page_of(directory: Path, entrant: str, **options: Any) -> CardPage:
-    return rendered(directory, **options)[links.method_path(entrant)]
+def page_of(directory: Path, label: str, **options: Any) -> CardPage:
+    return rendered(directory, **options)[rendering.method_path(label)]
 
 
 def add_card(directory: Path, card: MethodDescription = CARD) -> Path:
@@ -63,7 +64,7 @@ def add_ledger(directory: Path, key: str, text: str = "") -> Path:
 def test_one_page_a_method(mixed_run: Any, tmp_path: Path) -> None:
     pages = rendered(mixed_run.write(tmp_path / "run"))
     names = ("real", "gats", "marginals", "pate", "ldpdc", "picky")
-    assert sorted(pages) == sorted(links.method_path(name) for name in names)
+    assert sorted(pages) == sorted(rendering.method_path(name) for name in names)
 
 
 def test_the_card_is_shown(run: Any, tmp_path: Path) -> None:
@@ -87,14 +88,14 @@ def test_the_card_is_shown(run: Any, tmp_path: Path) -> None:
 def test_without_a_card_the_page_says_so(run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8, parameters=json.dumps({"steps": 7}))
     page = page_of(run.write(tmp_path / "run"), "ldpdc")
-    assert "No card of this method came with the run" in page.sections["what"]
+    assert "The run has no card of this method" in page.sections["what"]
     assert page.row("what", "steps")[:2] == ["steps", "7"]
 
 
 def test_parameters_that_are_no_object_are_shown_as_they_are(run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8, parameters="[1, 2")
     page = page_of(add_card(run.write(tmp_path / "run")), "ldpdc")
-    assert "As the run says: [1, 2" in page.sections["what"]
+    assert "As recorded by the run: [1, 2" in page.sections["what"]
 
 
 def test_verdicts_that_differ_in_numbers_are_one(run: Any, tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_verdicts_that_differ_in_numbers_are_one(run: Any, tmp_path: Path) -> No
     page = page_of(run.write(tmp_path / "run"), "ldpdc")
     rows = page.rows["privacy"][1:]
     assert [row[0] for row in rows] == ["sound", "unproven"]
-    assert rows[0][1] == "epsilon 1.0 by PLD (elsewhere with other numbers)"
+    assert rows[0][1] == "epsilon 1.0 by PLD (other numbers elsewhere)"
     assert rows[0][2].endswith("; ε 1, 10")
     assert rows[1][1:] == ["no accountant", "breast-cancer ; ε 3"]
     assert "theorem 1" in page.sections["privacy"]
@@ -117,7 +118,7 @@ def test_the_ledger_is_said_in_words(run: Any, tmp_path: Path) -> None:
     assert "50 times in each part , on training rows, class 0; training rows, class 1" in told
     assert "on a random sample that holds each row with probability 0.25" in told
     assert "Gaussian noise, standard deviation 4 times" in told
-    assert f"../{links.cell_path(key)}" in page.links
+    assert f"../{rendering.cell_path(key)}" in page.links
 
 
 def test_equal_ledgers_are_told_once(run: Any, tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ HOSTILE_LEDGERS = {
 def test_a_ledger_that_cannot_be_read_is_said(text: str, run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8, key="abc")
     page = page_of(add_ledger(run.write(tmp_path / "run"), "abc", text), "ldpdc")
-    assert "The ledger is left out: it cannot be read" in page.sections["ledger"]
+    assert "The ledger cannot be shown: it cannot be read" in page.sections["ledger"]
 
 
 @pytest.mark.parametrize("key", ["../../elsewhere", "/etc", ".hidden", "a/b", "", "a\x00b"])
@@ -184,17 +185,17 @@ def test_failures_with_their_reason(mixed_run: Any, tmp_path: Path) -> None:
     page = page_of(mixed_run.write(tmp_path / "run"), "ldpdc")
     assert page.rows["failures"][1][:4] == ["curial-sim", "timeout", "1", "over 60 s"]
     picky = page_of(tmp_path / "run", "picky")
-    assert "No cell of it finished, so there is no verdict" in picky.sections["privacy"]
+    assert "No cell finished, so there is no verdict" in picky.sections["privacy"]
     assert "Not ranked: skipped" in picky.sections[""]
     assert {row[1] for row in picky.rows["failures"][1:]} == {"skipped"}
 
 
-def test_a_panel_a_dataset_with_the_reference_lines(mixed_run: Any, tmp_path: Path) -> None:
+def test_one_panel_per_dataset_with_the_references(mixed_run: Any, tmp_path: Path) -> None:
     page = page_of(mixed_run.write(tmp_path / "run"), "ldpdc")
     assert page.source.count('<svg class="panel"') == 2
     assert "marginals" in page.sections["plots"] and "pate" not in page.sections["plots"]
     assert (
-        "None: no result with a target epsilon"
+        "None. No result has a target epsilon"
         in page_of(tmp_path / "run", "gats").sections["plots"]
     )
 
@@ -231,7 +232,7 @@ def test_internal_and_public_are_marked(mixed_run: Any, tmp_path: Path) -> None:
     assert "internal" in internal.sections[""] and "--public" in internal.sections[""]
     public = page_of(directory, "ldpdc", public=True)
     assert "Public page" in public.sections[""] and "internal" not in public.sections[""]
-    assert "On breast-cancer, curial-sim that is every score" in public.sections[""]
+    assert "For breast-cancer, curial-sim, whose rows are not public" in public.sections[""]
     assert "0.800" not in public.source
     assert public.rows["results"][1][4] == "sound"
 
@@ -239,19 +240,22 @@ def test_internal_and_public_are_marked(mixed_run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("one\nline", (Block("p", "one line"),)),
-        ("a\n\n    x = 1\n    y = 2", (Block("p", "a"), Block("pre", "x = 1\ny = 2"))),
-        ("so:\n- one\n  more\n- two", (Block("p", "so:"), Block("ul", "", ("one more", "two")))),
+        ("one\nline", (DocBlock("p", "one line"),)),
+        ("a\n\n    x = 1\n    y = 2", (DocBlock("p", "a"), DocBlock("pre", "x = 1\ny = 2"))),
+        (
+            "so:\n- one\n  more\n- two",
+            (DocBlock("p", "so:"), DocBlock("ul", "", ("one more", "two"))),
+        ),
         (
             "steps:\n1. one\n   more\n2. two",
-            (Block("p", "steps:"), Block("ol", "", ("one more", "two"))),
+            (DocBlock("p", "steps:"), DocBlock("ol", "", ("one more", "two"))),
         ),
         ("", ()),
         ("\n\n\n", ()),
     ],
 )
-def test_docstrings_in_blocks(text: str, expected: tuple[Block, ...]) -> None:
-    assert blocks(text) == expected
+def test_docstrings_in_blocks(text: str, expected: tuple[DocBlock, ...]) -> None:
+    assert doc_blocks(text) == expected
 
 
 @pytest.mark.parametrize(

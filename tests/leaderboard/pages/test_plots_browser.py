@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.leaderboard.pages import plots_page, shell
-from bench.leaderboard.tables.board import compile_board
+from bench.leaderboard.pages import plots_page
+from bench.leaderboard.pages.board import compile_board
+from bench.leaderboard.templates import rendering
 from tests.leaderboard.conftest import Run
 from tests.support import browser
 
@@ -17,14 +18,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve methods on three datasets, at three epsilons and two sizes; some of it fails."""
+    """Twelve methods on three datasets, at three epsilons and two IPCs; some of it fails."""
     run = Run()
     for place, dataset in enumerate(("<b>one</b>", "two", "three")):
         run.add("real", 0.95, dataset=dataset, ipc=None, eps_target=None, verdict="non-private")
         for number in range(12):
-            for size in (10, 50):
+            for ipc in (10, 50):
                 for epsilon in (0.5, 1.0, 8.0):
-                    where = {"dataset": dataset, "ipc": size, "eps_target": epsilon}
+                    where = {"dataset": dataset, "ipc": ipc, "eps_target": epsilon}
                     if number == 3 and epsilon == 0.5:
                         run.fail("m03", **where)
                         continue
@@ -34,7 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     run.score(key, "mia/auroc", attack, attack, attack, "lower", "privacy")
     folder = tmp_path_factory.mktemp("site")
     board = compile_board([run.write(folder / "run")])
-    shell.write(folder, tuple(plots_page.pages(board)))
+    rendering.write(folder, tuple(plots_page.pages(board)))
     return folder / "plots.html"
 
 

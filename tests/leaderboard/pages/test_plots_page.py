@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from bench.leaderboard.charts.heat import STEPS, heat_map, step, steps
-from bench.leaderboard.charts.rows import scene
+from bench.leaderboard.charts.panels import scene
 from bench.leaderboard.pages import plots_page
-from bench.leaderboard.tables.board import compile_board
+from bench.leaderboard.pages.board import compile_board
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -51,7 +51,7 @@ def render(tmp_path: Path) -> Callable[[Any], Parsed]:
 def test_all_sections(mixed_run: Any, render: Any) -> None:
     page = render(mixed_run)
     sections = [a["id"] for tag, a in page.tags if tag == "section"]
-    assert sections == ["how", "privacy", "attacks", "size", "heat", "time", "audit"]
+    assert sections == ["how", "privacy", "attacks", "ipc", "heat", "time", "audit"]
     labels = [a["aria-label"] or "" for tag, a in page.tags if a.get("role") == "img"]
     assert [label.split(",")[0] for label in labels] == [
         "auroc ↑ against target ε on breast-cancer",
@@ -62,7 +62,7 @@ def test_all_sections(mixed_run: Any, render: Any) -> None:
         "auroc ↑ against peak memory in MB ↓ on curial-sim",
     ]
     assert "No row has both a utility score and the score of an attack." in page.text
-    assert "All releases with a size have 50 rows per class" in page.text
+    assert "All releases have 50 rows per class" in page.text
     assert "None of the 20 rows was audited" in page.text
 
 
@@ -81,10 +81,10 @@ def test_only_failures(run: Any, render: Any) -> None:
 
 def test_strange_names_are_harmless(run: Any, render: Any) -> None:
     evil = SCRIPT + "\"' onmouseover=alert(1) {{ 7 * 7 }} &amp;</style></svg></title></select>"
-    for size in (10, 20):
-        key = run.add(evil, 0.5, dataset=evil, ipc=size, eps_audited=3.0, verdict=evil)
+    for ipc in (10, 20):
+        key = run.add(evil, 0.5, dataset=evil, ipc=ipc, eps_audited=3.0, verdict=evil)
         run.score(key, evil, 0.5, direction="lower", family="privacy")
-        run.add("good", 0.6, dataset=evil, ipc=size)
+        run.add("good", 0.6, dataset=evil, ipc=ipc)
     run.fail(evil, reason=evil, dataset=evil, ipc=10, seed=1)
     run.fail("picky", "skipped", evil, dataset=evil, ipc=10)
     run.add("real", 0.9, dataset=evil, eps_target=None)
@@ -118,11 +118,11 @@ def test_the_same_tables_give_the_same_bytes(mixed_run: Any, tmp_path: Path) -> 
 def test_what_there_is_no_room_for_is_named(
     run: Any, render: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for size in (10, 20, 50):
-        run.add("a", 0.5, ipc=size)
+    for ipc in (10, 20, 50):
+        run.add("a", 0.5, ipc=ipc)
     monkeypatch.setattr(plots_page, "FIRST_BUDGET", 1)
     page = render(run)
-    words = "Not drawn, to keep this page small: 20 rows per class; 10 rows per class."
+    words = "Not drawn, to limit the size of this page: 20 rows per class; 10 rows per class."
     assert words in page.text
 
 
@@ -140,7 +140,7 @@ def test_the_heat_map_by_hand(run: Any, tmp_path: Path, non_private: Any, unprov
     found = heat_map(scene(board.rows, board.styles), board.rows, "50", 1.0)
     assert found is not None
     assert [column.name for column in found.columns] == ["one", "three", "two"]
-    cells = {line.entrant: line.cells for line in found.lines}
+    cells = {line.label: line.cells for line in found.lines}
     assert [cell.text for cell in cells["a"]] == ["50", "0.600", "80"]
     assert [cell.classes for cell in cells["a"]] == ["h1", "plain", "h4"]
     assert [cell.text for cell in cells["b"]] == ["100○", "", "160○"]

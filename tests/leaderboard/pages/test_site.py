@@ -147,7 +147,7 @@ def test_direction_on_every_metric_column(mixed_run: Any, render: Any) -> None:
     titles = {a["title"] for tag, a in page.tags if tag == "button" and a.get("title")}
     assert {
         "ks: lower is better",
-        "dcr: neither way is better",
+        "dcr: neither direction is better",
         "recall: higher is better",
     } <= titles
     assert page.data["directions"] | {"auroc": "higher", "ks": "lower"} == page.data["directions"]
@@ -180,7 +180,7 @@ def test_study_only_is_stamped(run: Any, render: Any) -> None:
     run.add("b", 0.5)
     page = render(run)
     assert "Study only. 1 of 2 cells used seeded noise" in page.text
-    assert [(row.words["entrant"], row.facts["study"]) for row in page.rows] == [("b", 0), ("a", 1)]
+    assert [(row.words["label"], row.facts["study"]) for row in page.rows] == [("b", 0), ("a", 1)]
     assert page.rows[1].words["variant"] == "seeded noise"
 
 
@@ -215,7 +215,7 @@ def test_strange_names_are_harmless(run: Any, render: Any) -> None:
     assert tags.count("script") == 2  # the data, which cannot run, and our own
     assert tags.count("style") == 2
     assert not [name for _, a in page.tags for name in a if name.startswith("on")]
-    assert page.rows[-1].words["entrant"] == evil
+    assert page.rows[-1].words["label"] == evil
     assert evil in {a.get("value") for tag, a in page.tags if tag == "input"}
     assert SCRIPT not in page.source
     assert "<" not in page.block
@@ -252,9 +252,9 @@ def test_filters_offer_what_is_there(mixed_run: Any, render: Any) -> None:
     for row in page.rows:
         target = row.facts["target"]
         assert f"={'' if target is None else f'{target:g}'}" in options
-        for name in ("cohort", "task", "size", "kind"):
+        for name in ("dataset", "task", "ipc", "kind"):
             assert f"={row.words[name]}" in options
-        assert row.words["entrant"] in methods
+        assert row.words["label"] in methods
     assert "=xgboost" in options  # the model behind `auroc`
 
 
@@ -279,7 +279,7 @@ def test_several_runs(new_run: Callable[[], Any], tmp_path: Path) -> None:
 
 def test_a_bad_directory_writes_nothing(mixed_run: Any, tmp_path: Path) -> None:
     good = mixed_run.write(tmp_path / "run")
-    with pytest.raises(StoreError, match="no such folder"):
+    with pytest.raises(StoreError, match="no such directory"):
         write_site([good, tmp_path / "nowhere"], tmp_path / "site")
     assert not (tmp_path / "site").exists()
 
@@ -301,7 +301,7 @@ def test_who_is_better(run: Any, render: Any) -> None:
     page = render(run)
     text = " ".join(page.text.split())
     assert "On these 12 datasets: good is better than poor." in text
-    assert "Over 12 blocks: combinations of dataset" in text
+    assert "Based on 12 blocks: combinations of dataset" in text
     assert "1 good 1.00 [1.00, 1.00] poor 2 poor 2.00 [2.00, 2.00] " in text
     (drawing,) = [a for tag, a in page.tags if tag == "svg" and a.get("class") == "diagram"]
     assert "best first: good 1.00, poor 2.00." in (drawing["aria-label"] or "")
@@ -310,7 +310,7 @@ def test_who_is_better(run: Any, render: Any) -> None:
 
 def test_too_few_blocks_are_said_to_be_too_few(mixed_run: Any, render: Any) -> None:
     text = " ".join(render(mixed_run).text.split())
-    assert "Nothing can be told apart, pair by pair: the smallest p-value that 4 blocks" in text
+    assert "No pair of methods can be distinguished: with 4 blocks" in text
     assert "1-2 ldpdc" in text
 
 
@@ -328,4 +328,4 @@ def test_alpha_is_passed_on(run: Any, tmp_path: Path) -> None:
     write_site([directory], tmp_path / "site", alpha=0.0001)
     text = (tmp_path / "site" / "index.html").read_text()
     assert "99.99% interval" in text
-    assert "Nothing can be told apart" in text
+    assert "No pair of methods can be distinguished" in text

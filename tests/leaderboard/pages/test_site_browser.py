@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bench.leaderboard.charts.plots import PALETTE
+from bench.leaderboard.charts.panels import PALETTE
 from bench.leaderboard.charts.svg import MARKERS
-from bench.leaderboard.pages import shell
+from bench.leaderboard.templates import rendering
 from tests.support import browser
 from tests.support.card_page import CardPage
 from tests.support.dossiers import one_release
@@ -164,8 +164,10 @@ def _contrast(one: str, other: str) -> float:
 def _series(scheme: str) -> dict[str, tuple[str, ...]]:
     """The colours of lines as the style sheets say them: of the plots, and of a cell's figures."""
     place = browser.SCHEMES.index(scheme)
-    plots = re.findall(r"\.c\d \{ --c: (#\w{6}); \}", shell.asset("plots.css"))
-    figures = re.findall(r"--(?:real|released|control|other): (#\w{6});", shell.asset("cell.css"))
+    plots = re.findall(r"\.c\d \{ --c: (#\w{6}); \}", rendering.asset("plots.css"))
+    figures = re.findall(
+        r"--(?:real|released|control|other): (#\w{6});", rendering.asset("cell.css")
+    )
     assert (len(plots), len(figures)) == (12, 8)
     return {
         "plots": tuple(plots[6 * place : 6 * place + 6]),
@@ -175,7 +177,7 @@ def _series(scheme: str) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("scheme", browser.SCHEMES)
-def test_colours_of_series_can_be_told_apart(scheme: str, sight: str) -> None:
+def test_colours_of_series_are_distinguishable(scheme: str, sight: str) -> None:
     for where, colours in _series(scheme).items():
         seen = [_lab(SIGHT[sight] @ _linear(colour)) for colour in colours]
         for (i, one), (j, other) in itertools.combinations(enumerate(seen), 2):
@@ -185,7 +187,7 @@ def test_colours_of_series_can_be_told_apart(scheme: str, sight: str) -> None:
 
 @pytest.mark.parametrize(("scheme", "page"), [("light", "#ffffff"), ("dark", "#14171a")])
 def test_colours_of_series_stand_out_from_the_page(scheme: str, page: str) -> None:
-    assert page in shell.asset("page.css")
+    assert page in rendering.asset("page.css")
     for colours in _series(scheme).values():
         for colour in colours:
             # Marks carry a shape and a name too; WCAG asks 3 of graphics that have neither.

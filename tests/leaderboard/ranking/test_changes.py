@@ -14,8 +14,7 @@ from scipy import stats
 
 from bench.cli.main import main
 from bench.errors import StoreError
-from bench.leaderboard.export.changes_text import to_text
-from bench.leaderboard.ranking.changes import Changes, find_changes
+from bench.leaderboard.ranking.changes import Changes, find_changes, to_text
 from bench.leaderboard.tables.load import load_results
 
 
@@ -129,7 +128,7 @@ def test_without_any_error_nothing_is_called_significant(new_run: Any, changes: 
     new.score(new.add("a"), "auroc", 0.1)
     found = changes(old, new)
     assert (found.utility[0].gain, found.worse) == (None, False)
-    assert "no interval and no second seed" in to_text(found)
+    assert "without an interval or a second seed" in to_text(found)
     assert "differs: a on breast-cancer" in to_text(found)
 
 
@@ -148,7 +147,7 @@ def test_verdicts_and_epsilons(new_run: Any, unproven: dict[str, Any], check: An
     )
     assert "Proven epsilons changed: 3 cells." in result.output
     assert "eps 1, seed 1: 0.75 -> 0.85 (larger)" in result.output
-    assert result.output.splitlines()[-1] == "Check failed: 1 with another verdict."
+    assert result.output.splitlines()[-1] == "Check failed: 1 with a changed verdict."
 
 
 def test_a_larger_epsilon_within_the_target_is_told_only(new_run: Any, check: Any) -> None:
@@ -171,8 +170,8 @@ def test_newly_failing_and_newly_ok(new_run: Any, changes: Any) -> None:
     old, new = new_run(), new_run()
     old.add("breaks", 0.8)
     new.fail("breaks", "timeout", "over 60 s", unit="", adjacency="")
-    old.fail("mends")
-    new.add("mends", 0.8)
+    old.fail("recovers")
+    new.add("recovers", 0.8)
     old.add("skips", 0.8)
     new.fail("skips", "skipped", "takes images only")
     old.fail("still", "error")
@@ -180,12 +179,12 @@ def test_newly_failing_and_newly_ok(new_run: Any, changes: Any) -> None:
     old.add("empty", 0.8)
     new.score(new.add("empty"), "auroc", None, reason="one class only")
     found = changes(old, new)
-    assert [(c.where.entrant, c.old, c.new, c.reason) for c in found.failing] == [
+    assert [(c.where.label, c.old, c.new, c.reason) for c in found.failing] == [
         ("breaks", "ok", "timeout", "over 60 s"),
         ("empty", "ok", "no score", "one class only"),
         ("skips", "ok", "skipped", "takes images only"),
     ]
-    assert [(c.where.entrant, c.old, c.new) for c in found.finished] == [("mends", "error", "ok")]
+    assert [(c.where.label, c.old, c.new) for c in found.finished] == [("recovers", "error", "ok")]
     assert found.worse
 
 
@@ -219,7 +218,7 @@ def test_directions_must_agree(new_run: Any, changes: Any) -> None:
     old, new = new_run(), new_run()
     old.score(old.add("a"), "error", 0.1, direction="lower")
     new.score(new.add("a"), "error", 0.1)
-    with pytest.raises(StoreError, match="better higher in one run"):
+    with pytest.raises(StoreError, match="different directions in the two runs"):
         changes(old, new)
 
 

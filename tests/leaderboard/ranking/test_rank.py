@@ -24,11 +24,11 @@ from bench.leaderboard.tables.load import load_results
 
 @pytest.fixture
 def place(tmp_path: Path) -> Callable[[Any], pd.DataFrame]:
-    """Placements of a run, indexed by entrant where each has one."""
+    """Placements of a run, indexed by label where each has one."""
 
     def compute(run: Any) -> pd.DataFrame:
         results = load_results([run.write(tmp_path)])
-        return placements(ranking_table(results.cells, results.scores)).set_index("entrant")
+        return placements(ranking_table(results.cells, results.scores)).set_index("shown_label")
 
     return compute
 
@@ -38,7 +38,7 @@ def test_ranks_agree_with_scipy() -> None:
     utility = rng.integers(0, 4, (200, 6)).astype(float)  # many ties
     ranks, shares = place_blocks(utility)
     np.testing.assert_allclose(ranks, stats.rankdata(-utility, axis=1))
-    # With n entrants a rank r beats n - r of the n - 1 others, ties counting half.
+    # With n labels a rank r beats n - r of the n - 1 others, ties counting half.
     np.testing.assert_allclose(shares, (6 - ranks) / 5)
 
 
@@ -58,7 +58,7 @@ def test_ranks_by_hand(run: Any, place: Any) -> None:
         {"a": (1 + 3 + 2.5) / 3, "b": (2 + 1 + 1) / 3, "c": (3 + 2 + 2.5) / 3}
     )
     assert places["beaten"]["b"] == pytest.approx((0.5 + 1 + 1) / 3)
-    assert set(places["entrants"]) == {3}
+    assert set(places["among"]) == {3}
     assert set(places["cells"]) == {3}
 
 
@@ -138,7 +138,9 @@ def test_failing_methods_rank_last_unless_they_are_never_sound(
     run.fail("fails everywhere")
     run.fail("unproven elsewhere")
     run.add("unproven elsewhere", 0.9, dataset="other", **unproven)
-    places = place(run).reset_index().query("cohort == 'breast-cancer'").set_index("entrant")
+    places = (
+        place(run).reset_index().query("shown_dataset == 'breast-cancer'").set_index("shown_label")
+    )
     assert places["rank"]["fails everywhere"] == 3.0
     assert places["rank"]["a"] == 1.5
     assert math.isnan(places["rank"]["unproven elsewhere"])
@@ -187,10 +189,10 @@ def test_mean_rank_gives_each_dataset_the_same_weight(run: Any, place: Any) -> N
         run.add("b", 0.8, dataset="d1", eps_target=epsilon)
     for label, value in (("a", 0.5), ("b", 0.9), ("c", 0.7)):
         run.add(label, value, dataset="d2")
-    table = mean_ranks(place(run).reset_index()).set_index("entrant")
+    table = mean_ranks(place(run).reset_index()).set_index("shown_label")
     assert table.index.tolist() == ["b", "a", "c"]
     assert table["mean_rank"].to_dict() == {"b": 1.5, "a": 2.0, "c": 2.0}
-    assert table["entrants"].to_dict() == {"b": 2.5, "a": 2.5, "c": 3.0}
+    assert table["among"].to_dict() == {"b": 2.5, "a": 2.5, "c": 3.0}
     assert table["beaten"].to_dict() == {"b": 0.5, "a": 0.5, "c": 0.5}
     assert table["datasets"].to_dict() == {"b": 2, "a": 2, "c": 1}
     assert table["groups"].to_dict() == {"b": 3, "a": 3, "c": 1}

@@ -13,10 +13,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bench.leaderboard.ranking import rank_tests
-from bench.leaderboard.ranking.blocks import Blocks, blocks_of, largest_set
+from bench.leaderboard.ranking import inference
 from bench.leaderboard.ranking.rank import place_blocks, ranking_table
-from bench.leaderboard.ranking.significance import compare, compare_blocks
+from bench.leaderboard.ranking.significance import (
+    Blocks,
+    blocks_of,
+    compare,
+    compare_blocks,
+    largest_set,
+)
 from bench.leaderboard.tables.load import load_results
 from bench.stats.inference import holm
 
@@ -77,7 +82,7 @@ def table_of(tmp_path: Path) -> Callable[[Any], pd.DataFrame]:
 
 def test_the_published_example() -> None:
     result = _compared(DEMSAR)
-    means = {standing.entrant: standing.mean_rank for standing in result.standings}
+    means = {standing.label: standing.mean_rank for standing in result.standings}
     assert means == pytest.approx({"a": 3.143, "b": 2.000, "c": 2.893, "d": 1.964}, abs=5e-4)
     # Published: 9.28 without the correction for ties, critical difference 1.25.
     plain = 12 * 14 / (4 * 5) * (sum(mean**2 for mean in means.values()) - 4 * 5**2 / 4)
@@ -95,22 +100,22 @@ def test_nemenyi_as_scikit_posthocs() -> None:
     known |= {(1, 3): 0.999859, (2, 3): 0.226697}
     means = place_blocks(DEMSAR)[0].mean(axis=0)
     for (i, j), p in known.items():
-        assert rank_tests.nemenyi_p(means[i] - means[j], 4, 14) == pytest.approx(p, abs=2e-4)
+        assert inference.nemenyi_p(means[i] - means[j], 4, 14) == pytest.approx(p, abs=2e-4)
     means = place_blocks(HAND)[0].mean(axis=0)
     assert means == pytest.approx([8 / 7, 2, 20 / 7])
-    assert rank_tests.nemenyi_p(means[0] - means[1], 3, 7) == pytest.approx(0.24408, abs=2e-4)
-    assert rank_tests.nemenyi_p(means[0] - means[2], 3, 7) == pytest.approx(0.0038337, abs=2e-5)
+    assert inference.nemenyi_p(means[0] - means[1], 3, 7) == pytest.approx(0.24408, abs=2e-4)
+    assert inference.nemenyi_p(means[0] - means[2], 3, 7) == pytest.approx(0.0038337, abs=2e-5)
     # The critical difference is where the p-value is alpha.
-    width = rank_tests.critical_difference(3, 7, 0.05)
-    assert rank_tests.nemenyi_p(width, 3, 7) == pytest.approx(0.05, abs=1e-6)
+    width = inference.critical_difference(3, 7, 0.05)
+    assert inference.nemenyi_p(width, 3, 7) == pytest.approx(0.05, abs=1e-6)
 
 
 def test_critical_values_of_the_published_table() -> None:
-    # Demsar (2006), table 5 (a): q for two to ten entrants at 0.05.
+    # Demsar (2006), table 5 (a): q for two to ten labels at 0.05.
     published = [1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164]
-    for entrants, quantile in enumerate(published, 2):
-        scale = math.sqrt(entrants * (entrants + 1) / (6 * 10))
-        found = rank_tests.critical_difference(entrants, 10, 0.05) / scale
+    for labels, quantile in enumerate(published, 2):
+        scale = math.sqrt(labels * (labels + 1) / (6 * 10))
+        found = inference.critical_difference(labels, 10, 0.05) / scale
         assert found == pytest.approx(quantile, abs=1.1e-3)
 
 
@@ -120,7 +125,7 @@ def test_signed_ranks_are_exact() -> None:
     for count in (1, 2, 5, 9, 30):
         differences = rng.normal(0.3, 1.0, count)
         expected = stats.wilcoxon(differences, method="exact").pvalue
-        assert rank_tests.signed_rank_p(differences) == pytest.approx(expected)
+        assert inference.signed_rank_p(differences) == pytest.approx(expected)
     for _ in range(5):
         differences = rng.integers(-2, 4, 9).astype(float)
         ranks = stats.rankdata(np.abs(differences))
@@ -128,15 +133,15 @@ def test_signed_ranks_are_exact() -> None:
             ranks[differences != 0] @ np.array(signs)
             for signs in itertools.product((-1, 1), repeat=int((differences != 0).sum()))
         ]
-        extreme = np.abs(sums) >= abs(rank_tests.signed_rank_sum(differences)) - 1e-9
-        assert rank_tests.signed_rank_p(differences) == pytest.approx(extreme.mean())
+        extreme = np.abs(sums) >= abs(inference.signed_rank_sum(differences)) - 1e-9
+        assert inference.signed_rank_p(differences) == pytest.approx(extreme.mean())
 
 
 def test_signed_ranks_of_the_published_example() -> None:
     # scipy 1.17: wilcoxon(zero_method="pratt", method=PermutationMethod) over all signs.
     known = [0.0078125, 0.865966796875, 0.01123046875, 0.052978515625, 0.4501953125, 0.033447265625]
     found = [
-        rank_tests.signed_rank_p((DEMSAR[:, i] - DEMSAR[:, j]).round(12))
+        inference.signed_rank_p((DEMSAR[:, i] - DEMSAR[:, j]).round(12))
         for i, j in itertools.combinations(range(4), 2)
     ]
     assert found == pytest.approx(known)
@@ -145,16 +150,16 @@ def test_signed_ranks_of_the_published_example() -> None:
 def test_many_blocks_use_the_normal_approximation() -> None:
     differences = np.random.default_rng(4).normal(0.2, 1.0, 101)
     exact = stats.wilcoxon(differences, method="exact").pvalue
-    assert rank_tests.signed_rank_p(differences) == pytest.approx(exact, rel=0.05)
-    assert rank_tests.signed_rank_p(np.zeros(101)) == 1.0
+    assert inference.signed_rank_p(differences) == pytest.approx(exact, rel=0.05)
+    assert inference.signed_rank_p(np.zeros(101)) == 1.0
 
 
 def test_no_block_can_give_less_than_the_smallest_p() -> None:
     for count in range(1, 9):
         won = np.arange(1.0, count + 1)
-        assert rank_tests.signed_rank_p(won) == pytest.approx(rank_tests.smallest_p(count))
-    assert rank_tests.smallest_p(5) == 0.0625
-    assert rank_tests.smallest_p(6, pairs=3) == 0.09375
+        assert inference.signed_rank_p(won) == pytest.approx(inference.smallest_p(count))
+    assert inference.smallest_p(5) == 0.0625
+    assert inference.smallest_p(6, pairs=3) == 0.09375
 
 
 def test_holm_as_in_the_metrics() -> None:
@@ -173,7 +178,7 @@ def test_shared_places_and_cliques() -> None:
     turn = np.where(np.arange(12) % 2, 0.9, 0.8)
     result = _compared(np.column_stack([turn + step, 1.7 - turn, 0.5 + step / 3, 0.2 - step]))
     assert result.smallest_p == 6 / 2048
-    assert {s.entrant: s.place for s in result.standings} == {
+    assert {s.label: s.place for s in result.standings} == {
         "a": "1-2",
         "b": "1-2",
         "c": "3",
@@ -182,7 +187,7 @@ def test_shared_places_and_cliques() -> None:
     assert result.cliques == (("a", "b"),)
     assert result.finding == (
         "On these 12 datasets: a and b are better than all others; c is better than d; "
-        "between a and b nothing can be told apart."
+        "a and b are indistinguishable."
     )
     first, *_, last = result.standings
     assert first.wins == {"b": 0.5, "c": 1.0, "d": 1.0}
@@ -200,7 +205,9 @@ def test_a_tie_everywhere() -> None:
     result = _compared(np.ones((8, 3)))
     assert (result.friedman.statistic, result.friedman.p) == (0.0, 1.0)
     assert [standing.place for standing in result.standings] == ["1-3"] * 3
-    assert result.finding.startswith("Nothing can be told apart by 8 blocks")
+    assert result.finding.startswith(
+        "All methods are statistically indistinguishable over 8 blocks"
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
@@ -209,13 +216,13 @@ def test_few_blocks_tell_nothing(count: int) -> None:
     result = _compared(utility)
     assert result.powerless
     assert [standing.place for standing in result.standings] == ["1-2", "1-2"]
-    assert f"is {2.0 ** (1 - count):.2g}, whatever the results" in result.finding
+    assert f"p-value is {2.0 ** (1 - count):.2g}" in result.finding
     assert (result.standings[0].low is None) == (count < 5)
     assert _compared(np.arange(12.0).reshape(6, 2)).pairs[0].better == "b"
 
 
 def test_pairs_wait_for_friedman() -> None:
-    # Wilcoxon alone would tell the pair apart; among ten alike, Friedman's test does not.
+    # Wilcoxon alone would distinguish the pair; among ten equal ones, Friedman's test does not.
     rng = np.random.default_rng(0)
     utility = rng.normal(size=(12, 10))
     utility[:, 1] = utility[:, 0] - 0.01 * np.arange(1, 13)
@@ -226,7 +233,7 @@ def test_pairs_wait_for_friedman() -> None:
 
 
 def test_bootstrap_interval_of_the_mean_rank() -> None:
-    # Two entrants, a wins 14 of 20 blocks: its mean rank is 1 + B / 20 with B ~ Bin(20, 0.3).
+    # Two labels, a wins 14 of 20 blocks: its mean rank is 1 + B / 20 with B ~ Bin(20, 0.3).
     wins = np.array([1.0] * 14 + [-1.0] * 6)
     result = _compared(np.column_stack([wins, np.zeros(20)]))
     tail = stats.norm.cdf(-stats.t.ppf(0.975, 19) * math.sqrt(20 / 19))
@@ -237,7 +244,7 @@ def test_bootstrap_interval_of_the_mean_rank() -> None:
 
 
 def _false_findings(dataset_effect: float, repetitions: int = 50) -> tuple[int, int]:
-    """Over blocks and over datasets, of 4 entrants that are alike on average."""
+    """Over blocks and over datasets, of 4 labels that are alike on average."""
     rng = np.random.default_rng(11)
     datasets = tuple(f"d{n // 3}" for n in range(30))
     over_blocks = over_datasets = 0
@@ -266,8 +273,8 @@ def test_each_dataset_once() -> None:
     assert result.standings[0].better_than == ("b",)
     assert (result.datasets_only.blocks, result.datasets_only.better) == (2, frozenset())
     assert result.finding.startswith("On these 2 datasets: a is better than b")
-    assert "the smallest corrected p-value that 2 of them can give is 0.5" in result.caution
-    assert "1 of these 1 differences can be told" in _compared(utility).caution
+    assert "corrected p-value with 2 datasets is 0.5" in result.caution
+    assert "1 of these 1 differences are significant" in _compared(utility).caution
     three = np.column_stack([utility, utility[:, 1] - 5])
     assert _compared(three, datasets=("d1",) * 12).finding.startswith("On this dataset: a is")
 
@@ -285,14 +292,14 @@ def test_blocks_of_a_run(run: Any, table_of: Any, unproven: dict[str, Any]) -> N
             elif number:
                 run.add("c", 0.85, **shared)
     blocks = blocks_of(table_of(run), ["a", "b", "c"])
-    assert (blocks.entrants, blocks.datasets) == (("a", "b", "c"), ("d1", "d2"))
+    assert (blocks.labels, blocks.datasets) == (("a", "b", "c"), ("d1", "d2"))
     assert blocks.incomplete == 1
     # d2: c is second and then last, b last and then second.
     assert blocks.ranks.tolist() == [[1.0, 3.0, 2.0], [1.0, 2.5, 2.5]]
     # d2: from 0.7 to 0.9; a failing cell counts as 0.7 - 0.2.
     np.testing.assert_allclose(blocks.utility[1], [0.9, 0.75, (0.85 + 0.5) / 2])
     (result,), absent = compare(table_of(run), np.random.default_rng(0))
-    assert {standing.entrant for standing in result.standings} == {"a", "b", "c"}
+    assert {standing.label for standing in result.standings} == {"a", "b", "c"}
     assert (result.blocks, result.incomplete, absent) == (2, 1, ())
 
 
@@ -308,9 +315,9 @@ def test_who_takes_part_elsewhere_is_compared_there(run: Any, table_of: Any) -> 
             run.add(label, 0.9 - 0.1 * place + 0.001 * number, dataset=f"d{number:02}")
     run.add("rare", 0.9, dataset="d00")
     results, absent = compare(table_of(run), np.random.default_rng(0))
-    shown = [([s.entrant for s in result.standings], result.blocks) for result in results]
+    shown = [([s.label for s in result.standings], result.blocks) for result in results]
     assert shown == [(["a", "b", "c", "d"], 12), (["a", "x", "y"], 8)]
-    assert [(item.entrant, item.blocks) for item in absent] == [("rare", 1)]
+    assert [(item.label, item.blocks) for item in absent] == [("rare", 1)]
 
 
 def test_the_largest_set_is_never_empty() -> None:
@@ -330,5 +337,5 @@ def test_nobody_and_strange_values(run: Any, table_of: Any) -> None:
             run.add(label, dataset=f"d{number}", key=f"{label}{number}")
             run.score(f"{label}{number}", "auroc", value)
     (result,), _ = compare(table_of(run), np.random.default_rng(0))
-    assert [standing.entrant for standing in result.standings] == ["a", "b", "c"]
+    assert [standing.label for standing in result.standings] == ["a", "b", "c"]
     assert all(0 <= pair.p <= 1 for pair in result.pairs)

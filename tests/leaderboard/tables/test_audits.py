@@ -41,6 +41,9 @@ REFUTED = {
 }
 
 
+DETECTABLE = next(n for n in ("eps_detectable", "ceiling") if n in AuditRow.__dataclass_fields__)
+
+
 def write_audits(directory: Path, *rows: dict[str, Any]) -> None:
     blank = {
         item.name: None if "None" in str(item.type) else BLANK[str(item.type)]
@@ -57,9 +60,12 @@ def test_a_bound_stands_beside_the_cells_of_its_setting_only(run: Any, tmp_path:
     run.add("other code", 0.8, method="ldpdc", source_hash="t")
     run.add("other method", 0.8, method="gats")
     directory = run.write(tmp_path)
-    write_audits(directory, {}, {"key": "two", "eps_audited": 0.5, "status": "error"})
-    cells = load_results([directory]).cells.set_index("entrant")
+    write_audits(
+        directory, {DETECTABLE: 3.5}, {"key": "two", "eps_audited": 0.5, "status": "error"}
+    )
+    cells = load_results([directory]).cells.set_index("shown_label")
     assert cells["eps_audited"].dropna().to_dict() == {"here": 0.25}
+    assert cells["eps_detectable"].dropna().to_dict() == {"here": 3.5}
     assert set(cells["verdict"]) == {"sound"}
 
 
@@ -69,7 +75,7 @@ def test_a_refutation_holds_for_that_code_everywhere(run: Any, tmp_path: Path) -
     run.add("other code", 0.8, method="ldpdc", source_hash="t")
     directory = run.write(tmp_path)
     write_audits(directory, REFUTED)
-    cells = load_results([directory]).cells.set_index("entrant")
+    cells = load_results([directory]).cells.set_index("shown_label")
     assert cells["verdict"].to_dict() == {
         "here": "proof refuted",
         "other size": "proof refuted",

@@ -23,8 +23,8 @@ def test_columns_and_names(run: Any, tmp_path: Path) -> None:
     run.add("b", 0.8, ipc=None, full_size=True)
     run.add("c", 0.8, ipc=None)
     results = load_results([run.write(tmp_path / "mine")])
-    assert results.cells["entrant"].tolist() == ["a", "b", "c"]
-    assert results.cells["size"].tolist() == ["50", "full", "own"]
+    assert results.cells["shown_label"].tolist() == ["a", "b", "c"]
+    assert results.cells["shown_ipc"].tolist() == ["50", "full", "own"]
     assert results.runs == ("mine",)
     assert len(results.scores) == 3
     assert (results.replaced, results.unclaimed) == (0, 0)
@@ -67,7 +67,7 @@ def test_the_same_directory_twice_counts_once(run: Any, tmp_path: Path) -> None:
     assert (len(results.cells), results.replaced) == (1, 0)
 
 
-def test_one_label_for_two_parameters_is_told_apart(
+def test_one_label_for_two_parameters_is_distinguished(
     new_run: Callable[[], Any], tmp_path: Path
 ) -> None:
     first, second = new_run(), new_run()
@@ -76,7 +76,7 @@ def test_one_label_for_two_parameters_is_told_apart(
     second.add("a", 0.1, parameters='{"x": 9}', key="k2")
     second.add("b", 0.1, parameters='{"y": 2, "x": 1}', seed=1)
     results = load_results([first.write(tmp_path / "1"), second.write(tmp_path / "2")])
-    assert sorted(results.cells["entrant"]) == [
+    assert sorted(results.cells["shown_label"]) == [
         'a [a {"x": 1, "y": 2}]',
         'a [a {"x": 9}]',
         "b",
@@ -120,7 +120,7 @@ def test_no_directory_at_all() -> None:
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"nowhere: no such folder; give a folder that"):
+    with pytest.raises(StoreError, match=r"nowhere: no such directory; give a directory that"):
         load_results([tmp_path / "nowhere"])
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench.leaderboard.pages.links import cell_path
+from bench.leaderboard.pages.board import compile_board
 from bench.leaderboard.pages.site import write_site
 from bench.leaderboard.ranking.rank import mean_ranks
+from bench.leaderboard.ranking.rows import aggregate
 from bench.leaderboard.tables.about import read_about
-from bench.leaderboard.tables.aggregate import aggregate
-from bench.leaderboard.tables.board import compile_board
 from bench.leaderboard.tables.load import Results, load_results
 from bench.leaderboard.tables.public import redact, without_paths
+from bench.leaderboard.templates.rendering import cell_path
 from bench.plugins.description import FILE, ColumnDescription, DatasetDescription, Descriptions
 
 OPEN = DatasetDescription("breast-cancer", "{}", "Breast cancer", open=True)
@@ -109,8 +109,8 @@ def test_what_was_computed_from_open_rows_stays(directory: Path, tmp_path: Path)
 def test_the_public_site_says_what_it_left_out(directory: Path, tmp_path: Path) -> None:
     _, omitted = redacted(directory)
     said = "; ".join(omitted)
-    assert "all scores of 3 cells on data that not everybody may have (ward): 3 numbers" in said
-    assert "seconds, memory" in said and "keys and fingerprints" in said
+    assert "all scores of 3 cells on data that are not public (ward): 3 values" in said
+    assert "running time, memory" in said and "keys and fingerprints" in said
     board = compile_board([directory], public=True)
     assert any(said in note.text for note in board.notes)
 
@@ -156,12 +156,12 @@ def test_the_public_key_follows_from_what_was_asked_for_alone(
 def test_what_was_left_out_is_not_ranked_as_failing(directory: Path) -> None:
     results, _ = redacted(directory)
     rows, places = aggregate(results)
-    ranks = mean_ranks(places).set_index("entrant")
+    ranks = mean_ranks(places).set_index("shown_label")
     # On the open dataset alone: 1, 2, 3; the closed one ranks nobody.
     assert ranks.loc[["alpha", "beta", "gamma"], "mean_rank"].tolist() == [1.0, 2.0, 3.0]
     assert ranks["failing"].sum() == 1  # delta, which failed on the open one
     assert set(ranks["datasets"]) == {1}
-    ward = [row for row in rows if row.cohort == "ward"]
+    ward = [row for row in rows if row.dataset == "ward"]
     assert {row.place.rank for row in ward} == {None}
     assert all("left out of the public site" in row.place.reason for row in ward)
     assert [row.failed for row in ward] == [0, 0, 1]
@@ -204,8 +204,8 @@ def test_names_that_differ_in_their_folder_stay_apart(run: Any, tmp_path: Path) 
         given = json.dumps({"table": f"{folder}x.csv"})
         run.add("alpha", 0.5, key=str(seed), parameters=given)
     cells = redacted(run.write(tmp_path / "run"))[0].cells
-    assert cells["entrant"].nunique() == 2
-    assert not cells["entrant"].str.contains("home").any()
+    assert cells["shown_label"].nunique() == 2
+    assert not cells["shown_label"].str.contains("home").any()
 
 
 @pytest.mark.parametrize(

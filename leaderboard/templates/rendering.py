@@ -1,4 +1,4 @@
-"""What all pages share: the templates, the frame around them, and how they are written."""
+"""Fills templates, names the pages of the site and writes them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from bench.errors import StoreError
-from bench.leaderboard.pages import links, show
+from bench.leaderboard.tables import show
 
 
 @final
@@ -29,7 +30,7 @@ class Page:
 
 
 def page(path: str, template: str, *, scripts: Sequence[str] = (), **values: Any) -> Page:
-    """A page from a template that extends `layout.html`.
+    """Return a page from a template that extends `layout.html`.
 
     `scripts` names the template files that become the page's one script, in this order; its policy
     forbids every other. Links in a template are written `{{ up }}{{ path }}`: `up` leads back to
@@ -48,14 +49,14 @@ def page(path: str, template: str, *, scripts: Sequence[str] = (), **values: Any
 
 
 def _script(names: Sequence[str]) -> str:
-    """One function around all files: they see each other's names, and the page sees none."""
+    """Return all files in one function, so that they share names and add none to the page."""
     if not names:
         return ""
     return "\n".join(['"use strict";', "(() => {", *map(asset, names), "})();", ""])
 
 
 def asset(name: str) -> str:
-    """The text of a file beside the templates."""
+    """Return the text of a file of this folder."""
     loader = environment().loader
     if loader is None:
         raise TypeError("the template environment has no loader")
@@ -63,7 +64,7 @@ def asset(name: str) -> str:
 
 
 def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
-    """Each file under another name first: a reader sees the old or the new one, nothing between."""
+    """Write all files atomically: each under a temporary name first."""
     try:
         waiting = []
         for item in pages:
@@ -76,14 +77,14 @@ def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
             os.replace(temporary, path)
     except OSError as problem:
         raise StoreError(
-            f"{output}: the leaderboard cannot be written there ({problem}); give another folder"
+            f"{output}: the leaderboard cannot be written there ({problem}); give another directory"
         ) from None
     return tuple(path for _, path in waiting)
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """The templates, with what they may call."""
+    """Return the template environment with its filters."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("bench.leaderboard", "templates"),
         autoescape=True,
@@ -93,9 +94,46 @@ def environment() -> jinja2.Environment:
     )
     for name in ("number", "whole", "seconds", "epsilon", "epsilon_span", "whole_span"):
         templates.filters[name] = getattr(show, name)
-    for name in ("interval", "spread", "size", "sizes", "arrow", "better", "seeds", "coded"):
+    for name in ("interval", "spread", "ipc", "ipcs", "arrow", "better", "seeds", "coded"):
         templates.filters[name] = getattr(show, name)
     templates.globals["place"] = show.place
     templates.globals["absent"] = show.ABSENT
-    templates.globals["links"] = links
+    templates.globals["links"] = {
+        "FRONT": FRONT,
+        "PLOTS": PLOTS,
+        "method_path": method_path,
+        "dataset_path": dataset_path,
+    }
     return templates
+
+
+# Paths of pages -----------------------------------------------------------------------------------
+
+
+FRONT = "index.html"
+PLOTS = "plots.html"
+
+_HARMLESS = re.compile(r"[^a-z0-9]+")
+
+
+def method_path(label: str) -> str:
+    """Return the path of the page of a method. Names are untrusted: a hash makes paths safe."""
+    return f"methods/{_stem(label)}.html"
+
+
+def dataset_path(dataset: str) -> str:
+    """Return the path of the page of a dataset."""
+    return f"datasets/{_stem(dataset)}.html"
+
+
+def cell_path(key: str) -> str:
+    """Return the path of the page of a cell, by its key."""
+    return f"cells/{_digest(key, 16)}.html"
+
+
+def _stem(name: str) -> str:
+    return f"{_HARMLESS.sub('-', name.lower()).strip('-')[:40]}-{_digest(name, 8)}"
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench.leaderboard.tables.aggregate import Row, Span, aggregate
+from bench.leaderboard.ranking.rows import Row, aggregate
 from bench.leaderboard.tables.load import load_results
+from bench.leaderboard.tables.measures import Span
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_nothing_finished_is_still_a_row(run: Any, rows_of: Any) -> None:
     run.add("a", 0.6)
     run.fail("b")
     run.fail("c", "skipped", "takes images only")
-    rows = {row.entrant: row for row in rows_of(run)}
+    rows = {row.label: row for row in rows_of(run)}
     assert rows["b"].failed == 1
     assert (rows["b"].verdict, rows["b"].headline, rows["b"].epsilons.proven) == ("", None, None)
     assert (rows["c"].failed, rows["c"].skipped) == (0, 1)
@@ -72,7 +73,7 @@ def test_the_four_epsilons_stay_apart(run: Any, rows_of: Any, non_private: dict[
     for seed, proven in enumerate((0.7, 0.8)):
         run.add("a", 0.5, seed=seed, eps_claimed=0.95, eps_proven=proven, eps_audited=0.1)
     run.add("n", 0.5, **non_private)
-    rows = {row.entrant: row.epsilons for row in rows_of(run)}
+    rows = {row.label: row.epsilons for row in rows_of(run)}
     assert rows["a"].target == 1.0
     assert rows["a"].claimed == Span(0.95, 0.95)
     assert rows["a"].proven == Span(0.7, 0.8)
@@ -88,7 +89,7 @@ def test_the_worst_verdict_counts(run: Any, rows_of: Any, unproven: dict[str, An
     run.add("a", 0.5, seed=1, **unproven)
     run.add("t", 0.5, verdict="sound, trusting interpret 0.7.8", verdict_reason="by PLD")
     run.add("x", 0.5, verdict="blessed", verdict_reason="because")
-    rows = {row.entrant: row for row in rows_of(run)}
+    rows = {row.label: row for row in rows_of(run)}
     assert rows["a"].verdict == "unproven"
     assert rows["a"].verdict_reasons[0].startswith("unproven: claims epsilon 1")
     assert rows["a"].verdict_reasons[1].startswith("sound: epsilon 0.75")
@@ -105,7 +106,7 @@ def test_absent_scores_keep_their_reason(run: Any, rows_of: Any) -> None:
     assert row.measures["dcr"].reasons == ("constant columns",)
 
 
-def test_seeds_from_different_code_are_averaged_but_told(run: Any, rows_of: Any) -> None:
+def test_seeds_from_different_code_are_averaged_with_a_warning(run: Any, rows_of: Any) -> None:
     run.add("a", 0.5, seed=0, source_hash="old", warnings="delta is large")
     run.add("a", 0.7, seed=1, source_hash="new", warnings="delta is large")
     (row,) = rows_of(run)
@@ -119,7 +120,7 @@ def test_settings_that_differ_are_named(run: Any, rows_of: Any) -> None:
     run.add("a", 0.5)
     run.add("a", 0.5, delta=1e-6, private_counts=True)
     run.add("a", 0.5, dataset="other")
-    variants = sorted((row.cohort, row.variant) for row in rows_of(run))
+    variants = sorted((row.dataset, row.variant) for row in rows_of(run))
     assert variants == [
         ("breast-cancer", "delta 1e-05, public counts"),
         ("breast-cancer", "delta 1e-06, private counts"),
@@ -128,8 +129,8 @@ def test_settings_that_differ_are_named(run: Any, rows_of: Any) -> None:
 
 
 def test_reading_order(mixed_run: Any, rows_of: Any) -> None:
-    rows = [row for row in rows_of(mixed_run) if row.cohort == "breast-cancer"]
-    assert [(row.entrant, row.epsilons.target) for row in rows] == [
+    rows = [row for row in rows_of(mixed_run) if row.dataset == "breast-cancer"]
+    assert [(row.label, row.epsilons.target) for row in rows] == [
         ("real", None),
         ("ldpdc", 1.0),
         ("marginals", 1.0),

@@ -1,4 +1,4 @@
-"""Everything the pages show, computed once before any page is written."""
+"""Everything that the pages show, computed once before any page is written."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from bench.leaderboard.charts import plots
-from bench.leaderboard.pages import links
-from bench.leaderboard.pages.cell_choice import chosen_cells
+from bench.leaderboard.charts.panels import MethodStyle, styles
 from bench.leaderboard.ranking.rank import mean_ranks, ranking_table
-from bench.leaderboard.ranking.significance import Absent, Comparison, compare
+from bench.leaderboard.ranking.rows import Row, aggregate
+from bench.leaderboard.ranking.significance import MethodComparison, UncomparedMethod, compare
 from bench.leaderboard.tables.about import About, read_about
-from bench.leaderboard.tables.aggregate import Row, aggregate, size_order
-from bench.leaderboard.tables.load import Results, load_results
+from bench.leaderboard.tables.load import GROUP, Results, load_results
 from bench.leaderboard.tables.public import redact
+from bench.leaderboard.tables.show import ipc_order
+from bench.leaderboard.templates import rendering
 from bench.results.records import Status
 
 
 @final
 @dataclass(frozen=True)
-class Counts:
-    """How the cells ended."""
+class CellCounts:
+    """Number of cells by status."""
 
     cells: int
     ok: int
@@ -37,7 +37,7 @@ class Counts:
 @final
 @dataclass(frozen=True)
 class Note:
-    """Something to know before reading any number."""
+    """A note at the top of the pages."""
 
     title: str
     text: str
@@ -46,13 +46,13 @@ class Note:
 
 @final
 @dataclass(frozen=True)
-class Standing:
-    """A line of the overall ranking."""
+class MeanRank:
+    """A row of the overall ranking."""
 
-    entrant: str
+    label: str
     reference: str
     mean_rank: float
-    entrants: float
+    among: float
     beaten: float
     datasets: int
     groups: int
@@ -63,9 +63,9 @@ class Standing:
 @final
 @dataclass(frozen=True)
 class Unranked:
-    """A method without any rank, and why."""
+    """A method without any rank, and the reasons."""
 
-    entrant: str
+    label: str
     reference: str
     reasons: tuple[str, ...]
 
@@ -75,12 +75,12 @@ class Unranked:
 class Incident:
     """Cells of one method and dataset that ended the same way and were not ok."""
 
-    entrant: str
-    cohort: str
+    label: str
+    dataset: str
     status: str
     reason: str
     cells: int
-    sizes: tuple[str, ...]
+    ipcs: tuple[str, ...]
     targets: tuple[float, ...]
     seeds: tuple[int, ...]
     key: str
@@ -88,36 +88,39 @@ class Incident:
 
 @final
 @dataclass(frozen=True)
-class Findings:
-    """What can be told apart, and who takes no part in that."""
+class CellLink:
+    """The page of one cell."""
 
-    comparisons: tuple[Comparison, ...]
-    absent: tuple[Absent, ...]
+    seed: int
+    path: str
 
 
 @final
 @dataclass(frozen=True)
 class Board:
-    """What one site is made of."""
+    """Contents of one site."""
 
     results: Results
     rows: tuple[Row, ...]
     places: pd.DataFrame
     mean_ranks: pd.DataFrame
-    standings: tuple[Standing, ...]
+    standings: tuple[MeanRank, ...]
     unranked: tuple[Unranked, ...]
     incidents: tuple[Incident, ...]
-    found: Findings
-    counts: Counts
+    comparisons: tuple[MethodComparison, ...]
+    """Tests of who is better, the one with the most results first."""
+    uncompared: tuple[UncomparedMethod, ...]
+    """Ranked methods that are in no comparison."""
+    counts: CellCounts
     notes: tuple[Note, ...]
-    styles: Mapping[str, plots.Style]
-    """Colour and marker of each entrant, on every page the same."""
+    styles: Mapping[str, MethodStyle]
+    """Colour and marker of each method, on every page the same."""
     about: About
-    """Cards of methods and datasets that the runs brought along."""
+    """Cards of methods and datasets of the runs."""
     alpha: float
     public: bool
     omitted: tuple[str, ...]
-    """What a public site leaves out, in words; empty for an internal one."""
+    """What a public site leaves out, in words; empty for an internal site."""
     cell_pages: Mapping[str, str]
     """Path of the page of each cell that has one, by the cell's key."""
 
@@ -130,10 +133,10 @@ def compile_board(
     public: bool = False,
     cells: int = 200,
 ) -> Board:
-    """Load, redact where the site is public, aggregate, rank and test.
+    """Load, redact if the site is public, aggregate, rank and test.
 
-    Tests are at level `alpha`; `seed` draws the blocks of the bootstrap; at most `cells` cells get
-    a page of their own.
+    Tests are at level `alpha`; `seed` is that of the bootstrap over blocks; at most `cells` cells
+    get a page.
     """
     directories = [Path(directory) for directory in run_directories]
     results = load_results(directories)
@@ -146,7 +149,8 @@ def compile_board(
     counts = _counts(results.cells)
     chosen = chosen_cells(results, cells)
     table = ranking_table(results.cells, results.scores)
-    reference = {row.entrant: row.reference for row in rows}
+    comparisons, uncompared = compare(table, np.random.default_rng(seed), alpha)
+    reference = {row.label: row.reference for row in rows}
     return Board(
         results=results,
         rows=rows,
@@ -155,22 +159,23 @@ def compile_board(
         standings=_standings(ranks, reference),
         unranked=_unranked(places, reference),
         incidents=_incidents(rows),
-        found=Findings(*compare(table, np.random.default_rng(seed), alpha)),
+        comparisons=comparisons,
+        uncompared=uncompared,
         counts=counts,
         notes=_notes(results, counts, omitted, len(chosen)),
-        styles=plots.styles(rows),
+        styles=styles(rows),
         about=about,
         alpha=alpha,
         public=public,
         omitted=omitted,
-        cell_pages={key: links.cell_path(key) for key in chosen},
+        cell_pages={key: rendering.cell_path(key) for key in chosen},
     )
 
 
-def _counts(cells: pd.DataFrame) -> Counts:
+def _counts(cells: pd.DataFrame) -> CellCounts:
     ok = int((cells["status"] == Status.OK.value).sum())
     skipped = int((cells["status"] == Status.SKIPPED.value).sum())
-    return Counts(
+    return CellCounts(
         cells=len(cells),
         ok=ok,
         failed=len(cells) - ok - skipped,
@@ -180,7 +185,7 @@ def _counts(cells: pd.DataFrame) -> Counts:
 
 
 def _notes(
-    results: Results, counts: Counts, omitted: Sequence[str], pages: int
+    results: Results, counts: CellCounts, omitted: Sequence[str], pages: int
 ) -> tuple[Note, ...]:
     notes = []
     if counts.study_only:
@@ -189,33 +194,33 @@ def _notes(
         notes.append(
             Note(
                 "Study only.",
-                f"{which} used seeded noise, so that they can be repeated: whoever knows seed and "
-                "code can compute that noise and subtract it. No conclusion about letting a "
-                "release out may be drawn from them.",
+                f"{which} used seeded noise, so that they can be repeated: anyone who knows the "
+                "seed and the code can compute the noise and subtract it. No conclusion about "
+                "publishing a release may be drawn from them.",
                 study_only=True,
             )
         )
     if results.replaced:
         text = f"{results.replaced} older results of cells that were run again are left out."
-        notes.append(Note("Run again.", text))
+        notes.append(Note("Repeated cells.", text))
     if results.unclaimed:
-        text = f"{results.unclaimed} scores belong to no cell and are left out."
-        notes.append(Note("Without a cell.", text))
+        text = f"{results.unclaimed} scores without a cell are left out."
+        notes.append(Note("Orphaned scores.", text))
     if omitted:
         notes.append(Note("Public page.", f"Left out: {'; '.join(omitted)}."))
     if pages < counts.cells:
-        text = f"{pages} of {counts.cells} cells have a page of their own; --cells makes more."
-        notes.append(Note("Pages of cells.", text))
+        text = f"{pages} of {counts.cells} cells have a page; use --cells for more."
+        notes.append(Note("Cell pages.", text))
     return tuple(notes)
 
 
-def _standings(standings: pd.DataFrame, reference: dict[str, str]) -> tuple[Standing, ...]:
+def _standings(standings: pd.DataFrame, reference: dict[str, str]) -> tuple[MeanRank, ...]:
     return tuple(
-        Standing(
-            entrant=record["entrant"],
-            reference=reference[record["entrant"]],
+        MeanRank(
+            label=record["shown_label"],
+            reference=reference[record["shown_label"]],
             mean_rank=float(record["mean_rank"]),
-            entrants=float(record["entrants"]),
+            among=float(record["among"]),
             beaten=float(record["beaten"]),
             datasets=int(record["datasets"]),
             groups=int(record["groups"]),
@@ -227,11 +232,11 @@ def _standings(standings: pd.DataFrame, reference: dict[str, str]) -> tuple[Stan
 
 
 def _unranked(places: pd.DataFrame, reference: dict[str, str]) -> tuple[Unranked, ...]:
-    ranked = set(places.loc[places["rank"].notna(), "entrant"])
-    others = places[~places["entrant"].isin(ranked)]
+    ranked = set(places.loc[places["rank"].notna(), "shown_label"])
+    others = places[~places["shown_label"].isin(ranked)]
     return tuple(
-        Unranked(str(entrant), reference[str(entrant)], tuple(own["reason"].unique()))
-        for entrant, own in others.groupby("entrant")
+        Unranked(str(label), reference[str(label)], tuple(group["reason"].unique()))
+        for label, group in others.groupby("shown_label")
     )
 
 
@@ -239,24 +244,32 @@ def _incidents(rows: Sequence[Row]) -> tuple[Incident, ...]:
     alike: dict[tuple[str, str, str, str], list[tuple[Row, Any]]] = {}
     for row in rows:
         for problem in row.problems:
-            name = (row.entrant, row.cohort, problem.status, problem.reason)
+            name = (row.label, row.dataset, problem.status, problem.reason)
             alike.setdefault(name, []).append((row, problem))
-    found = []
-    for (entrant, cohort, status, reason), own in alike.items():
-        targets = {row.epsilons.target for row, _ in own if row.epsilons.target is not None}
-        found.append(
+    incidents = []
+    for (label, dataset, status, reason), members in alike.items():
+        targets = {row.epsilons.target for row, _ in members if row.epsilons.target is not None}
+        incidents.append(
             Incident(
-                entrant=entrant,
-                cohort=cohort,
+                label=label,
+                dataset=dataset,
                 status=status,
                 reason=reason,
-                cells=sum(len(problem.seeds) for _, problem in own),
-                sizes=tuple(sorted({row.size for row, _ in own}, key=size_order)),
+                cells=sum(len(problem.seeds) for _, problem in members),
+                ipcs=tuple(sorted({row.ipc for row, _ in members}, key=ipc_order)),
                 targets=tuple(sorted(targets)),
-                seeds=tuple(sorted({seed for _, problem in own for seed in problem.seeds})),
-                key=own[0][1].key,
+                seeds=tuple(sorted({seed for _, problem in members for seed in problem.seeds})),
+                key=members[0][1].key,
             )
         )
-    # What failed needs somebody's attention; what was skipped is as it should be.
-    order = sorted(found, key=lambda item: (item.status == Status.SKIPPED.value, item.entrant))
+    # Failures need attention; skipped cells are expected.
+    order = sorted(incidents, key=lambda item: (item.status == Status.SKIPPED.value, item.label))
     return tuple(order)
+
+
+def chosen_cells(results: Results, limit: int) -> tuple[str, ...]:
+    """Return the keys of at most `limit` cells: one seed of every row first, then the next."""
+    cells = results.cells
+    turn = cells.groupby(["shown_label", *GROUP], dropna=False, sort=False).cumcount()
+    ordered = cells.assign(turn=turn).sort_values("turn", kind="stable")
+    return tuple(ordered["key"].iloc[:limit])

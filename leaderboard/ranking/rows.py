@@ -1,6 +1,6 @@
-"""From cells to the rows that are shown: one a method, dataset, size, epsilon and setting.
+"""Rows of the leaderboard: one row per method, dataset, IPC, target epsilon and setting.
 
-Seeds are averaged; nothing else is. What did not finish stays in the row as what it is.
+Only seeds are averaged. Cells that did not finish are counted in their row.
 """
 
 from __future__ import annotations
@@ -21,20 +21,9 @@ from bench.leaderboard.ranking.rank import (
 )
 from bench.leaderboard.tables.load import SETTING, Results, records
 from bench.leaderboard.tables.measures import Measure, Span, measures_by_row
+from bench.leaderboard.tables.show import ipc_order
 from bench.results.records import Status
 from bench.results.verdicts import Verdict
-
-__all__ = [
-    "Epsilons",
-    "Measure",
-    "Place",
-    "Problem",
-    "Row",
-    "Span",
-    "aggregate",
-    "severity",
-    "size_order",
-]
 
 _SEVERITY = [
     Verdict.SOUND,
@@ -55,50 +44,53 @@ _CODE = {
 @final
 @dataclass(frozen=True)
 class Epsilons:
-    """The four numbers of the design page; None where there is none."""
+    """The four epsilons of a row; None where there is none."""
 
     target: float | None
     claimed: Span | None
     proven: Span | None
     audited: Span | None
+    detectable: float | None = None
+    """The largest epsilon that the trials of the audit could have shown; None where not audited."""
 
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class FailedCells:
     """Cells of one row that ended the same way and were not ok."""
 
     status: str
     reason: str
     seeds: tuple[int, ...]
     key: str
-    """Of one of them."""
+    """Key of one of these cells."""
 
 
 @final
 @dataclass(frozen=True)
-class Place:
+class GroupRank:
     """Rank within the group, or the reason why there is none."""
 
     rank: float | None
-    entrants: int
+    among: int
+    """How many methods were ranked together."""
     reason: str
 
 
 @final
 @dataclass(frozen=True)
 class Row:
-    """One line of the leaderboard."""
+    """One row of the leaderboard."""
 
-    entrant: str
+    label: str
     method: str
     parameters: str
     reference: str
-    """`ceiling`, `floor` or empty."""
-    cohort: str
+    """`ceiling`, `real sample`, `floor` or empty."""
+    dataset: str
     task: str
-    size: str
-    """Rows per class; `full`, or `own` for a method whose release has one size."""
+    ipc: str
+    """Rows per class; `full`, or `own` for a method that sets its own size."""
     epsilons: Epsilons
     split: str
     delta: float
@@ -107,15 +99,15 @@ class Row:
     adjacency: str
     unit: str
     variant: str
-    """What tells this row from others of its dataset beside size and epsilon; mostly empty."""
+    """Setting that distinguishes this row from others of its dataset; mostly empty."""
     verdict: str
-    """The worst over seeds; empty where no cell finished."""
+    """The worst verdict over seeds; empty where no cell finished."""
     verdict_kind: str
     """The verdict without the trusted library: one of `Verdict`, `unknown` or empty."""
     verdict_reasons: tuple[str, ...]
     claim_sources: tuple[str, ...]
     accountants: tuple[str, ...]
-    place: Place
+    place: GroupRank
     headline: Measure | None
     measures: Mapping[str, Measure]
     """All metrics by name, the headline among them."""
@@ -123,42 +115,42 @@ class Row:
     fit_seconds: float | None
     score_seconds: float | None
     peak_memory_mb: float | None
-    """The largest over seeds."""
+    """Maximum over seeds."""
     seeds: tuple[int, ...]
     keys: tuple[str, ...]
-    """Of the cells, in the order of `seeds`."""
+    """Keys of the cells, in the order of `seeds`."""
     finished: int
     failed: int
     skipped: int
-    problems: tuple[Problem, ...]
+    problems: tuple[FailedCells, ...]
     warnings: tuple[str, ...]
 
     @property
     def cells(self) -> int:
-        """How many cells stand behind this row."""
+        """Number of cells of this row."""
         return self.finished + self.failed + self.skipped
 
     @property
     def absences(self) -> Mapping[str, tuple[str, ...]]:
-        """Reasons, each with the metrics that have no value for it."""
-        found: dict[str, tuple[str, ...]] = {}
+        """Reasons for missing values, each with its metrics."""
+        by_reason: dict[str, tuple[str, ...]] = {}
         for measure in self.measures.values():
             for reason in measure.reasons:
-                found[reason] = (*found.get(reason, ()), measure.metric)
-        return found
+                by_reason[reason] = (*by_reason.get(reason, ()), measure.metric)
+        return by_reason
 
 
-_LEFT_OUT = Place(None, 0, "scores on this dataset are left out of the public site")
+_LEFT_OUT = GroupRank(None, 0, "scores on this dataset are left out of the public site")
 
 
 def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
-    """The rows in reading order, and the placements they were ranked by."""
+    """Return the rows in reading order and the placements that they were ranked by."""
     cells, scores = results.cells, results.scores
     places = placements(ranking_table(cells, scores))
     place_of = {
-        (record["entrant"], group_identity(record)): Place(
+        (record["shown_label"], group_identity(record)): GroupRank(
             _number(record["rank"]),
-            0 if pd.isna(record["entrants"]) else int(record["entrants"]),
+            0 if pd.isna(record["among"]) else int(record["among"]),
             record["reason"],
         )
         for record in records(places)
@@ -167,19 +159,19 @@ def aggregate(results: Results) -> tuple[tuple[Row, ...], pd.DataFrame]:
     variants = _variants(cells)
     grouped: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for cell in records(cells.sort_values(["seed", "split_seed"])):
-        grouped.setdefault((cell["entrant"], group_identity(cell)), []).append(cell)
-    keys = [cell["key"] for own in grouped.values() for cell in own]
-    numbers = [number for number, own in enumerate(grouped.values()) for _ in own]
+        grouped.setdefault((cell["shown_label"], group_identity(cell)), []).append(cell)
+    keys = [cell["key"] for members in grouped.values() for cell in members]
+    numbers = [number for number, members in enumerate(grouped.values()) for _ in members]
     measured = measures_by_row(scores, keys, numbers)
     rows = []
-    for (identity, own), measures in zip(grouped.items(), measured, strict=True):
+    for (identity, members), measures in zip(grouped.items(), measured, strict=True):
         rows.append(
             _row(
-                own,
+                members,
                 measures,
-                measures.get(headlines.get(own[0]["cohort"], "")),
+                measures.get(headlines.get(members[0]["shown_dataset"], "")),
                 place_of.get(identity, _LEFT_OUT),
-                _variant(own[0], variants),
+                _variant(members[0], variants),
             )
         )
     return tuple(sorted(rows, key=_reading_order)), places
@@ -189,7 +181,7 @@ def _row(
     cells: Sequence[dict[str, Any]],
     measures: Mapping[str, Measure],
     headline: Measure | None,
-    place: Place,
+    place: GroupRank,
     variant: str,
 ) -> Row:
     first = cells[0]
@@ -198,19 +190,21 @@ def _row(
     skipped = statuses.count(Status.SKIPPED.value)
     verdict = max((cell["verdict"] for cell in cells), key=severity)
     memory = _span(cell["peak_memory_mb"] for cell in cells)
+    detectable = _span(cell.get("eps_detectable") for cell in cells)
     return Row(
-        entrant=first["entrant"],
+        label=first["shown_label"],
         method=first["method"],
         parameters=first["parameters"],
         reference=REFERENCES.get(first["method"], ""),
-        cohort=first["cohort"],
+        dataset=first["shown_dataset"],
         task=first["task"],
-        size=first["size"],
+        ipc=first["shown_ipc"],
         epsilons=Epsilons(
             _number(first["eps_target"]),
             _span(cell["eps_claimed"] for cell in cells),
             _span(cell["eps_proven"] for cell in cells),
             _span(cell["eps_audited"] for cell in cells),
+            None if detectable is None else detectable.high,
         ),
         split=first["split"],
         delta=float(first["delta"]),
@@ -241,43 +235,43 @@ def _row(
     )
 
 
-def _problems(cells: Sequence[dict[str, Any]]) -> tuple[Problem, ...]:
+def _problems(cells: Sequence[dict[str, Any]]) -> tuple[FailedCells, ...]:
     alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for cell in cells:
         if cell["status"] != Status.OK.value:
             alike.setdefault((cell["status"], cell["reason"]), []).append(cell)
     return tuple(
-        Problem(status, reason, tuple(int(cell["seed"]) for cell in own), own[0]["key"])
-        for (status, reason), own in alike.items()
+        FailedCells(status, reason, tuple(int(cell["seed"]) for cell in members), members[0]["key"])
+        for (status, reason), members in alike.items()
     )
 
 
 def _mixed(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Seeds that were computed by different code or data are averaged, but not silently."""
+    """Return warnings about seeds that were computed with different code or data."""
     notes = []
     for column, name in _CODE.items():
         splits: dict[int, set[str]] = {}
         for cell in cells:
             if cell[column]:
                 splits.setdefault(int(cell["split_seed"]), set()).add(cell[column])
-        if any(len(found) > 1 for found in splits.values()):
+        if any(len(hashes) > 1 for hashes in splits.values()):
             notes.append(f"the seeds were computed with different {name}")
     return tuple(notes)
 
 
 def _variants(cells: pd.DataFrame) -> dict[str, list[str]]:
-    """For each cohort the parts of the setting that differ among its budgeted cells."""
+    """Return for each dataset the parts of the setting that differ among its budgeted cells."""
     budgeted = cells[cells["eps_target"].notna()]
-    counts = budgeted.groupby("cohort")[SETTING].nunique()
+    counts = budgeted.groupby("shown_dataset")[SETTING].nunique()
     return {
-        str(cohort): [name for name in SETTING if row[name] > 1]
-        for cohort, row in counts.iterrows()
+        str(dataset): [name for name in SETTING if row[name] > 1]
+        for dataset, row in counts.iterrows()
     }
 
 
 def _variant(cell: Mapping[str, Any], variants: Mapping[str, list[str]]) -> str:
     words = []
-    for name in variants.get(cell["cohort"], []):
+    for name in variants.get(cell["shown_dataset"], []):
         value = cell[name]
         if name == "private_counts":
             words.append("private counts" if value else "public counts")
@@ -295,7 +289,7 @@ def _verdict_kind(verdict: str) -> str:
 
 
 def severity(verdict: str) -> int:
-    """Place from harmless to refuted; what did not finish comes first, what is not known last."""
+    """Return a sort key from sound to refuted; unfinished first, unknown last."""
     kind = _verdict_kind(verdict)
     if not kind:
         return -1
@@ -303,31 +297,24 @@ def severity(verdict: str) -> int:
 
 
 def _verdict_reasons(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """The worst verdict's reasons first; with the verdict where seeds disagree."""
-    found = [(cell["verdict"], cell["verdict_reason"]) for cell in cells]
-    found = [pair for pair in found if pair[0]]
-    several = len({verdict for verdict, _ in found}) > 1
-    found.sort(key=lambda pair: -severity(pair[0]))
-    return _distinct(f"{verdict}: {reason}" if several else reason for verdict, reason in found)
-
-
-def size_order(size: str) -> tuple[int, int]:
-    """Numbers by value, then full size, then methods with a size of their own."""
-    if size.isdigit():
-        return (0, int(size))
-    return (1 if size == "full" else 2, 0)
+    """Return the reasons of the worst verdict first, with the verdict where seeds disagree."""
+    reasons = [(cell["verdict"], cell["verdict_reason"]) for cell in cells]
+    reasons = [pair for pair in reasons if pair[0]]
+    several = len({verdict for verdict, _ in reasons}) > 1
+    reasons.sort(key=lambda pair: -severity(pair[0]))
+    return _distinct(f"{verdict}: {reason}" if several else reason for verdict, reason in reasons)
 
 
 def _reading_order(row: Row) -> tuple[Any, ...]:
     target = row.epsilons.target
     return (
-        row.cohort,
+        row.dataset,
         row.reference != "ceiling",
-        size_order(row.size),
+        ipc_order(row.ipc),
         row.variant,
         math.inf if target is None else target,
         math.inf if row.place.rank is None else row.place.rank,
-        row.entrant,
+        row.label,
     )
 
 

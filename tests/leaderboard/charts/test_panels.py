@@ -5,20 +5,33 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from bench.leaderboard.charts import plots, svg
+from bench.leaderboard.charts import panels, svg
 from bench.leaderboard.charts.audit import audit_panels
 from bench.leaderboard.charts.draw import draw
-from bench.leaderboard.charts.panel import Panel, Role
-from bench.leaderboard.charts.rows import Scene, scene, sizes_first_to_last, targets_first_to_last
-from bench.leaderboard.charts.tradeoff import SECONDS, against_attack, against_cost, attacks
-from bench.leaderboard.charts.utility import against_epsilon, against_size
-from bench.leaderboard.tables.aggregate import Row, aggregate
+from bench.leaderboard.charts.panels import (
+    PanelContent,
+    Prominence,
+    Scene,
+    ipcs_first_to_last,
+    scene,
+    targets_first_to_last,
+)
+from bench.leaderboard.charts.tradeoffs import (
+    SECONDS,
+    against_attack,
+    against_cost,
+    against_epsilon,
+    against_ipc,
+    attacks,
+)
+from bench.leaderboard.ranking.rows import Row, aggregate
 from bench.leaderboard.tables.load import load_results
 
 Stage = tuple[Scene, tuple[Row, ...]]
@@ -30,12 +43,12 @@ def stage(tmp_path: Path) -> Callable[[Any], Stage]:
 
     def compute(run: Any) -> Stage:
         rows, _ = aggregate(load_results([run.write(tmp_path)]))
-        return scene(rows, plots.styles(rows)), rows
+        return scene(rows, panels.styles(rows)), rows
 
     return compute
 
 
-def _drawn(setting: Scene, panels: Iterable[Panel]) -> list[ElementTree.Element]:
+def _drawn(setting: Scene, panels: Iterable[PanelContent]) -> list[ElementTree.Element]:
     return [ElementTree.fromstring(str(draw(p, setting.numbers).markup)) for p in panels]
 
 
@@ -120,7 +133,7 @@ def test_the_front_takes_sound_methods_only(run: Any, stage: Any, unproven: Any)
     setting, _ = stage(run)
     (panel,) = against_epsilon(setting, "50")
     drawing = draw(panel, setting.numbers)
-    assert [(m.entrant, m.x, m.y) for m in drawing.front] == [
+    assert [(m.label, m.x, m.y) for m in drawing.front] == [
         ("good", 1.0, pytest.approx(0.6)),
         ("poor", 10.0, pytest.approx(0.8)),
     ]
@@ -165,13 +178,13 @@ def test_what_failed_and_what_was_skipped_show(mixed_run: Any, stage: Any) -> No
 
 
 def test_utility_against_size(run: Any, stage: Any, non_private: Any) -> None:
-    for size, value in ((10, 0.6), (100, 0.8)):
-        run.add("a", value, ipc=size)
-        run.add("free", value + 0.1, ipc=size, **non_private)
+    for ipc, value in ((10, 0.6), (100, 0.8)):
+        run.add("a", value, ipc=ipc)
+        run.add("free", value + 0.1, ipc=ipc, **non_private)
     run.add("a", 0.85, ipc=None, full_size=True)
     run.add("own", 0.5, ipc=None)
     setting, _ = stage(run)
-    (panel,) = _drawn(setting, against_size(setting, 1.0))
+    (panel,) = _drawn(setting, against_ipc(setting, 1.0))
     places = _marks(panel)
     assert not [name for name in places if name.startswith("own")]
     assert len(places) == 2  # tooltips up to the colon: a and free
@@ -185,7 +198,7 @@ def test_utility_against_size(run: Any, stage: Any, non_private: Any) -> None:
 
 def test_one_size_gives_no_panel(mixed_run: Any, stage: Any) -> None:
     setting, _ = stage(mixed_run)
-    assert list(against_size(setting, 1.0)) == []
+    assert list(against_ipc(setting, 1.0)) == []
 
 
 def test_attacks_are_chosen_by_family_and_direction(run: Any, stage: Any) -> None:
@@ -213,7 +226,7 @@ def test_worse_than_guessing_counts_as_guessing(run: Any, stage: Any) -> None:
     setting, rows = stage(run)
     (panel,) = against_attack(setting, "50", attacks(rows)[0])
     drawing = draw(panel, setting.numbers)
-    assert [member.entrant for member in drawing.front] == ["plain", "leaky"]
+    assert [member.label for member in drawing.front] == ["plain", "leaky"]
     parsed = ElementTree.fromstring(str(drawing.markup))
     marks = {name.split(",")[0]: place for name, place in _marks(parsed).items()}
     assert marks["lucky"][0] < marks["plain"][0] < marks["leaky"][0]
@@ -254,17 +267,17 @@ def test_many_methods_stand_in_the_background(run: Any, stage: Any) -> None:
     # Best on one dataset only: on its front, though not among the best by mean rank.
     run.add("m00", 0.99, dataset="two", eps_target=0.5, eps_proven=0.5)
     setting, rows = stage(run)
-    leading = [name for name, role in setting.roles.items() if role is Role.LEADING]
+    leading = [name for name, role in setting.roles.items() if role is Prominence.LEADING]
     assert leading == ["m19", "m18", "m17", "m16", "m15", "m14"]
-    assert setting.roles["marginals"] is Role.REFERENCE
-    styles = plots.styles(rows)
+    assert setting.roles["marginals"] is Prominence.REFERENCE
+    styles = panels.styles(rows)
     assert len({styles[name].colour for name in leading}) == 6
-    panels = _drawn(setting, against_epsilon(setting, "50"))
-    in_front = [[g for g in p.iter("g") if g.get("class", "").startswith("s ")] for p in panels]
+    drawings = _drawn(setting, against_epsilon(setting, "50"))
+    in_front = [[g for g in p.iter("g") if g.get("class", "").startswith("s ")] for p in drawings]
     assert [len(groups) for groups in in_front] == [7, 6]  # marginals on the first only
-    assert "m00" in _texts(panels[1], "text")
-    assert "m00" not in _texts(panels[0], "text")
-    assert "m13" in _texts(panels[0])
+    assert "m00" in _texts(drawings[1], "text")
+    assert "m00" not in _texts(drawings[0], "text")
+    assert "m13" in _texts(drawings[0])
 
 
 def test_nothing_that_is_not_finite_is_drawn(run: Any, stage: Any) -> None:
@@ -281,13 +294,13 @@ def test_nothing_that_is_not_finite_is_drawn(run: Any, stage: Any) -> None:
     drawn = [
         *against_epsilon(setting, "10"),
         *against_epsilon(setting, "20"),
-        *against_size(setting, 1.0),
+        *against_ipc(setting, 1.0),
         *against_attack(setting, "20", attacks(rows)[0]),
         *against_cost(setting, "20", SECONDS),
     ]
-    assert len(drawn) == 4  # at size 10 no value can be drawn
+    assert len(drawn) == 4  # at IPC 10 no value can be drawn
     panels = _drawn(setting, drawn)
-    panels += [ElementTree.fromstring(str(p)) for p in audit_panels(setting, rows, {}).panels]
+    panels += [ElementTree.fromstring(str(p)) for p in audit_panels(setting, rows).panels]
     for panel in panels:
         for element in panel.iter():
             for name in ("x", "y", "d"):
@@ -304,17 +317,17 @@ def test_a_constant_utility_has_an_axis(run: Any, stage: Any) -> None:
 
 
 def test_the_first_facets_are_those_with_most_results(run: Any, stage: Any) -> None:
-    for size, epsilon in ((10, 1.0), (50, 1.0), (50, 8.0), (100, 8.0)):
-        run.add("a", 0.5, ipc=size, eps_target=epsilon)
+    for ipc, epsilon in ((10, 1.0), (50, 1.0), (50, 8.0), (100, 8.0)):
+        run.add("a", 0.5, ipc=ipc, eps_target=epsilon)
     run.add("b", 0.5, ipc=None, full_size=True, eps_target=0.5)
     setting, _ = stage(run)
-    assert sizes_first_to_last(setting) == ("50", "full", "100", "10")
+    assert ipcs_first_to_last(setting) == ("50", "full", "100", "10")
     assert targets_first_to_last(setting) == (1.0, 0.5, 8.0)
 
 
 def test_nobody_was_audited(mixed_run: Any, stage: Any) -> None:
     setting, rows = stage(mixed_run)
-    found = audit_panels(setting, rows, {})
+    found = audit_panels(setting, rows)
     assert found.panels == ()
     assert "None of the 20 rows was audited" in found.words
 
@@ -323,8 +336,13 @@ def test_audited_against_claimed_and_proven(run: Any, stage: Any, unproven: Any)
     run.add("keeps", 0.5, eps_claimed=10.0, eps_proven=1.0, eps_audited=0.1)
     run.add("breaks", 0.5, eps_claimed=0.1, eps_audited=1.0, **unproven)
     setting, rows = stage(run)
-    ceilings = {("keeps", "breast-cancer", "50", 1.0): 1.0}
-    found = audit_panels(setting, rows, ceilings)
+    rows = [
+        replace(row, epsilons=replace(row.epsilons, detectable=1.0))
+        if row.label == "keeps"
+        else row
+        for row in rows
+    ]
+    found = audit_panels(setting, rows)
     assert "1 of 2 exceed the claimed epsilon. 0 of 2 exceed the proven" in found.words
     claimed, proven = (ElementTree.fromstring(str(panel)) for panel in found.panels)
     assert "breaks on breast-cancer: audited 1, claimed 0.1" in (claimed.get("aria-label") or "")
@@ -342,13 +360,13 @@ def test_audited_against_claimed_and_proven(run: Any, stage: Any, unproven: Any)
         assert float(mark.get("x") or "") == pytest.approx(svg.LEFT + width * share(x), abs=0.06)
         assert float(mark.get("y") or "") == pytest.approx(svg.BOTTOM - height * share(y), abs=0.06)
     assert "∞" in _texts(proven, "text")
-    assert any("could have shown 1" in title for title in _texts(claimed))
+    assert any("(maximum detectable 1)" in title for title in _texts(claimed))
 
 
 def test_one_audit_of_many_rows_is_one_mark(run: Any, stage: Any) -> None:
-    for size in (10, 20, 50):
-        run.add("a", 0.5, ipc=size, eps_audited=2.0)
+    for ipc in (10, 20, 50):
+        run.add("a", 0.5, ipc=ipc, eps_audited=2.0)
     setting, rows = stage(run)
-    found = audit_panels(setting, rows, {})
+    found = audit_panels(setting, rows)
     assert "3 of 3 exceed the claimed epsilon" in found.words
     assert len(list(ElementTree.fromstring(str(found.panels[0])).iter("use"))) == 1

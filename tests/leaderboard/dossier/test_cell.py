@@ -12,8 +12,9 @@ import pytest
 
 from bench.engine.cell import blank_row
 from bench.engine.grid import Grid, load_grid, parse_float, parse_grid, parse_integer
+from bench.leaderboard.dossier.cell import cell_report, four_epsilons
 from bench.results.records import Cell, CellRow, ScoreRow, Variant
-from bench.tracking.cell_page import cell_report, epsilons_in_words, repeat
+from bench.results.reproduce import repeat
 
 CELL = Cell(
     method=Variant("ldpdc", "ldpdc"),
@@ -65,7 +66,7 @@ class _Reader(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
-        self.text += " " if tag in ("td", "th", "h1", "h2", "p") else ""
+        self.text += " " if tag in ("td", "th", "h1", "h2", "p", "dt", "dd", "summary") else ""
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -90,13 +91,12 @@ def test_the_page_says_what_the_verdict_and_the_scores_are() -> None:
     ]
     page = read(cell_report(row(), scores))
     assert "ldpdc on gbsg2, ipc 50, epsilon 1, seed 3" in page.text
-    assert "sound: epsilon 0.9 at delta 1e-05 by PLD" in page.text
-    assert "auroc 0.8123 [0.8, 0.82] higher 0.9 not met" in page.text
-    assert "tstr 0.95 higher 0.9 dcr" not in page.text
-    assert "tstr 0.95 higher 0.9 Scores: privacy" in page.text
-    assert "dcr 0.5 lower 0.4 not met weak: few rows" in page.text
-    assert "a, b the release is a model, not rows" in page.text
-    assert "fit 1,234 s" in page.text
+    assert "sound study only epsilon 0.9 at delta 1e-05 by PLD" in page.text
+    assert "auroc ↑ 0.812 [0.800, 0.820] 0.900 not met" in page.text
+    assert "tstr ↑ 0.950 – 0.900 met" in page.text  # noqa: RUF001 (an en dash is meant)
+    assert "dcr ↓ 0.500 – 0.400 not met weak: few rows" in page.text  # noqa: RUF001
+    assert "2 without a value the release is a model, not rows a, b" in page.text
+    assert "Fit 1,234 s" in page.text
     assert "Last lines" not in page.text
     assert page.tags.isdisjoint({"script", "link", "img", "iframe"})
 
@@ -117,18 +117,19 @@ def test_nothing_in_a_row_becomes_markup() -> None:
 def test_a_failed_cell_shows_its_output() -> None:
     page = read(cell_report(row(status="error", reason="ValueError: no", log_tail="line 7"), []))
     assert "status error: ValueError: no" in page.text
-    assert "Last lines of its output line 7" in page.text
+    assert "Last lines of the log line 7" in page.text
 
 
 def test_the_four_epsilons_are_said_in_words() -> None:
-    words = {name: (number, text) for name, number, text in epsilons_in_words(row())}
-    assert words["target"][0] == "1" and words["proven"][0] == "0.9"
-    assert "by PLD" in words["proven"][1]
-    assert words["claimed"] == ("-", "the method claims nothing")
-    assert words["audited"] == ("-", "not audited")
-    open_end = {n: (v, t) for n, v, t in epsilons_in_words(row(eps_proven=math.inf))}
-    assert open_end["proven"][0] == "infinite"
-    assert "no bound follows" in open_end["proven"][1]
+    target, claimed, proven, audited = four_epsilons(row())
+    assert (target.value, proven.value) == (1.0, 0.9)
+    assert "by PLD" in proven.meaning
+    assert (claimed.value, claimed.meaning) == (None, "The method claims no protection.")
+    assert audited.value is None and audited.meaning.startswith("Not audited")
+    unbounded = four_epsilons(row(eps_proven=math.inf))[2]
+    assert unbounded.value == math.inf and unbounded.meaning.startswith("No bound")
+    unfinished = four_epsilons(row(eps_proven=None))[2]
+    assert unfinished.meaning.startswith("Not computed")
 
 
 def _cells(made: CellRow) -> list[Cell]:

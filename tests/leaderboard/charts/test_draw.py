@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bench.leaderboard.charts.pareto import pareto
+from bench.leaderboard.charts.draw import pareto
 
 
 def _by_definition(costs: list[float], gains: list[float]) -> set[int]:

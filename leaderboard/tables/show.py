@@ -1,0 +1,162 @@
+"""Formats numbers and texts, the same in pages, Markdown tables and plots."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
+
+from bench.plugins.metric import Direction
+
+if TYPE_CHECKING:
+    from bench.leaderboard.tables.measures import Measure, Span
+
+ABSENT = "–"  # noqa: RUF001 (an en dash is meant)
+INFINITE = "∞"
+
+_IPCS = {"full": "full size", "own": "own size"}
+_BETTER = {Direction.HIGHER.value: "higher is better", Direction.LOWER.value: "lower is better"}
+_ARROWS = {Direction.HIGHER.value: "↑", Direction.LOWER.value: "↓"}
+
+
+def number(value: float | None) -> str:
+    """Return three decimals for moderate values, otherwise three significant digits."""
+    if value is None or math.isnan(value):
+        return ABSENT
+    if math.isinf(value):
+        return INFINITE if value > 0 else f"-{INFINITE}"
+    if value == 0 or 0.001 <= abs(value) < 100:
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def coded(text: str) -> Markup:
+    """Return escaped text in which backticks become code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    marked = Markup("")
+    for place, part in enumerate(parts):
+        marked += Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+    return marked
+
+
+def moment(text: str) -> str:
+    """Return a time stamp to the minute; other text unchanged."""
+    try:
+        parsed = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if len(text) <= len("2026-01-01"):
+        return text  # a public site keeps only the day
+    zone = "" if parsed.tzinfo is None else " UTC"
+    known = parsed if parsed.tzinfo is None else parsed.astimezone(datetime.UTC)
+    return f"{known:%Y-%m-%d %H:%M}{zone}"
+
+
+def whole(value: float | None) -> str:
+    """Return a count."""
+    return ABSENT if value is None else f"{value:,.0f}"
+
+
+def seconds(value: float | None) -> str:
+    """Return seconds, with tenths below ten."""
+    if value is None:
+        return ABSENT
+    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def epsilon(value: float | None) -> str:
+    """Return an epsilon with up to four digits, infinity as a symbol."""
+    if value is None or math.isnan(value):
+        return ABSENT
+    return INFINITE if math.isinf(value) else f"{value:.4g}"
+
+
+def epsilon_span(span: Span | None) -> str:
+    """Return an epsilon over seeds: one number, or the smallest and the largest."""
+    if span is None:
+        return ABSENT
+    low, high = epsilon(span.low), epsilon(span.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def whole_span(span: Span | None) -> str:
+    """Return a count over seeds: one number, or the smallest and the largest."""
+    if span is None:
+        return ABSENT
+    low, high = whole(span.low), whole(span.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def interval(measure: Measure) -> str:
+    """Return the test-set interval, or an empty text."""
+    if measure.low is None or measure.high is None:
+        return ""
+    return f"[{number(measure.low)}, {number(measure.high)}]"
+
+
+def spread(measure: Measure) -> str:
+    """Return the smallest and largest value over seeds, or an empty text for fewer than two."""
+    if measure.seeds is None:
+        return ""
+    return f"{number(measure.seeds.low)} to {number(measure.seeds.high)}"
+
+
+def ipc_text(rows: int | None, full_size: bool) -> str:
+    """Return the IPC as tables write it: rows per class, `full`, or `own` where none was asked."""
+    return "full" if full_size else "own" if rows is None else str(rows)
+
+
+def ipc(text: str) -> str:
+    """Return an IPC of the tables in words."""
+    return _IPCS.get(text, text)
+
+
+def ipcs(texts: tuple[str, ...]) -> str:
+    """Return several IPCs in words: `50, 100 rows per class, full size`."""
+    numbers = [text for text in texts if text.isdigit()]
+    counted = [f"{', '.join(numbers)} rows per class"] if numbers else []
+    return ", ".join([*counted, *(ipc(text) for text in texts if not text.isdigit())])
+
+
+def ipc_order(ipc: str) -> tuple[int, int]:
+    """Return a sort key: numbers by value, then full size, then methods that set their own size."""
+    if ipc.isdigit():
+        return (0, int(ipc))
+    return (1 if ipc == "full" else 2, 0)
+
+
+def largest_ipc_first(ipc: str) -> tuple[bool, int, int]:
+    """Return a sort key: full size, then larger before smaller, own sizes last."""
+    kind, rows = ipc_order(ipc)
+    return (ipc == "own", -kind, -rows)
+
+
+def arrow(direction: str) -> str:
+    """Return an arrow that shows which direction is better."""
+    return _ARROWS.get(direction, "·")
+
+
+def better(direction: str) -> str:
+    """Return in words which direction is better."""
+    return _BETTER.get(direction, "neither direction is better")
+
+
+def seeds(values: tuple[int, ...]) -> str:
+    """Return `seed 3`, `seeds 0, 1, 2`, or the number of seeds if there are many."""
+    if len(values) > 8:
+        return f"{len(values)} seeds"
+    return ("seed " if len(values) == 1 else "seeds ") + ", ".join(map(str, values))
+
+
+def place(rank: float | None, among: int) -> str:
+    """Return `1.3 of 4`, or an empty text."""
+    return "" if rank is None else f"{rank:.3g} of {among}"
+
+
+def shortened(text: str, most: int) -> str:
+    """Return at most `most` characters of a text; an ellipsis marks the rest."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
