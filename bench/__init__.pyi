@@ -71,10 +71,10 @@ from bench.plugins.source import DatasetSource as DatasetSource
 from bench.plugins.source import FileSource as FileSource
 from bench.plugins.source import build_dataset as build_dataset
 from bench.privacy.accounting import Budget as Budget
-from bench.privacy.accounting import canonical as canonical
+from bench.privacy.accounting import calibrate_noise as calibrate_noise
+from bench.privacy.accounting import compose_events as compose_events
 from bench.privacy.accounting import pld_epsilon as pld_epsilon
 from bench.privacy.accounting import rdp_epsilon as rdp_epsilon
-from bench.privacy.accounting import smallest_noise as smallest_noise
 from bench.privacy.events import gaussian as gaussian
 from bench.privacy.events import laplace as laplace
 from bench.privacy.events import sampled_gaussian as sampled_gaussian
@@ -82,8 +82,8 @@ from bench.privacy.kernel import PlannedEvents as PlannedEvents
 from bench.privacy.kernel import PrivateData as PrivateData
 from bench.privacy.noise import SeededNoise as SeededNoise
 from bench.privacy.opening import open_private as open_private
-from bench.privacy.third_party import global_seeds as global_seeds
-from bench.privacy.third_party import quiet as quiet
+from bench.privacy.third_party import seeded_global_generators as seeded_global_generators
+from bench.privacy.third_party import silenced_output as silenced_output
 from bench.results.reading import RunTables as RunTables
 from bench.results.reading import load_results as load_results
 from bench.results.records import Variant as Variant

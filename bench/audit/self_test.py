@@ -28,7 +28,7 @@ from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy.accounting import pld_epsilon, smallest_noise
+from bench.privacy.accounting import calibrate_noise, pld_epsilon
 from bench.privacy.events import gaussian
 from bench.privacy.kernel import PrivateData
 from bench.privacy.noise import NoiseSource
@@ -65,7 +65,7 @@ class NoisySum(Method):
 @functools.lru_cache(maxsize=64)
 def _noise(epsilon: float, delta: float) -> float:
     """Return the noise that `calibrate` gives for one Gaussian sum; the same for every refit."""
-    return smallest_noise(lambda noise: pld_epsilon(((gaussian(noise), 1),), delta), epsilon)
+    return calibrate_noise(lambda noise: pld_epsilon(((gaussian(noise), 1),), delta), epsilon)
 
 
 def _summed(private: PrivateData, noise: float) -> Floats:

@@ -60,7 +60,7 @@ class Proof:
     trust: tuple[str, ...] = ()
 
 
-def canonical(events: Iterable[tuple[DpEvent, int]]) -> ComposedEvents:
+def compose_events(events: Iterable[tuple[DpEvent, int]]) -> ComposedEvents:
     """Merge equal events, flatten nested ones, sort: equal compositions become equal tuples."""
     counts: dict[DpEvent, int] = {}
     for composed, times in events:
@@ -215,7 +215,7 @@ def absl_silenced() -> Iterator[None]:
 # Calibration --------------------------------------------------------------------------------------
 
 
-def smallest_noise(
+def calibrate_noise(
     epsilon_of: Callable[[float], float],
     target: float,
     quick: Callable[[float], float] | None = None,

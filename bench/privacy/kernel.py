@@ -33,7 +33,7 @@ from bench.data.dataset import Counts
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.schema import Schema, Task
 from bench.errors import BudgetExceededError, PrivacyContractError
-from bench.privacy.accounting import Budget, smallest_noise
+from bench.privacy.accounting import Budget, calibrate_noise
 from bench.privacy.clients import SkewedClients
 from bench.privacy.events import (
     DpEvent,
@@ -174,7 +174,7 @@ class PrivateData:
         def spent(noise: float, tight: bool) -> float:
             return self._with_planned(plans(noise)).spent(tight)[0]
 
-        return smallest_noise(
+        return calibrate_noise(
             epsilon_of=lambda noise: spent(noise, tight=True),
             target=min(epsilon or math.inf, budget.epsilon),
             quick=None if self.adaptive else lambda noise: spent(noise, tight=False),

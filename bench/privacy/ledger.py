@@ -218,6 +218,6 @@ def _combine(flat: list[tuple[PartPath, DpEvent, int]]) -> set[ComposedEvents]:
     if math.prod(len(choice) for choice in choices) > _COMPOSITIONS_AT_MOST:
         raise OverflowError("too many combinations of parts")
     return {
-        accountant.canonical((*of_the_whole, *itertools.chain.from_iterable(combination)))
+        accountant.compose_events((*of_the_whole, *itertools.chain.from_iterable(combination)))
         for combination in itertools.product(*choices)
     }

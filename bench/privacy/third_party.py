@@ -15,7 +15,7 @@ import numpy as np
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silenced_output() -> Iterator[None]:
     """Hide what a library prints, warns about or logs.
 
     QUAIL logs through the root logger, which adds a handler to it permanently: it is removed.
@@ -37,7 +37,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def global_seeds(rng: np.random.Generator) -> Iterator[None]:
+def seeded_global_generators(rng: np.random.Generator) -> Iterator[None]:
     """Seed the global generators that a library draws from, and restore them afterwards.
 
     Some libraries seed torch themselves, with a constant (smartnoise-synth 1.0.8) or from the

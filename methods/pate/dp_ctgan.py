@@ -30,9 +30,9 @@ from bench import (
     PrivateData,
     Release,
     Spec,
-    global_seeds,
-    quiet,
     sampled_gaussian,
+    seeded_global_generators,
+    silenced_output,
 )
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, check_first_step, library_errors
 from bench.methods.pate._smartnoise import (
@@ -85,10 +85,10 @@ class DpCtgan(Method):
             lambda noise: [private.plan(sampled_gaussian(rate, noise), 2 * self.steps)]
         )
         rows = private.raw(REASON)
-        with quiet(), library_errors("DP-CTGAN"):
+        with silenced_output(), library_errors("DP-CTGAN"):
             from snsynth.pytorch.nn import DPCTGAN
 
-            with global_seeds(rng):
+            with seeded_global_generators(rng):
                 network = DPCTGAN(
                     epsilon=budget.epsilon,
                     delta=budget.delta,

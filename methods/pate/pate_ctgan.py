@@ -28,7 +28,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import Environment, PrivateData, Release, Spec, global_seeds, quiet
+from bench import Environment, PrivateData, Release, Spec, seeded_global_generators, silenced_output
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors
 from bench.methods.pate._smartnoise import (
     TrainsPateCtgan,
@@ -64,10 +64,10 @@ class PateCtgan(TrainsPateCtgan):
         noise = self.vote_noise(budget, 1.0)
         encoder = private.encoder
         rows = private.raw(REASON)
-        with quiet(), library_errors("PATE-CTGAN"):
+        with silenced_output(), library_errors("PATE-CTGAN"):
             import snsynth.pytorch.nn  # noqa: F401 - torch must be there when it is seeded
 
-            with global_seeds(rng):
+            with seeded_global_generators(rng):
                 network = self.network(budget.epsilon, budget.delta, noise)
                 network.fit(network_table(rows, encoder), transformer=public_transformer(encoder))
                 draw = drawn_by_class(network, encoder, rng)

@@ -34,8 +34,8 @@ from bench import (
     PrivateData,
     Release,
     Spec,
-    global_seeds,
-    quiet,
+    seeded_global_generators,
+    silenced_output,
 )
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors, votes_allowed
 from bench.methods.pate._smartnoise import (
@@ -89,11 +89,11 @@ class PateGan(Method):
             )
         encoder = private.encoder
         rows = private.raw(REASON)
-        with quiet(), library_errors("PATE-GAN"):
+        with silenced_output(), library_errors("PATE-GAN"):
             import torch
             from snsynth.pytorch.nn import PATEGAN
 
-            with global_seeds(rng):
+            with seeded_global_generators(rng):
                 network = PATEGAN(
                     budget.epsilon,
                     delta=budget.delta,

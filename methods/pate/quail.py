@@ -36,8 +36,8 @@ from bench import (
     PrivateData,
     Release,
     Spec,
-    global_seeds,
-    quiet,
+    seeded_global_generators,
+    silenced_output,
 )
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors
 from bench.methods.pate._smartnoise import (
@@ -83,10 +83,10 @@ class Quail(TrainsPateCtgan):
         noise = self.vote_noise(budget, 1.0 - self.classifier_share)
         encoder = private.encoder
         rows = private.raw(REASON)
-        with quiet(), library_errors("QUAIL"):
+        with silenced_output(), library_errors("QUAIL"):
             import snsynth.pytorch.nn  # noqa: F401 - torch must be there when it is seeded
 
-            with global_seeds(rng):
+            with seeded_global_generators(rng):
                 model = self._model(encoder, budget, noise, rng)
                 model.fit(
                     network_table(rows, encoder),

@@ -31,7 +31,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from bench import Budget, canonical, rdp_epsilon, sampled_gaussian, smallest_noise
+from bench import Budget, calibrate_noise, compose_events, rdp_epsilon, sampled_gaussian
 
 Array = npt.NDArray[np.float64]
 
@@ -57,7 +57,7 @@ def noise_level(clipped_gradients: Array, clip: float, base: float) -> float:
 def steps_epsilon(steps: Mapping[float, int], rate: float, delta: float) -> float:
     """Epsilon by RDP of the number of steps at each noise multiplier, at the rate q = m / N."""
     events = [(sampled_gaussian(rate, noise), count) for noise, count in steps.items()]
-    return rdp_epsilon(canonical(events), delta) if events else 0.0
+    return rdp_epsilon(compose_events(events), delta) if events else 0.0
 
 
 def base_noise(budget: Budget, rate: float, counted: int) -> float:
@@ -65,7 +65,7 @@ def base_noise(budget: Budget, rate: float, counted: int) -> float:
 
     Levels are chosen during the run. Whichever they are, the claim is within the target.
     """
-    smallest = smallest_noise(
+    smallest = calibrate_noise(
         lambda noise: steps_epsilon({noise: counted}, rate, budget.delta), budget.epsilon
     )
     return smallest / LEVELS[0]

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from bench.errors import InputError, PrivacyContractError
 from bench.privacy import accounting as accountant
-from bench.privacy.accounting import Budget, canonical, pld_epsilon, rdp_epsilon
+from bench.privacy.accounting import Budget, compose_events, pld_epsilon, rdp_epsilon
 from bench.privacy.events import gaussian, laplace, sampled_gaussian
 from bench.privacy.ledger import Entry, Ledger
 
@@ -30,7 +30,7 @@ TIGHTER = {"MNIST": (0.536, 5.63), "FMNIST": (0.483, 5.01), "CIFAR10": (0.583, 6
 @pytest.mark.parametrize("method", [0, 1], ids=["LDPDC", "NDPDC"])
 def test_table_one_of_the_ndpdc_paper(dataset: str, method: int) -> None:
     smallest, *claimed = TABLE_I[dataset]
-    composition = canonical([(sampled_gaussian(50 / smallest, 1.0), (50, 10_000)[method])])
+    composition = compose_events([(sampled_gaussian(50 / smallest, 1.0), (50, 10_000)[method])])
     assert rdp_epsilon(composition, DELTA) == pytest.approx(claimed[method], abs=0.02)
     tight = pld_epsilon(composition, DELTA)
     assert tight == pytest.approx(TIGHTER[dataset][method], rel=0.002)
@@ -39,7 +39,7 @@ def test_table_one_of_the_ndpdc_paper(dataset: str, method: int) -> None:
 
 def test_adult_sigma_of_the_ndpdc_paper_spends_more_than_claimed() -> None:
     """Section V-D claims epsilon 1 for sigma 2.09 on Adult; the ledger proves more."""
-    composition = canonical([(sampled_gaussian(50 / 7841, 2.09), 10_000)])
+    composition = compose_events([(sampled_gaussian(50 / 7841, 2.09), 10_000)])
     assert rdp_epsilon(composition, DELTA) == pytest.approx(1.36, abs=0.02)
     assert pld_epsilon(composition, DELTA) == pytest.approx(1.24, abs=0.02)
 
@@ -54,7 +54,7 @@ def test_composing_k_times_equals_k_events(event: dp_event.DpEvent, epsilon) -> 
     times = 7
     at_once = epsilon(((event, times),), DELTA)
     one_by_one = epsilon(tuple((event, 1) for _ in range(times)), DELTA)
-    nested = epsilon(canonical([(dp_event.SelfComposedDpEvent(event, times), 1)]), DELTA)
+    nested = epsilon(compose_events([(dp_event.SelfComposedDpEvent(event, times), 1)]), DELTA)
     if math.isinf(at_once):
         assert math.isinf(one_by_one)
         assert epsilon is pld_epsilon, "RDP supports every event in use"
@@ -73,7 +73,7 @@ def test_gaussian_against_the_closed_form(multiplier: float) -> None:
         return float(first - math.exp(epsilon) * second)
 
     exact = brentq(lambda epsilon: delta(epsilon) - DELTA, 1e-6, 100)
-    composition = canonical([(gaussian(multiplier), 1)])
+    composition = compose_events([(gaussian(multiplier), 1)])
     assert exact <= pld_epsilon(composition, DELTA) <= exact * 1.001
     assert rdp_epsilon(composition, DELTA) >= exact
 
@@ -84,7 +84,7 @@ def test_coarse_pld_is_an_upper_bound_of_the_fine_one() -> None:
     for rate, multiplier, count in ((0.01, 1.0, 50), (0.28, 1.66, 50), (1.0, 0.5, 1)):
         event = sampled_gaussian(rate, multiplier)
         fine = pld.PLDAccountant().compose(event, count).get_epsilon(DELTA)
-        ours = pld_epsilon(canonical([(event, count)]), DELTA)
+        ours = pld_epsilon(compose_events([(event, count)]), DELTA)
         assert fine - 1e-9 <= ours <= fine * 1.001
 
 
@@ -94,7 +94,7 @@ def test_parallel_composition_takes_the_worst_part_and_adds_what_is_shared() -> 
     ledger.add(Entry((), shared))
     ledger.add(Entry((("class", "0"),), weak), 10)
     ledger.add(Entry((("class", "1"),), strong), 10)
-    alone = pld_epsilon(canonical([(shared, 1), (strong, 10)]), DELTA)
+    alone = pld_epsilon(compose_events([(shared, 1), (strong, 10)]), DELTA)
     assert ledger.proof().epsilon == pytest.approx(alone, rel=1e-9)
 
 
@@ -104,21 +104,21 @@ def test_two_partitions_cross_and_nested_parts_add_up() -> None:
     crossed.add(Entry((("class", "0"),), a))
     crossed.add(Entry((("site", "x"),), b))
     assert crossed.proof().epsilon == pytest.approx(
-        pld_epsilon(canonical([(a, 1), (b, 1)]), DELTA), rel=1e-9
+        pld_epsilon(compose_events([(a, 1), (b, 1)]), DELTA), rel=1e-9
     )
     nested = Ledger(delta=DELTA)
     nested.add(Entry((("class", "0"),), a))
     nested.add(Entry((("class", "0"), ("site", "x")), b))
     nested.add(Entry((("class", "1"), ("site", "x")), c))
     assert nested.proof().epsilon == pytest.approx(
-        pld_epsilon(canonical([(a, 1), (b, 1)]), DELTA), rel=1e-9
+        pld_epsilon(compose_events([(a, 1), (b, 1)]), DELTA), rel=1e-9
     )
 
 
 def test_dominated_compositions_never_change_the_answer() -> None:
     rng = np.random.default_rng(0)
     compositions = {
-        canonical(
+        compose_events(
             [
                 (sampled_gaussian(float(rng.choice([0.05, 0.2])), float(rng.choice([1.5, 3.0]))), 5)
                 for _ in range(int(rng.integers(1, 3)))
@@ -167,9 +167,9 @@ def test_order_of_the_filter_is_near_the_best_one_for_a_gaussian() -> None:
     budget = Budget(1.0, DELTA)
     order = accountant.adaptive_order(budget)
     multiplier = brentq(
-        lambda m: rdp_epsilon(canonical([(gaussian(m), 1)]), DELTA) - 1.0, 1.0, 20.0
+        lambda m: rdp_epsilon(compose_events([(gaussian(m), 1)]), DELTA) - 1.0, 1.0, 20.0
     )
-    at_order = rdp_epsilon(canonical([(gaussian(multiplier), 1)]), DELTA, order)
+    at_order = rdp_epsilon(compose_events([(gaussian(multiplier), 1)]), DELTA, order)
     assert at_order == pytest.approx(1.0, rel=0.01)
 
 
@@ -182,7 +182,7 @@ def test_an_invalid_budget_is_refused(epsilon: float, delta: float) -> None:
 
 
 def test_absl_warnings_do_not_reach_the_user(caplog: pytest.LogCaptureFixture) -> None:
-    composition = canonical([(gaussian(1000.0), 1)])
+    composition = compose_events([(gaussian(1000.0), 1)])
     rdp_epsilon.cache_clear()
     rdp_epsilon(composition, DELTA)
     assert not [record for record in caplog.records if record.name == "absl"]
@@ -258,4 +258,4 @@ def test_an_edited_order_or_count_is_refused() -> None:
 def test_the_adaptive_order_serves_small_and_large_targets(epsilon: float) -> None:
     order = accountant.adaptive_order(Budget(epsilon, DELTA))
     assert order == int(order) >= 2
-    assert rdp_epsilon(canonical([(gaussian(1e6), 1)]), DELTA, order) < epsilon
+    assert rdp_epsilon(compose_events([(gaussian(1e6), 1)]), DELTA, order) < epsilon

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.privacy.third_party import global_seeds, quiet
+from bench.privacy.third_party import seeded_global_generators, silenced_output
 
 
 def drawn() -> tuple[float, float, float]:
@@ -24,7 +24,7 @@ def test_global_generators_are_seeded_and_restored() -> None:
     seed = torch.manual_seed
     answers = []
     for number in (0, 0, 1):
-        with global_seeds(np.random.default_rng(number)):
+        with seeded_global_generators(np.random.default_rng(number)):
             answers.append(drawn())
     after = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]  # noqa: NPY002
     assert answers[0] == answers[1]
@@ -35,7 +35,7 @@ def test_global_generators_are_seeded_and_restored() -> None:
 
 def test_nothing_is_printed_warned_or_logged(capsys: pytest.CaptureFixture[str]) -> None:
     handlers = list(logging.getLogger().handlers)
-    with warnings.catch_warnings(record=True) as seen, quiet():
+    with warnings.catch_warnings(record=True) as seen, silenced_output():
         print("hello")
         warnings.warn("careful", stacklevel=1)
         logging.warning("root")

@@ -11,7 +11,7 @@ from bench import Budget
 from bench.data.encoder import EncodedRows
 from bench.errors import PrivacyContractError
 from bench.plugins.source import build_dataset
-from bench.privacy.accounting import canonical
+from bench.privacy.accounting import compose_events
 from bench.privacy.trusted.ebm import (
     FittedEbm,
     check_scale,
@@ -47,7 +47,8 @@ def fitted(rows: EncodedRows = DATASET.train.rows, seed: int = 0, **changes: flo
 
 def test_the_event_is_one_gaussian_per_feature_and_one_per_round_and_feature() -> None:
     world = {
-        event.noise_multiplier: count for event, count in canonical([(gaussians(parameters()), 1)])
+        event.noise_multiplier: count
+        for event, count in compose_events([(gaussians(parameters()), 1)])
     }
     assert world == {20.0: 4, 50.0: 20}
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from bench.errors import InputError
-from bench.privacy.accounting import canonical, pld_epsilon
+from bench.privacy.accounting import compose_events, pld_epsilon
 from bench.privacy.events import gaussian
 from bench.stats.bounds import (
     Threshold,
@@ -85,12 +85,12 @@ def test_large_delta_explains_everything() -> None:
 
 @pytest.mark.parametrize("multiplier", [0.4, 1.0, 3.7, 20.0])
 def test_gaussian_epsilon_is_that_of_dp_accounting(multiplier: float) -> None:
-    convolved = pld_epsilon(canonical([(gaussian(multiplier), 1)]), DELTA)
+    convolved = pld_epsilon(compose_events([(gaussian(multiplier), 1)]), DELTA)
     assert gaussian_epsilon(1 / multiplier, DELTA) == pytest.approx(convolved, rel=2e-3)
 
 
 def test_gaussian_epsilon_composes_and_inverts() -> None:
-    convolved = pld_epsilon(canonical([(gaussian(5.0), 9)]), DELTA)
+    convolved = pld_epsilon(compose_events([(gaussian(5.0), 9)]), DELTA)
     assert gaussian_epsilon(3 / 5.0, DELTA) == pytest.approx(convolved, rel=2e-3)
     for epsilon in (0.01, 1.0, 8.0, 40.0):
         assert gaussian_epsilon(gaussian_mu(epsilon, DELTA), DELTA) == pytest.approx(epsilon)

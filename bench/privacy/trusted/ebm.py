@@ -53,7 +53,7 @@ from bench.data.schema import Categorical
 from bench.errors import PrivacyContractError
 from bench.privacy.events import DpEvent
 from bench.privacy.rowwise import positive
-from bench.privacy.third_party import quiet
+from bench.privacy.third_party import silenced_output
 
 Array = npt.NDArray[np.float64]
 
@@ -139,7 +139,7 @@ def run_ebm(
     second = epsilon_of(math.sqrt(features * rounds) / (boosting * (1.0 + _MORE)))
     table = np.concatenate([feature_columns(encoder, rows.values), np.tile(bounds[:, 0], (2, 1))])
     labels = np.concatenate([np.asarray(rows.labels, dtype=np.int64), [0, 1]])
-    with quiet(), _declared_length(int(parameters["declared"]) + 2):
+    with silenced_output(), _declared_length(int(parameters["declared"]) + 2):
         from interpret.privacy import DPExplainableBoostingClassifier
 
         model = DPExplainableBoostingClassifier(

@@ -39,7 +39,7 @@ from dp_accounting import dp_event
 from bench.data.encoder import EncodedRows, Encoder
 from bench.privacy.events import DpEvent
 from bench.privacy.rowwise import evaluate, positive
-from bench.privacy.third_party import global_seeds, quiet
+from bench.privacy.third_party import seeded_global_generators, silenced_output
 from bench.privacy.trusted.smartnoise import on_grid
 
 Array = npt.NDArray[np.float64]
@@ -81,7 +81,7 @@ def run_mwem(
       `epsilon` of each choice and of each count, `updates` of the weights per iteration.
     """
     sizes: Sequence[int] = parameters["sizes"]
-    with quiet(), global_seeds(generator):
+    with silenced_output(), seeded_global_generators(generator):
         codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
         codes = np.clip(codes, 0, np.asarray(sizes) - 1)
         return tuple(

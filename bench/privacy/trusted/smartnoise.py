@@ -49,7 +49,7 @@ from bench.data.encoder import EncodedRows, Encoder
 from bench.errors import PrivacyContractError
 from bench.privacy.events import DpEvent
 from bench.privacy.rowwise import evaluate, positive
-from bench.privacy.third_party import global_seeds, quiet
+from bench.privacy.third_party import seeded_global_generators, silenced_output
 
 Codes = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
@@ -117,7 +117,7 @@ def run_mst(
     * `totals`: the declared number of rows, or those of each class. With those, every class is a
       separate table without the label, and has the whole rho: a row lies in one of them.
     """
-    with quiet(), global_seeds(generator):
+    with silenced_output(), seeded_global_generators(generator):
         return tuple(
             _mst(data, positive(parameters["rho"]), total)
             for data, total in zip(_tables(rows, parameters), parameters["totals"], strict=True)
@@ -135,7 +135,7 @@ def run_aim(
     * `rounds` (of the first noise level, for each column), `cells` (of a marginal, at most);
     * `estimator`: returns an `Estimator` for a table with these sizes and this total.
     """
-    with quiet(), global_seeds(generator):
+    with silenced_output(), seeded_global_generators(generator):
         return tuple(
             _aim(
                 data,

@@ -14,7 +14,7 @@ from bench.methods.generative.dp_sinkhorn import REASON, DpSinkhorn
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import build_dataset
-from bench.privacy.accounting import canonical, worst_epsilon
+from bench.privacy.accounting import compose_events, worst_epsilon
 from bench.privacy.events import sampled_gaussian
 from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
@@ -59,7 +59,7 @@ def test_the_target_is_claimed_for_calibrated_noise_and_nothing_is_proven() -> N
     assert release.claim is not None and release.claim.epsilon == 1.0
     rate = 50 / TABLE.counts.total
     event = sampled_gaussian(rate, release.notes["noise_multiplier"])
-    spent, _ = worst_epsilon([canonical([(event, 4)])], 1e-5)
+    spent, _ = worst_epsilon([compose_events([(event, 4)])], 1e-5)
     assert 0.99 < spent <= 1.0
 
 

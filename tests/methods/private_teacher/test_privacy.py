@@ -16,7 +16,7 @@ from bench.methods.private_teacher.private_teacher_dc import PrivateTeacherDc
 from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import DatasetSource, build_dataset
-from bench.privacy.accounting import canonical
+from bench.privacy.accounting import compose_events
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.privacy.rowwise import evaluate
@@ -89,7 +89,7 @@ def test_calls_made_are_those_reserved(source: DatasetSource, parameters: dict[s
     for name in asked:
         setattr(private, name, spied(name))
     made(private, data, **parameters)
-    events = canonical((entry.event, count) for entry, count in ledger.entries.items())
+    events = compose_events((entry.event, count) for entry, count in ledger.entries.items())
     charged = Counter({event.noise_multiplier: count for event, count in events})
     assert Counter(calls) == charged
     assert charged_at_first == [len(calls)]

@@ -30,7 +30,7 @@ from bench.methods.private_teacher._teachers import (
     probabilities,
 )
 from bench.plugins.source import build_dataset
-from bench.privacy.accounting import canonical
+from bench.privacy.accounting import compose_events
 from tests.support.private_teacher import TABLE, bayes, opened
 from tests.support.tables import ToyClasses, ToyTable
 
@@ -132,7 +132,7 @@ class TestTeachers:
         private = opened()
         for rounds, group, features in ((1, 1, 4), (8, 16, 4), (5, 3, 7)):
             planned = additive_plans(private, features, 2.0, Boosting(rounds=rounds, group=group))
-            events = canonical((plan.event, plan.count) for plan in planned)
+            events = compose_events((plan.event, plan.count) for plan in planned)
             precision = sum(count / event.noise_multiplier**2 for event, count in events)
             assert precision == pytest.approx(1 / 4.0)
         assert groups_of(7, 3) == ((0, 1, 2), (3, 4), (5, 6))

@@ -12,7 +12,7 @@ from bench.methods.zero_order._privacy import (
     noise_level,
     steps_epsilon,
 )
-from bench.privacy.accounting import Budget, canonical, rdp_epsilon
+from bench.privacy.accounting import Budget, compose_events, rdp_epsilon
 from bench.privacy.events import sampled_gaussian
 
 
@@ -35,7 +35,7 @@ def test_the_smallest_level_is_taken_where_no_ratio_is_large_enough() -> None:
 
 def test_steps_at_several_levels_compose() -> None:
     expected = rdp_epsilon(
-        canonical([(sampled_gaussian(0.1, 1.5), 3), (sampled_gaussian(0.1, 3.0), 4)]), 1e-5
+        compose_events([(sampled_gaussian(0.1, 1.5), 3), (sampled_gaussian(0.1, 3.0), 4)]), 1e-5
     )
     assert steps_epsilon({1.5: 3, 3.0: 4}, 0.1, 1e-5) == pytest.approx(expected)
     assert steps_epsilon({1.5: 3}, 0.1, 1e-5) < expected
