@@ -77,11 +77,12 @@ def add(file: Path, name: str | None, **options: Any) -> None:
     """Turn your own CSV or Parquet file (also .gz, .zip) into a dataset."""
     import re
 
+    from bench.plugins import registry
     from bench.plugins.user_tables import NewTable, add_table
 
     stem = file.name.split(".")[0].lower()
     chosen = name or re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
-    path = add_table(NewTable(file=file, name=chosen, **options))
+    path = add_table(NewTable(file=file, name=chosen, **options), registry.dataset_names())
     click.echo(f"wrote {path}")
     click.echo(
         "Check its bounds and categories; until you set `inferred = false` there, they count"

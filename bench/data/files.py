@@ -78,6 +78,12 @@ def data_folder() -> Path:
     return Path(cache) / "dp-release-bench" / "data"
 
 
+def user_table_files() -> Mapping[str, Path]:
+    """Return the TOML files of the user's own tables by name, as `bench data add` wrote them."""
+    folder = data_folder() / "own"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder.is_dir() else {}
+
+
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:
     """Return the path of the file, of the same with .gz appended, or of a zip that holds it."""
     for folder in folders:

@@ -12,6 +12,7 @@ import html
 import sys
 from pathlib import Path
 
+from bench.data.files import user_table_files
 from bench.data.schema import Categorical, Task
 from bench.errors import BenchError
 from bench.plugins import registry
@@ -48,7 +49,7 @@ def dataset_page(earlier: str = "") -> str:
         "",
     ]
     for name in registry.dataset_names():
-        if name not in registry.own_tables():
+        if name not in user_table_files():
             lines += _with_measured(dataset_card(registry.build_source(name)), name, earlier)
     return "\n".join(lines).rstrip() + "\n"
 

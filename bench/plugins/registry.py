@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench.data.files import data_folder
+from bench.data.files import user_table_files
 from bench.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def method_names() -> tuple[str, ...]:
 
 def dataset_names() -> tuple[str, ...]:
     """Return the names of all datasets, without importing them."""
-    return tuple(sorted({*_modules("datasets"), *_entry_points("datasets"), *own_tables()}))
+    return tuple(sorted({*_modules("datasets"), *_entry_points("datasets"), *user_table_files()}))
 
 
 def metric_names() -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def dataset_class(name: str) -> type[DatasetSource]:
     """Return the class of a dataset."""
     from bench.plugins.source import DatasetSource
 
-    user_tables = own_tables()
+    user_tables = user_table_files()
     if name in user_tables:
         from bench.plugins.user_tables import own_table_class
 
@@ -124,12 +124,6 @@ def _construct(kind: str, plugin: type[Plugin], parameters: Mapping[str, Any]) -
         return plugin(**parameters)
     except (TypeError, ValueError) as problem:
         raise InputError(f"{kind} {plugin.__name__}: {problem}") from None
-
-
-def own_tables() -> Mapping[str, Path]:
-    """Return the TOML files of the user's own tables by name, as `bench data add` wrote them."""
-    folder = data_folder() / "own"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder.is_dir() else {}
 
 
 @functools.cache

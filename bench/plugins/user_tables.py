@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import pandas as pd
 
 from bench.data.encoder import MISSING_CATEGORY, category_codes, coerce_columns, spelled
-from bench.data.files import data_folder, open_data, read_csv
+from bench.data.files import data_folder, open_data, read_csv, user_table_files
 from bench.data.schema import Categorical, Numeric, Schema, read_toml
 from bench.errors import DataError, SchemaError
-from bench.plugins.registry import dataset_names, own_tables
 from bench.plugins.source import DatasetSource
 
 if TYPE_CHECKING:
@@ -162,14 +161,17 @@ class _ColumnSummary:
         return sorted(self.values, key=_natural)
 
 
-def add_table(request: NewTable) -> Path:
-    """Write the proposed schema of a user's table; the file itself stays where it is."""
-    name = request.name
+def add_table(request: NewTable, taken: Collection[str]) -> Path:
+    """Write the proposed schema of a user's table; the file itself stays where it is.
+
+    `taken` are the names of all datasets, which the table must not have.
+    """
+    name, user_tables = request.name, user_table_files()
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise DataError(f"name {name!r}: use small letters, digits and dashes")
-    if name in own_tables():
-        raise DataError(f"{own_tables()[name]} exists; remove it or give another --name")
-    if name in dataset_names():
+    if name in user_tables:
+        raise DataError(f"{user_tables[name]} exists; remove it or give another --name")
+    if name in taken:
         raise DataError(f"{name!r} is the name of a built-in dataset; give another --name")
     if bool(request.target) == bool(request.time and request.event):
         raise DataError("name the outcome: --target COLUMN, or --time COLUMN with --event COLUMN")
