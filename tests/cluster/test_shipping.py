@@ -125,7 +125,7 @@ def test_a_plugin_is_staged_whole_and_without_caches(plugin: Path, tmp_path: Pat
     assert {f"bench/{name}/__init__.py" for name in shipping.FOLDERS} <= staged
     assert {
         "bench/cluster/driver.py",
-        "bench/grids/smoke.toml",
+        "bench/engine/grids/smoke.toml",
         "bench/methods/ndpdc/ldpdc.py",
     } <= staged
     assert any(name.startswith("bench/leaderboard/templates/") for name in staged)

@@ -82,7 +82,7 @@ class Hangs(Method):
 @dataclass(frozen=True)
 class Waits(Method):
     name: ClassVar[str] = "waits"
-    title: ClassVar[str] = "Tells a test that it runs, and goes on when the test says so"
+    title: ClassVar[str] = "Reports to a test that it runs, and resumes when the test allows it"
     uses_budget: ClassVar[bool] = False
     folder: str = ""
     mark: str = ""

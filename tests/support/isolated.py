@@ -1,4 +1,4 @@
-"""Tiny wheels, and a plugin with an environment of its own, for tests without a network."""
+"""Tiny wheels, and a plugin with its own environment, for tests without a network."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bench.plugins.release import Claim, Release, Rows
 @dataclass(frozen=True)
 class Secluded(Method):
     name: ClassVar[str] = "secluded"
-    title: ClassVar[str] = "A method with an environment of its own"
+    title: ClassVar[str] = "A method with its own environment"
     environment: ClassVar[Environment] = Environment(
         "tiny", ("tinypackage==1.0",), ("tinypackage",)
     )
