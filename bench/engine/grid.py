@@ -138,7 +138,9 @@ class Grid:
 def load_grid(name: str) -> Grid:
     """Return a built-in grid by name, or that of a TOML file."""
     if name in BUILT_IN:
-        text = (resources.files("bench.engine") / "grids" / f"{name}.toml").read_text(encoding="utf-8")
+        text = (resources.files("bench.engine") / "grids" / f"{name}.toml").read_text(
+            encoding="utf-8"
+        )
         return parse_grid(text, name)
     path = Path(name)
     if path.suffix != ".toml":

@@ -45,7 +45,7 @@ FORMAT_VERSION = 1
 AUDITS = "audits.parquet"
 AUDIT_ROWS = "audits/*/audit.json"
 
-_HINT = "give a folder that `bench run --out` wrote, or run `bench run` there again to repair it"
+_HINT = "give a directory that `bench run --out` wrote, or run `bench run` there again to repair it"
 _CHUNK = 500
 
 _PLAIN_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}")
@@ -283,9 +283,9 @@ def read_table(directory: Path, name: str, record: Record) -> pd.DataFrame:
     """Return a result table; refuse what does not have the columns and types of the record."""
     path = directory / name
     if not directory.is_dir():
-        raise StoreError(f"{directory}: no such folder; {_HINT}")
+        raise StoreError(f"{directory}: no such directory; {_HINT}")
     if not path.is_file():
-        raise StoreError(f"{directory}: holds no {name}, so it is no run directory; {_HINT}")
+        raise StoreError(f"{directory}: holds no {name}, so it is not a run directory; {_HINT}")
     table = _columns(path, record, _HINT)
     never_empty = [item.name for item in fields(record) if not str(item.type).endswith("| None")]
     empty = [column for column in never_empty if table.column(column).null_count]

@@ -141,7 +141,7 @@ def _shifts(panel: PanelContent) -> dict[str, float]:
 
 
 def _front(panel: PanelContent) -> tuple[tuple[MethodSeries, Point], ...]:
-    able = [(s, p) for s in panel.series for p in s.points if p.sound and p.eligible]
+    able = [(s, p) for s in panel.series for p in s.points if p.sound]
     costs = [p.x if p.cost is None else p.cost for _, p in able]
     gains = [p.y if panel.higher else -p.y for _, p in able]
     return tuple(able[place] for place in pareto(costs, gains))

@@ -63,8 +63,6 @@ class Point:
     left: float | None = None
     """Interval of x."""
     right: float | None = None
-    eligible: bool = True
-    """Whether it may be on the front if it is sound."""
     cost: float | None = None
     """Value that the front uses instead of x, if any."""
 
@@ -185,11 +183,6 @@ class Scene:
     flat: Mapping[DatasetSetting, tuple[Row, ...]]
     """Methods without a budget: the same at every epsilon."""
     ceilings: Mapping[DatasetSetting, tuple[Row, ...]]
-
-    @property
-    def crowded(self) -> bool:
-        """Whether some methods are drawn faintly."""
-        return Prominence.OTHER in self.roles.values()
 
     def rows(self, ground: DatasetSetting) -> tuple[Row, ...]:
         """Return all rows except the ceilings."""

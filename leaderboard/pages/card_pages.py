@@ -22,7 +22,7 @@ from bench.leaderboard.dossier import words as dossier_words
 from bench.leaderboard.dossier.words import LedgerStep, steps, stored_ledger
 from bench.leaderboard.pages.board import Board, CellLink, Incident
 from bench.leaderboard.ranking.rank import CEILING, FLOOR, is_sound
-from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.tables.about import identity_of
 from bench.leaderboard.tables.load import WITHHELD, records
 from bench.leaderboard.tables.show import ipc_order
@@ -505,8 +505,6 @@ class PageRows:
 
     by_label: Mapping[str, tuple[GridRow, ...]]
     by_dataset: Mapping[str, tuple[GridRow, ...]]
-    ceilings: Mapping[str, tuple[Row, ...]]
-    """Rows of the real data by dataset."""
     identities: Mapping[str, Identity]
     """Plugin name and parameters of each dataset."""
     withheld: frozenset[str]
@@ -515,14 +513,11 @@ class PageRows:
 
 def page_rows(board: Board) -> PageRows:
     """Gather once what every page needs."""
-    ceilings: dict[str, list[Row]] = {}
-    for row in board.rows:
-        if row.reference == CEILING:
-            ceilings.setdefault(row.dataset, []).append(row)
+    tops = ceilings(board.rows)
     by_label: dict[str, list[GridRow]] = {}
     by_dataset: dict[str, list[GridRow]] = {}
     for row in board.rows:
-        top = next((c for c in ceilings.get(row.dataset, ()) if c.split == row.split), None)
+        top = tops.get((row.dataset, row.split))
         item = GridRow(row, ratio_to(row, top), _links(row, board))
         by_label.setdefault(row.label, []).append(item)
         by_dataset.setdefault(row.dataset, []).append(item)
@@ -535,7 +530,6 @@ def page_rows(board: Board) -> PageRows:
     return PageRows(
         by_label={name: tuple(items) for name, items in by_label.items()},
         by_dataset={name: tuple(items) for name, items in by_dataset.items()},
-        ceilings={name: tuple(items) for name, items in ceilings.items()},
         identities={str(cell["shown_dataset"]): identity_of(cell) for cell in named},
         withheld=frozenset(map(str, withheld)),
     )

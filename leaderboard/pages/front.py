@@ -15,8 +15,8 @@ from scipy import stats
 from bench.leaderboard.charts.critical_difference import diagram
 from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages.board import Board
-from bench.leaderboard.ranking.rank import CEILING, DEPENDS_ON_OTHERS, FLOOR, REFERENCES, SAMPLE
-from bench.leaderboard.ranking.rows import Row, severity
+from bench.leaderboard.ranking.rank import DEPENDS_ON_OTHERS, FLOOR, REFERENCES, SAMPLE
+from bench.leaderboard.ranking.rows import Row, ceilings, severity
 from bench.leaderboard.ranking.significance import FEWEST_BLOCKS, MethodComparison
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure, Span
@@ -291,11 +291,6 @@ def ratio_metrics(metric: str, headline: bool) -> tuple[str, ...]:
     """Return possible names of the ratio of a metric to that of the real rows."""
     kind = metric.partition("/")[0]
     return (f"{metric}/ratio", f"{metric}-ratio", *((f"{kind}/ratio",) if headline else ()))
-
-
-def ceilings(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
-    """Return the row of the real data of each dataset and split."""
-    return {(row.dataset, row.split): row for row in rows if row.reference == CEILING}
 
 
 def ratio(row: Row, metric: str, ceiling: Row | None) -> Ratio | None:

@@ -13,6 +13,7 @@ from typing import Any, final
 import pandas as pd
 
 from bench.leaderboard.ranking.rank import (
+    CEILING,
     REFERENCES,
     group_identity,
     headline_metrics,
@@ -303,6 +304,11 @@ def _verdict_reasons(cells: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     several = len({verdict for verdict, _ in reasons}) > 1
     reasons.sort(key=lambda pair: -severity(pair[0]))
     return _distinct(f"{verdict}: {reason}" if several else reason for verdict, reason in reasons)
+
+
+def ceilings(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
+    """Return the row of the real data of each dataset and split."""
+    return {(row.dataset, row.split): row for row in rows if row.reference == CEILING}
 
 
 def _reading_order(row: Row) -> tuple[Any, ...]:

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.plugins.metric import Direction
-
 Numbers = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
@@ -51,15 +49,6 @@ class Measure:
     """The paper's acceptance threshold, where it has one."""
     remark: str = ""
     shown: bool = True
-
-    @property
-    def accepted(self) -> bool | None:
-        """Whether the value keeps the limit; None without one of them."""
-        if self.value is None or self.limit is None:
-            return None
-        if self.direction == Direction.HIGHER.value:
-            return self.value >= self.limit
-        return self.value < self.limit
 
 
 @final

@@ -22,7 +22,7 @@ FAULTS = {
     "leak": ("out-of-memory", "MB of memory; the limit is 1,500 MB"),
     "file": ("error", "File too large"),
     "files": ("error", "MB of temporary files; the limit is 40 MB"),
-    "nothing": ("error", "gave a NoneType, not a Release"),
+    "nothing": ("error", "returned a NoneType, not a Release"),
     "nan": ("error", "2 rows hold NaN"),
 }
 HANGS = ("loop", "child", "lock")

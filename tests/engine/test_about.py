@@ -166,4 +166,4 @@ def test_cells_of_the_leaderboard_command_are_a_number_all_or_none(tmp_path: Pat
         )
         assert done.exit_code == 2 and "is not a number" in done.output
     alone = CliRunner().invoke(main, ["leaderboard", "x", "--check", "y", "--public"])
-    assert alone.exit_code == 2 and "--public is about the site" in alone.output
+    assert alone.exit_code == 2 and "--public concerns the site" in alone.output

@@ -91,7 +91,7 @@ def test_facts_of_a_method() -> None:
     assert card.summary.startswith("Noisy sums")
     said = {item.name: (item.default, item.text) for item in card.parameters}
     assert said == {
-        "group_size": ("50.0", ""),
+        "group_size": ("50.0", "Expected number of rows in a sum: L."),
         "noise_multiplier": ("null", "None calibrates the noise to the budget."),
     }
     assert (card.uses_budget, card.uses_ipc, card.environment) == (True, True, "")

@@ -76,7 +76,7 @@ def test_results_of_a_run_that_has_not_ended_come_from_its_journal(run: Path) ->
 
 
 def test_what_is_no_run_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no such folder"):
+    with pytest.raises(StoreError, match="no such directory"):
         bench.load_results(tmp_path / "nothing")
     with pytest.raises(StoreError, match=r"holds no cells\.parquet"):
         bench.load_results(tmp_path)

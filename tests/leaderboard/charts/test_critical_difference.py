@@ -72,7 +72,7 @@ def test_the_ruler_is_as_long_as_the_critical_difference(four: MethodComparison)
     end = float(path.split("H")[1].split("M")[0])
     assert end - 215 == pytest.approx(290 * four.critical_difference / 3, abs=0.06)
     few = _drawn(_compared(np.arange(6.0).reshape(2, 3), ("a", "b", "c")))
-    assert "more than the axis" in "".join(few.itertext())
+    assert "longer than the axis" in "".join(few.itertext())
 
 
 def test_text_alternative(four: MethodComparison) -> None:
@@ -80,7 +80,7 @@ def test_text_alternative(four: MethodComparison) -> None:
     words = drawn.get("aria-label") or ""
     assert drawn.get("role") == "img"
     assert "over 12 blocks, best first: a 1.50, b 1.50, c 3.00, d 4.00." in words
-    assert words.endswith("Bars join: a and b.")
+    assert words.endswith("Indistinguishable: a and b.")
 
 
 def test_names_are_escaped_and_cut() -> None:
