@@ -18,7 +18,7 @@ from bench.plugins.source import DatasetSource, FileSource, build_dataset
 
 @final
 @dataclass(frozen=True)
-class CheckReport:
+class DatasetCheck:
     """Result of checking one dataset."""
 
     good: bool
@@ -95,7 +95,7 @@ def _row(name: str) -> dict[str, Any]:
     return row
 
 
-def check_dataset(name: str) -> CheckReport:
+def check_dataset(name: str) -> DatasetCheck:
     """Check files, fingerprints, columns, row counts and bounds: everything that can differ."""
     source = registry.build_source(name)
     lines: list[str] = []
@@ -108,7 +108,7 @@ def check_dataset(name: str) -> CheckReport:
         lines += [f"differs: {difference}" for difference in differences]
     lines += _facts(source)
     lines.append(f"{name}: {'as published' if good else 'NOT as published'}")
-    return CheckReport(good, tuple(lines))
+    return DatasetCheck(good, tuple(lines))
 
 
 def _facts(source: DatasetSource) -> list[str]:

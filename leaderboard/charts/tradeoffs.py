@@ -144,7 +144,7 @@ _LEAST = 1e-3
 
 @final
 @dataclass(frozen=True)
-class Attack:
+class AttackMetric:
     """A metric of an attack."""
 
     metric: str
@@ -175,7 +175,7 @@ SECONDS = Cost("fit seconds ↓", True, lambda row: row.fit_seconds)
 MEMORY = Cost("peak memory in MB ↓", True, lambda row: row.peak_memory_mb)
 
 
-def attacks(rows: Sequence[Row]) -> tuple[Attack, ...]:
+def attacks(rows: Sequence[Row]) -> tuple[AttackMetric, ...]:
     """Return the attack metrics of the results, those of most rows first.
 
     These are the metrics of the family `privacy` for which lower is better: the success of an
@@ -204,12 +204,12 @@ def attacks(rows: Sequence[Row]) -> tuple[Attack, ...]:
         return (not shown[name], -counts[name], place, name)
 
     return tuple(
-        Attack(name, counts[name], limits[name], tuple(remarks.get(name, ())))
+        AttackMetric(name, counts[name], limits[name], tuple(remarks.get(name, ())))
         for name in sorted(counts, key=preference)
     )
 
 
-def against_attack(scene: Scene, ipc: str, attack: Attack) -> Iterator[PanelContent]:
+def against_attack(scene: Scene, ipc: str, attack: AttackMetric) -> Iterator[PanelContent]:
     """Yield one panel per dataset: headline utility against an attack, at one IPC.
 
     A line connects the budgets of a method. An attack that performs worse than guessing counts as

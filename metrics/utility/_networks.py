@@ -59,7 +59,7 @@ _PART = 256
 
 @final
 @dataclass(frozen=True)
-class TrainedNetwork(ReleasedModel):
+class ImageNetwork(ReleasedModel):
     """A network that was trained on images of this shape."""
 
     network: Callable[[torch.Tensor], torch.Tensor]
@@ -75,7 +75,7 @@ class TrainedNetwork(ReleasedModel):
 
 def fit_convnet(
     rows: Rows, classes: int, shape: Shape, rng: np.random.Generator, augment: bool = False
-) -> TrainedNetwork:
+) -> ImageNetwork:
     """Train on encoded pixels; soft labels take the place of labels where they are given.
 
     With `augment`, each image of a batch is transformed by different numbers, drawn anew in each
@@ -93,7 +93,7 @@ def fit_convnet(
     network = functools.partial(_forward, parameters)
     step = LEARNING_RATE / _last_pixels(shape)
     train(network, parameters, lesson, generator, step, augment)
-    return TrainedNetwork(network, shape)
+    return ImageNetwork(network, shape)
 
 
 # Training of any network -------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class Architecture:
 
 def fit(
     name: str, rows: Rows, classes: int, shape: Shape, rng: np.random.Generator
-) -> TrainedNetwork:
+) -> ImageNetwork:
     """Train an architecture as the ConvNet is trained."""
     architecture = ARCHITECTURES[name]
     least = architecture.grey_side if shape[0] == 1 else architecture.colour_side
@@ -275,7 +275,7 @@ def fit(
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     network = build(name, classes, shape, generator)
     train(network, list(network.parameters()), lesson, generator, architecture.learning_rate)
-    return TrainedNetwork(network, shape)
+    return ImageNetwork(network, shape)
 
 
 def build(name: str, classes: int, shape: Shape, generator: torch.Generator) -> nn.Module:

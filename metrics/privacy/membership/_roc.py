@@ -160,7 +160,7 @@ def sensitivity(judged: AttackScores, rate: float) -> Statistic:
     """
 
     def at_rate(membership: Labels, scores: Array) -> Statistic:
-        curve = _Curve.of(membership, scores)
+        curve = _RocCurve.of(membership, scores)
 
         def statistic(weights: Array) -> Array:
             members, others = curve.counts(weights)
@@ -177,7 +177,7 @@ def sensitivity(judged: AttackScores, rate: float) -> Statistic:
 
 def risk_at_half_recall(membership: Labels, scores: Array) -> Statistic:
     """2 precision - 1 at the first threshold with recall >= 1/2 (fidelity paper, 4.1.1)."""
-    curve = _Curve.of(membership, scores)
+    curve = _RocCurve.of(membership, scores)
 
     def statistic(weights: Array) -> Array:
         members, others = (np.cumsum(counts, axis=0) for counts in curve.counts(weights))
@@ -194,7 +194,7 @@ def risk_at_half_recall(membership: Labels, scores: Array) -> Statistic:
 
 def best_threshold(membership: Labels, scores: Array) -> float:
     """The score from which to claim membership, by the largest TPR - FPR."""
-    curve = _Curve.of(membership, scores)
+    curve = _RocCurve.of(membership, scores)
     gaps = curve.gaps(np.ones((len(scores), 1)))[:, 0]
     best = int(np.argmax(gaps))
     return float(np.sort(np.unique(scores))[::-1][best]) if gaps[best] > 0 else float("inf")
@@ -226,7 +226,7 @@ def _over_parts(
 
 
 def _largest_gap(membership: Labels, scores: Array) -> Statistic:
-    curve = _Curve.of(membership, scores)
+    curve = _RocCurve.of(membership, scores)
 
     def statistic(weights: Array) -> Array:
         largest: Array = np.maximum(curve.gaps(weights).max(axis=0), 0.0)
@@ -237,7 +237,7 @@ def _largest_gap(membership: Labels, scores: Array) -> Statistic:
 
 @final
 @dataclass(frozen=True)
-class _Curve:
+class _RocCurve:
     """Rows by descending score; equal scores form one group."""
 
     members: npt.NDArray[np.intp]
@@ -246,7 +246,7 @@ class _Curve:
     other_ends: npt.NDArray[np.intp]
 
     @classmethod
-    def of(cls, membership: Labels, scores: Array) -> _Curve:
+    def of(cls, membership: Labels, scores: Array) -> _RocCurve:
         values, groups = np.unique(-scores, return_inverse=True)
         sides = []
         for side in (1, 0):

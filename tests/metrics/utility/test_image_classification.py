@@ -108,9 +108,7 @@ def test_the_network_is_the_one_of_torch_layers(images):
     network = torch.nn.Sequential(*layers, torch.nn.Flatten(), linear, torch.nn.Softmax(dim=1))
     pixels = images.test.rows.values
     expected = network(torch.from_numpy(pixels).reshape(-1, *shape)).detach().numpy()
-    answers = _networks.TrainedNetwork(partial(_networks._forward, parameters), shape).predict(
-        pixels
-    )
+    answers = _networks.ImageNetwork(partial(_networks._forward, parameters), shape).predict(pixels)
     np.testing.assert_allclose(answers, expected, atol=1e-5)
 
 
