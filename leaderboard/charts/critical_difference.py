@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from markupsafe import Markup
 
 from bench.leaderboard.charts.panels import PALETTE, MethodStyle
-from bench.leaderboard.ranking.significance import ComparedMethod, MethodComparison
+from bench.leaderboard.ranking.significance import ComparedMethod, RankComparison
 
 _WIDTH = 720
 _LEFT, _RIGHT = 215, 505
@@ -24,7 +24,7 @@ _LONGEST = 24
 _PLAIN = MethodStyle(PALETTE[0], "circle")
 
 
-def diagram(result: MethodComparison, used: Mapping[str, MethodStyle]) -> Markup:
+def diagram(result: RankComparison, used: Mapping[str, MethodStyle]) -> Markup:
     """Return the diagram of one comparison, in the colours of the methods."""
     place = _horizontal(len(result.standings))
     levels = _levels(result)
@@ -50,7 +50,7 @@ def diagram(result: MethodComparison, used: Mapping[str, MethodStyle]) -> Markup
     return Markup("").join(parts)
 
 
-def description(result: MethodComparison) -> str:
+def description(result: RankComparison) -> str:
     """Return the content of the diagram in words."""
     ranks = ", ".join(f"{s.label} {s.mean_rank:.2f}" for s in result.standings)
     bars = "; ".join(" and ".join(clique) for clique in result.cliques) or "none"
@@ -67,7 +67,7 @@ def _horizontal(methods: int) -> Callable[[float], float]:
     return place
 
 
-def _levels(result: MethodComparison) -> list[int]:
+def _levels(result: RankComparison) -> list[int]:
     """Return for each clique the highest row in which its bar overlaps no other."""
     ranks = {standing.label: standing.mean_rank for standing in result.standings}
     ends: list[float] = []
@@ -93,7 +93,7 @@ def _axis(methods: int, place: Callable[[float], float]) -> Markup:
     return Markup("").join(parts)
 
 
-def _ruler(result: MethodComparison, place: Callable[[float], float]) -> Markup:
+def _ruler(result: RankComparison, place: Callable[[float], float]) -> Markup:
     end = place(1 + result.critical_difference)
     words = f"critical difference {result.critical_difference:.2f}"
     if end > _RIGHT:

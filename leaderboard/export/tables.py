@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.leaderboard.ranking.rows import Row
-from bench.leaderboard.ranking.significance import RankedPair
+from bench.leaderboard.ranking.significance import RankComparison
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure, Span
 
@@ -191,7 +191,7 @@ def _text(value: object) -> object:
 def to_markdown(
     rows: Sequence[Row],
     standings: pd.DataFrame,
-    comparisons: Sequence[RankedPair],
+    comparisons: Sequence[RankComparison],
     notes: Sequence[str],
 ) -> str:
     """Return mean ranks, comparisons and all rows as Markdown."""
@@ -232,7 +232,7 @@ def to_markdown(
     return "\n".join(lines)
 
 
-def _who_is_better(comparisons: Sequence[RankedPair]) -> list[str]:
+def _who_is_better(comparisons: Sequence[RankComparison]) -> list[str]:
     lines = ["## Who is better?", ""] if comparisons else []
     for result in comparisons:
         caution = f" {result.caution}" if result.caution else ""

@@ -13,7 +13,7 @@ import pandas as pd
 from bench.leaderboard.charts.panels import MethodStyle, styles
 from bench.leaderboard.ranking.rank import mean_ranks, ranking_table
 from bench.leaderboard.ranking.rows import Row, aggregate
-from bench.leaderboard.ranking.significance import MethodComparison, UncomparedMethod, compare
+from bench.leaderboard.ranking.significance import RankComparison, UncomparedMethod, compare
 from bench.leaderboard.tables.about import About, read_about
 from bench.leaderboard.tables.load import GROUP, Results, load_results
 from bench.leaderboard.tables.public import redact
@@ -107,7 +107,7 @@ class Board:
     standings: tuple[MeanRank, ...]
     unranked: tuple[Unranked, ...]
     incidents: tuple[Incident, ...]
-    comparisons: tuple[MethodComparison, ...]
+    comparisons: tuple[RankComparison, ...]
     """Tests of who is better, the one with the most results first."""
     uncompared: tuple[UncomparedMethod, ...]
     """Ranked methods that are in no comparison."""

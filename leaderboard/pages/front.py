@@ -17,7 +17,7 @@ from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages.board import Board
 from bench.leaderboard.ranking.rank import DEPENDS_ON_OTHERS, FLOOR, REFERENCES, SAMPLE
 from bench.leaderboard.ranking.rows import Row, ceilings, severity
-from bench.leaderboard.ranking.significance import FEWEST_BLOCKS, MethodComparison
+from bench.leaderboard.ranking.significance import FEWEST_BLOCKS, RankComparison
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure, Span
 from bench.leaderboard.tables.show import ipc_order
@@ -564,7 +564,7 @@ def _pages(board: Board) -> dict[str, list[tuple[int, str]]]:
     return {place: links for place, links in by_row.items() if links}
 
 
-def _test_result(comparison: MethodComparison, labels: Vocabulary) -> dict[str, dict[int, Any]]:
+def _test_result(comparison: RankComparison, labels: Vocabulary) -> dict[str, dict[int, Any]]:
     """Return the result of the paired tests: places of each method, and which it beats."""
     return {
         "places": {labels.of(method.label): method.place for method in comparison.standings},

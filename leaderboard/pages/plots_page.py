@@ -26,7 +26,7 @@ from bench.leaderboard.charts.panels import (
 from bench.leaderboard.charts.tradeoffs import (
     MEMORY,
     SECONDS,
-    Attack,
+    AttackMetric,
     against_attack,
     against_cost,
     against_epsilon,
@@ -129,7 +129,7 @@ def _by_epsilon(setting: Scene, ipcs: Sequence[str]) -> Iterator[PendingFacet]:
 
 
 def _by_attack(
-    setting: Scene, ipcs: Sequence[str], tried: Sequence[Attack]
+    setting: Scene, ipcs: Sequence[str], tried: Sequence[AttackMetric]
 ) -> Iterator[PendingFacet]:
     """Yield all attacks at the first IPC, then the first attack at all others."""
     pairs = [(ipcs[0], attack) for attack in tried] if ipcs else []

@@ -7,7 +7,7 @@ target). Seeds are not units: they are averaged within their block.
 The results hold for the datasets that were run. For other datasets the tests are anti-conservative,
 since blocks of one dataset are correlated: if methods vary between datasets as much as between
 blocks, four methods that are equal on average are distinguished in about 18% of benchmarks with 6
-datasets of 3 blocks (2% if blocks are independent). `RankedPair.datasets_only` counts each
+datasets of 3 blocks (2% if blocks are independent). `RankComparison.datasets_only` counts each
 dataset once, which keeps the level.
 
 Two methods are distinguished if Friedman's test rejects that all are equal, and Wilcoxon's
@@ -92,7 +92,7 @@ class DatasetsOnly:
 
 @final
 @dataclass(frozen=True)
-class RankedPair:
+class RankComparison:
     """Comparison of methods over common blocks."""
 
     alpha: float
@@ -137,7 +137,7 @@ class UncomparedMethod:
 
 def compare(
     table: pd.DataFrame, rng: np.random.Generator, alpha: float = 0.05
-) -> tuple[tuple[RankedPair, ...], tuple[UncomparedMethod, ...]]:
+) -> tuple[tuple[RankComparison, ...], tuple[UncomparedMethod, ...]]:
     """Return comparisons over the table of `rank.ranking_table`, and the methods in none.
 
     Methods may be ranked in different groups, and blocks must be complete. The first comparison is
@@ -150,7 +150,7 @@ def compare(
         members.setdefault(group_identity(record), set()).add(record["shown_label"])
     groups = list(members.values())
     taken = {name: sum(name in group for group in groups) for name in sorted(set().union(*groups))}
-    comparisons: list[RankedPair] = []
+    comparisons: list[RankComparison] = []
     waiting = dict(taken)
     absent = []
     if groups:
@@ -171,7 +171,7 @@ def compare(
 
 def compare_blocks(
     blocks: Blocks, rng: np.random.Generator, alpha: float = 0.05, resamples: int = RESAMPLES
-) -> RankedPair:
+) -> RankComparison:
     """Run all tests of one set of blocks."""
     count, labels = blocks.ranks.shape
     means = blocks.ranks.mean(axis=0)
@@ -183,7 +183,7 @@ def compare_blocks(
     once = once_per_dataset(blocks)
     once_overall = inference.friedman(once.ranks) if labels > 2 else None
     once_pairs = _pairs(once.labels, once.ranks, once.utility, alpha, once_overall)
-    return RankedPair(
+    return RankComparison(
         alpha=alpha,
         blocks=count,
         incomplete=blocks.incomplete,
@@ -290,7 +290,7 @@ def _cliques(names: Sequence[str], pairs: Sequence[PairTest]) -> tuple[tuple[str
     return tuple(sorted(cliques, key=lambda clique: [place[name] for name in clique]))
 
 
-def _finding(result: RankedPair) -> str:
+def _finding(result: RankComparison) -> str:
     blocks = f"{result.blocks} block{'' if result.blocks == 1 else 's'}"
     if result.powerless:
         single = inference.smallest_p(result.blocks)
@@ -325,7 +325,7 @@ def _finding(result: RankedPair) -> str:
     return f"{scope}: {'; '.join(parts)}."
 
 
-def _caution(result: RankedPair) -> str:
+def _caution(result: RankComparison) -> str:
     once = result.datasets_only
     significant = {(s.label, other) for s in result.standings for other in s.better_than}
     if not significant:

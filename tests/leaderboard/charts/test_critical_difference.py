@@ -11,23 +11,23 @@ import pytest
 from bench.leaderboard.charts.critical_difference import diagram
 from bench.leaderboard.charts.panels import PALETTE, MethodStyle
 from bench.leaderboard.ranking.rank import place_blocks
-from bench.leaderboard.ranking.significance import Blocks, RankedPair, compare_blocks
+from bench.leaderboard.ranking.significance import Blocks, RankComparison, compare_blocks
 
 EVIL = "<script>alert(1)</script>\"'&"
 
 
-def _compared(utility: np.ndarray, names: tuple[str, ...]) -> RankedPair:
+def _compared(utility: np.ndarray, names: tuple[str, ...]) -> RankComparison:
     datasets = tuple(f"d{n}" for n in range(len(utility)))
     blocks = Blocks(names, datasets, place_blocks(utility)[0], utility, 0)
     return compare_blocks(blocks, np.random.default_rng(0))
 
 
-def _drawn(result: RankedPair) -> ElementTree.Element:
+def _drawn(result: RankComparison) -> ElementTree.Element:
     return ElementTree.fromstring(str(diagram(result, {})))
 
 
 @pytest.fixture
-def four() -> RankedPair:
+def four() -> RankComparison:
     """a and b take turns, then c, then d, over 12 blocks."""
     step = np.arange(12) / 1000
     turn = np.where(np.arange(12) % 2, 0.9, 0.8)
@@ -35,7 +35,7 @@ def four() -> RankedPair:
     return _compared(utility, ("a", "b", "c", "d"))
 
 
-def test_every_method_is_at_its_mean_rank(four: RankedPair) -> None:
+def test_every_method_is_at_its_mean_rank(four: RankComparison) -> None:
     drawn = _drawn(four)
     labels = drawn.findall("g")
     assert [(g.findtext("text") or "").strip() for g in labels] == ["a", "b", "d", "c"]
@@ -46,7 +46,7 @@ def test_every_method_is_at_its_mean_rank(four: RankedPair) -> None:
         assert float(x or "nan") == pytest.approx(expected[name], abs=0.06)
 
 
-def test_bars_connect_indistinguishable_methods(four: RankedPair) -> None:
+def test_bars_connect_indistinguishable_methods(four: RankComparison) -> None:
     (bar,) = _drawn(four).findall("line[@class='bar']")
     ends = sorted(215 + 290 * (s.mean_rank - 1) / 3 for s in four.standings[:2])
     assert float(bar.get("x1") or "nan") == pytest.approx(ends[0], abs=0.06)
@@ -67,7 +67,7 @@ def test_bars_never_overlap() -> None:
         assert y != other_y or high < other_low or other_high < low
 
 
-def test_the_ruler_is_as_long_as_the_critical_difference(four: RankedPair) -> None:
+def test_the_ruler_is_as_long_as_the_critical_difference(four: RankComparison) -> None:
     path = next(p.get("d") or "" for p in _drawn(four).findall("path"))
     end = float(path.split("H")[1].split("M")[0])
     assert end - 215 == pytest.approx(290 * four.critical_difference / 3, abs=0.06)
@@ -75,7 +75,7 @@ def test_the_ruler_is_as_long_as_the_critical_difference(four: RankedPair) -> No
     assert "longer than the axis" in "".join(few.itertext())
 
 
-def test_text_alternative(four: RankedPair) -> None:
+def test_text_alternative(four: RankComparison) -> None:
     drawn = _drawn(four)
     words = drawn.get("aria-label") or ""
     assert drawn.get("role") == "img"
@@ -94,6 +94,6 @@ def test_names_are_escaped_and_cut() -> None:
     assert "a name that is much lon… " in "".join(drawn.itertext())
 
 
-def test_colours_are_those_of_the_plots(four: RankedPair) -> None:
+def test_colours_are_those_of_the_plots(four: RankComparison) -> None:
     text = str(diagram(four, {"d": MethodStyle(PALETTE[3], "circle")}))
     assert text.count(PALETTE[3]) == 2
