@@ -17,17 +17,17 @@ import pandas as pd
 
 from bench.errors import InputError, StoreError
 from bench.results.audits import Refutation, refutations
-from bench.results.records import AuditRow, Status
+from bench.results.records import CellRow, Outcome
 from bench.results.verdicts import Verdict
 
 
-def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05) -> pd.DataFrame:
+def audited(cells: pd.DataFrame, audits: Sequence[Outcome], alpha: float = 0.05) -> pd.DataFrame:
     """The cells with their audited epsilon, and with the verdicts that audits refute."""
-    finished = [row for row in audits if row.status == Status.OK.value]
+    finished = [(one.row, one.audit) for one in audits if one.audit is not None]
     if not finished or cells.empty:
         return cells
     try:
-        found = refutations(finished, alpha)
+        found = refutations(audits, alpha)
     except InputError as problem:
         raise StoreError(str(problem)) from None
     bounds = cells["eps_audited"].astype(float).to_numpy(copy=True)
@@ -36,7 +36,7 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
         cells["verdict_reason"].to_numpy(copy=True),
     )
     parameters = cells["parameters"].map(_canonical)
-    for row in finished:
+    for row, audit in finished:
         same_code = (
             (cells["method"] == row.method)
             & (cells["source_hash"] == row.source_hash)
@@ -47,7 +47,7 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
             bounds[here] = np.fmax(bounds[here], row.eps_audited)
         refuted = found[row.key]
         if refuted.claim or refuted.proof:
-            word, reason = _refuted(row, refuted)
+            word, reason = _refuted(row, audit.trials, refuted)
             # Also where the cell itself is not of the audited setting; not where it has no verdict.
             marked = same_code & (cells["verdict"] != "").to_numpy()
             marked &= verdicts != Verdict.PROOF_REFUTED.value
@@ -55,12 +55,15 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
     return cells.assign(eps_audited=bounds, verdict=verdicts, verdict_reason=reasons)
 
 
-def _setting(cells: pd.DataFrame, row: AuditRow) -> Any:
+def _setting(cells: pd.DataFrame, row: CellRow) -> Any:
     """Cells of the audited dataset, size, target and delta."""
     target = cells["eps_target"].astype(float).to_numpy()
     size = cells["ipc"].astype("Float64").to_numpy(dtype=float, na_value=math.nan)
     return (
-        (cells["dataset_name"].where(cells["dataset_name"] != "", cells["dataset"]) == row.dataset)
+        (
+            cells["dataset_name"].where(cells["dataset_name"] != "", cells["dataset"])
+            == (row.dataset_name or row.dataset)
+        )
         & (cells["dataset_parameters"].map(_canonical) == _canonical(row.dataset_parameters))
         & _same(target, row.eps_target)
         & _same(size, row.ipc)
@@ -73,12 +76,12 @@ def _same(values: Any, wanted: float | None) -> Any:
     return np.isnan(values) if wanted is None else values == wanted
 
 
-def _refuted(row: AuditRow, refuted: Refutation) -> tuple[str, str]:
+def _refuted(row: CellRow, trials: int, refuted: Refutation) -> tuple[str, str]:
     where = f"{row.label} on {row.dataset}"
     if row.eps_target is not None:
         where += f" at target {row.eps_target:g}"
     bound = f"epsilon is at least {refuted.audited or math.nan:.3g}"
-    evidence = f"{row.trials} trials and as many with fresh seeds, corrected for {refuted.methods}"
+    evidence = f"{trials} trials and as many with fresh seeds, corrected for {refuted.methods}"
     if refuted.proof:
         word, number, p_value = Verdict.PROOF_REFUTED.value, row.eps_proven, refuted.p_proof
         name = "proven"
