@@ -1,48 +1,66 @@
-"""Audits from request to row: cached, resumable, failures recorded and never cached."""
+"""Audits as cells: how one is asked for, planned, run and judged.
+
+An audit is a cell whose method is attacked instead of released. It has the key of a cell, is run by
+the loop of all cells (`bench.cluster.driver`) and is kept in the journal of a run directory; only
+how its trials follow from each other is decided here.
+"""
 
 from __future__ import annotations
 
-import datetime
 import functools
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, final
 
 from bench.audit.canaries import canaries, many_canaries
-from bench.audit.one_run import FEWEST_CANARIES, one_run_audit
+from bench.audit.one_run import one_run_audit
 from bench.audit.trials import (
     FIRST,
     OUT,
+    AuditSteps,
     AuditTarget,
     Say,
     Stage,
+    Trial,
+    TrialId,
     TrialStore,
-    run_steps,
+    Wanted,
     run_trials,
     trial_ids,
-    write_text,
+    write_file,
 )
-from bench.audit.two_worlds import FEWEST_TRIALS, two_world_audit
-from bench.cluster.batches import BatchError, Crew
+from bench.audit.two_worlds import two_world_audit
+from bench.cluster.driver import RunSummary, carry_out, run_jobs
+from bench.cluster.execute import Stop
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.code import code_hash
-from bench.engine.fit import for_fitting
-from bench.errors import InputError, NotApplicable
+from bench.engine.cell import blank_row, ended
+from bench.engine.fit import FitResult, for_fitting, guarded
+from bench.engine.options import RunOptions, circumstances
+from bench.engine.plan import Action, Job, RunPlan, decide, load_dataset
+from bench.engine.procedure import Work
+from bench.errors import BenchError, InputError
 from bench.plugins import registry
 from bench.plugins.method import Method
-from bench.plugins.source import build_dataset
-from bench.privacy.accounting import Budget
-from bench.results.audits import folder_of, stored_audit, write_audit
-from bench.results.records import AuditRow, Status, Variant
-
-Kind = Literal["two-world", "one-run"]
-
-_COURSE = ("bench.audit.two_worlds", "bench.audit.one_run")
-"""An audit depends on what these modules do, with all that they import from this room."""
+from bench.plugins.release import Claim
+from bench.privacy.accounting import Budget, Proof
+from bench.privacy.ledger import Ledger
+from bench.results.records import (
+    ONE_RUN,
+    TWO_WORLD,
+    AuditSpec,
+    Cell,
+    CellRow,
+    Outcome,
+    Status,
+    Variant,
+)
+from bench.results.run_directory import RunStore
+from bench.results.verdicts import judge
 
 MINUTES = 2.0
 """Time of all CPUs together for one method."""
@@ -52,332 +70,394 @@ _ONE_RUN_FITS = 6
 _CANARIES = 200
 _FAR_TOO_SLOW = 10.0
 """A first fit that takes this many times the allowed seconds is not repeated."""
+_SAY_SECONDS = 10.0
 
 
-@final
-@dataclass(frozen=True)
-class Request:
-    """One audit of one method on one dataset."""
-
-    method: Variant
-    dataset: Variant
-    epsilon: float | None
-    trials: int
-    kind: Kind = "two-world"
-    ipc: int | None = 50
-    full_size: bool = False
-    delta: float = 1e-5
-    seed: int = 0
-    split: str = "default"
-    split_seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.epsilon is not None:
-            Budget(self.epsilon, self.delta)  # refuses what is no budget
-        fewest = FEWEST_TRIALS if self.kind == "two-world" else FEWEST_CANARIES
-        what = "trials" if self.kind == "two-world" else "canaries (--trials)"
-        if self.trials < fewest:
-            raise InputError(
-                f"{self.trials} {what} show nothing; a {self.kind} audit needs at least {fewest}"
-            )
-        if self.ipc is not None and self.ipc < 1:
-            raise InputError(f"IPC {self.ipc} is not a positive number of rows per class")
-
-    @functools.cached_property
-    def built(self) -> Method:
-        """The method with its parameters; a name that is not known is refused."""
-        return registry.build_method(self.method.name, dict(self.method.parameters))
-
-    def describe(self) -> str:
-        """Return one line for people."""
-        spend = "" if self.epsilon is None else f" at epsilon {self.epsilon:g}"
-        return f"{self.method.label} on {self.dataset.label}{spend}"
-
-
-@final
-@dataclass(frozen=True)
-class PreparedAudit:
-    """A request with its target and keys."""
-
-    request: Request
-    dataset: Dataset
-    source_hash: str
-    key: str
-    """Key of the stored results: of everything they depend on, the rows as well."""
-    target: AuditTarget
-
-
-def make_request(
+def audit_cell(
     method: str,
     dataset: str,
     epsilon: float | None,
-    trials: int,
+    audit: AuditSpec,
     *,
-    parameters: dict[str, Any] | None = None,
-    dataset_parameters: dict[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
     ipc: int | None = 50,
     full_size: bool = False,
-    **others: Any,
-) -> Request:
-    """Return a request by names, without epsilon or IPC where the method does not use them."""
+    delta: float = 1e-5,
+    seed: int = 0,
+) -> Cell:
+    """Return the cell of an audit by names, without epsilon or IPC that the method does not use."""
     given = tuple(sorted((parameters or {}).items()))
     kind = type(registry.build_method(method, dict(given)))
+    registry.build_source(dataset, {})
     if kind.uses_budget and epsilon is None:
         raise InputError(f"method {method} spends a budget; say which epsilon to audit (--eps)")
+    if epsilon is not None:
+        Budget(epsilon, delta)  # refuses what is no budget
+    if ipc is not None and ipc < 1:
+        raise InputError(f"IPC {ipc} is not a positive number of rows per class")
     shown = ",".join(f"{key}={value}" for key, value in given)
-    source = tuple(sorted((dataset_parameters or {}).items()))
-    registry.build_source(dataset, dict(source))
-    return Request(
+    return Cell(
         Variant(method, f"{method}({shown})" if shown else method, given),
-        Variant(dataset, dataset, source),
-        epsilon if kind.uses_budget else None,
-        trials,
+        Variant(dataset, dataset),
         ipc=ipc if kind.uses_ipc and not full_size else None,
         full_size=full_size and kind.uses_ipc,
-        **others,
+        epsilon=epsilon if kind.uses_budget else None,
+        delta=delta,
+        seed=seed,
+        split="default",
+        split_seed=0,
+        audit=audit,
     )
 
 
-def load(request: Request) -> Dataset:
-    """Load the dataset of a request."""
-    source = registry.build_source(request.dataset.name, dict(request.dataset.parameters))
-    return build_dataset(source, request.split, request.split_seed)
-
-
-def prepare(request: Request, dataset: Dataset, method: Method | None = None) -> PreparedAudit:
-    """Return target and keys. `method` is given for one that is no plugin (the known answers)."""
-    built = method or request.built
-    source_hash = keys.method_hash(type(built))
-    identity = {
-        "kind": request.kind,
-        "method": [request.method.name, built.parameters()],
-        "dataset": [request.dataset.name, request.dataset.parameters],
-        "split": [request.split, request.split_seed],
-        "epsilon": request.epsilon,
-        "delta": request.delta,
-        "ipc": [request.ipc, request.full_size],
-        "trials": request.trials,
-        "seed": request.seed,
-    }
-    # No row enters the seeds: numbers that depend on the table would distinguish two tables. Code
-    # does not either, so that an edit of the method draws the same noise.
-    seed_key = keys.hashed(identity)
-    target = AuditTarget(
-        built,
-        for_fitting(dataset),
-        request.ipc,
-        None if request.epsilon is None else Budget(request.epsilon, request.delta),
-        request.delta,
-        seed_key,
-        canaries(dataset)
-        if request.kind == "two-world"
-        else many_canaries(dataset, request.trials, keys.generator(seed_key, "canaries")),
-        one_run=request.kind == "one-run",
+def instance_cell(
+    method: Method,
+    dataset: Dataset,
+    epsilon: float | None,
+    audit: AuditSpec,
+    *,
+    ipc: int | None = None,
+    delta: float = 1e-5,
+    seed: int = 0,
+) -> Cell:
+    """Return the cell of an audit of a method and a dataset that need not be plugins."""
+    return Cell(
+        Variant(method.name, method.name, tuple(sorted(method.parameters().items()))),
+        Variant(dataset.name, dataset.name),
+        ipc=ipc,
+        full_size=False,
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        split="default",
+        split_seed=0,
+        audit=audit,
     )
-    key = keys.hashed(
-        {
-            **identity,
-            "course": code_hash(*_COURSE),
-            "source": source_hash,
-            "libraries": {} if method is not None else keys.method_libraries(request.method.name),
-            "fingerprint": dataset.fingerprint,
-        }
-    )
-    return PreparedAudit(request, dataset, source_hash, key, target)
 
 
-def audit(
-    prepared: PreparedAudit, directory: Path, crew: Crew, say: Say = lambda text: None
-) -> AuditRow:
-    """Return the row of an audit: stored, or run now and stored. A method's failure is a status."""
-    known = stored_audit(directory, prepared.key)
-    if known is not None and known.status == Status.OK.value:
-        say(f"{prepared.request.describe()}: audited before")
-        return known
-    return _stored(_audited(prepared, directory, crew, say), directory)
+# One audit ---
 
 
-def _audited(prepared: PreparedAudit, directory: Path, crew: Crew, say: Say) -> AuditRow:
-    request = prepared.request
-    store = TrialStore(folder_of(directory, prepared.key))
-    if len(store):
-        say(f"{request.describe()}: resumes, {len(store)} refits were done before")
-    target, blank = prepared.target, _blank_row(prepared)
-    before = sum(trial.seconds for trial in store.all())
-    started = time.perf_counter()
-    try:
-        _check_applicable(target.method)
-        if request.kind == "two-world":
-            steps = two_world_audit(target, request.trials, blank)
-        else:
-            steps = one_run_audit(target, blank)
-        row = run_steps(steps, target, store, crew, say)
-    except (BatchError, NotApplicable) as problem:
-        return _failed(blank, problem, say)
-    seconds = before + time.perf_counter() - started
-    write_text(store.get([FIRST])[0].document, store.folder / "ledger.json")
-    store.finish()
-    return replace(row, refits=len(store), status=Status.OK.value, seconds=seconds)
+class _Refits(ABC):
+    """Refits of the method of a cell: what is common to an audit and to the timing before it."""
 
+    work: Work = staticmethod(run_trials)
 
-def _check_applicable(method: Method) -> None:
-    """Refuse methods whose guarantee is not about a row."""
-    if method.unit:
-        raise NotApplicable(
-            f"its unit of privacy is the {method.unit}, and an audit plants one row: what it "
-            "claims is not about rows"
+    def __init__(self, cell: Cell, dataset: Dataset, method: Method | None = None) -> None:
+        """Prepare the cell. `method` is given for one that is no plugin (the known answers)."""
+        self.cell = cell
+        self.dataset = dataset
+        self._method = method or registry.build_method(
+            cell.method.name, dict(cell.method.parameters)
+        )
+        self.key = keys.cell_key(cell, dataset.fingerprint, self.kind)
+        self._queue: deque[TrialId] = deque()
+
+    @property
+    def kind(self) -> type[Method]:
+        """Class of the method."""
+        return type(self._method)
+
+    @functools.cached_property
+    def shared(self) -> AuditTarget:
+        """The target of the attack."""
+        cell, spec = self.cell, self.cell.audit
+        assert spec is not None
+        # No row enters the seeds: numbers that depend on the table would distinguish two tables.
+        # Code does not either, so that an edit of the method draws the same noise.
+        seed = keys.seed_of(cell)
+        return AuditTarget(
+            self._method,
+            for_fitting(self.dataset),
+            cell.ipc,
+            None if cell.epsilon is None else Budget(cell.epsilon, cell.delta),
+            cell.delta,
+            seed,
+            canaries(self.dataset)
+            if spec.attack == TWO_WORLD
+            else many_canaries(self.dataset, spec.trials, keys.generator(seed, "canaries")),
+            one_run=spec.attack == ONE_RUN,
         )
 
+    @property
+    def blank(self) -> CellRow:
+        """The row of the cell before anything has happened."""
+        return blank_row(self.cell, self.key, self.dataset, self.kind)
 
-def _failed(blank: AuditRow, problem: BatchError | NotApplicable, say: Say) -> AuditRow:
-    failed = isinstance(problem, BatchError) and not problem.skipped
-    if isinstance(problem, BatchError) and problem.log:
-        say(problem.log)
-    status = Status.ERROR if failed else Status.SKIPPED
-    return replace(blank, status=status.value, reason=str(problem))
+    def failed(self, status: Status, reason: str, log: str = "") -> Outcome:
+        """Return the outcome of a cell that could not be finished."""
+        return Outcome(ended(self.blank, status, reason, log))
+
+    @property
+    def waiting(self) -> int:
+        """Number of trials that can be run now."""
+        return len(self._queue)
+
+    def take(self, count: int) -> Sequence[TrialId]:
+        """Return the next trials to run."""
+        return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
+
+    @abstractmethod
+    def add(self, results: Sequence[Trial]) -> None:
+        """Take trials that were run."""
+
+    @property
+    @abstractmethod
+    def outcome(self) -> Outcome | None:
+        """The outcome of the cell, once it has ended."""
+
+    def inapplicable(self) -> Outcome | None:
+        """Return the outcome for a method whose guarantee is not about a row."""
+        if not self._method.unit:
+            return None
+        reason = (
+            f"its unit of privacy is the {self._method.unit}, and an audit plants one row: what it "
+            "claims is not about rows"
+        )
+        return self.failed(Status.SKIPPED, reason)
 
 
-def _stored(row: AuditRow, directory: Path) -> AuditRow:
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    row = replace(row, finished_at=now)
-    write_audit(directory, row)
-    return row
+@final
+class AuditProcedure(_Refits):
+    """Runs the trials of an audit; those that are stored are not repeated."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        dataset: Dataset,
+        directory: Path,
+        method: Method | None = None,
+        say: Say = lambda text: None,
+    ) -> None:
+        super().__init__(cell, dataset, method)
+        self.folder = RunStore(directory).audit_directory(self.key)
+        self._say = say
+        self._said = time.monotonic()
+        self._outcome: Outcome | None = None
+        self._wanted: Wanted | None = None
+
+    @functools.cached_property
+    def _trials(self) -> TrialStore:
+        store = TrialStore(self.folder)
+        if len(store):
+            self._say(f"{self.cell.describe()}: resumes, {len(store)} refits were done before")
+        return store
+
+    @functools.cached_property
+    def _steps(self) -> AuditSteps:
+        assert self.cell.audit is not None
+        if self.cell.audit.attack == ONE_RUN:
+            return one_run_audit(self.shared, self.blank)
+        return two_world_audit(self.shared, self.cell.audit.trials, self.blank)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        if self._outcome is None and self._wanted is None:
+            self._outcome = self.inapplicable()
+            if self._outcome is None:
+                self._advance(None)
+        return self._outcome
+
+    def add(self, results: Sequence[Trial]) -> None:
+        assert self._wanted is not None
+        self._trials.add(results)
+        left = len(self._trials.missing(self._wanted.trials))
+        if not left:
+            self._advance(self._trials.get(self._wanted.trials))
+        elif time.monotonic() - self._said > _SAY_SECONDS:
+            self._said = time.monotonic()
+            self._say(f"{self.cell.describe()}: {self._wanted.purpose}, {left} refits left")
+
+    def _advance(self, trials: list[Trial] | None) -> None:
+        """Give the audit its trials, until it wants some that were not run or has ended."""
+        while True:
+            step = guarded(functools.partial(_next_step, self._steps, trials))
+            if isinstance(step, FitResult):
+                self._outcome = self.failed(step.status, step.reason, step.log)
+                return
+            if isinstance(step, Outcome):
+                self._outcome = self._finished(step)
+                return
+            self._wanted = step
+            self._queue.extend(self._trials.missing(step.trials))
+            if self._queue:
+                return
+            trials = self._trials.get(step.trials)
+
+    def _finished(self, outcome: Outcome) -> Outcome:
+        """Store ledger and trials, and judge: what is refuted is decided over all audits."""
+        text = self._trials.get([FIRST])[0].document
+        row, proof = outcome.row, Ledger.from_json(text).proof()
+        proven = 0.0 if row.eps_proven is None else row.eps_proven
+        judgement = judge(
+            None if row.eps_target is None else Budget(row.eps_target, row.delta),
+            None if row.eps_claimed is None else Claim(row.eps_claimed, row.delta, "its claim"),
+            Proof(proven, row.delta, proof.accountant, proof.reasons, proof.trust),
+        )
+        row = replace(
+            row,
+            accountant=proof.accountant,
+            verdict=judgement.text,
+            verdict_reason=judgement.reason,
+            fit_seconds=sum(trial.seconds for trial in self._trials.all()),
+        )
+        write_file(self.folder / "ledger.json", text.encode())
+        self._trials.finish()
+        return replace(outcome, row=ended(row, Status.OK, ""))
 
 
-def _blank_row(prepared: PreparedAudit) -> AuditRow:
-    request = prepared.request
-    return AuditRow(
-        key=prepared.key,
-        kind=request.kind,
-        method=request.method.name,
-        label=request.method.label,
-        parameters=json.dumps(dict(request.method.parameters)),
-        source_hash=prepared.source_hash,
-        dataset=request.dataset.label,
-        dataset_parameters=json.dumps(dict(request.dataset.parameters)),
-        task=prepared.dataset.task.value,
-        ipc=request.ipc,
-        full_size=request.full_size,
-        eps_target=request.epsilon,
-        eps_claimed=None,
-        eps_proven=None,
-        delta=request.delta,
-        trials=0,
-        refits=0,
-        canary="",
-        scorer="",
-        threshold=None,
-        false_positives=None,
-        false_negatives=None,
-        eps_audited=None,
-        eps_gaussian=None,
-        eps_detectable=None,
-        p_claim=1.0,
-        p_proof=1.0,
-        replicated_eps=None,
-        replicated_p_claim=1.0,
-        replicated_p_proof=1.0,
-        planted=None,
-        planted_bug="",
-        seed=request.seed,
-        status="",
-        reason="",
-        seconds=None,
-        versions=keys.versions(),
-        finished_at="",
+def _next_step(steps: AuditSteps, trials: list[Trial] | None) -> Wanted | Outcome:
+    try:
+        return next(steps) if trials is None else steps.send(trials)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+
+
+def plan_audits(audits: Sequence[AuditProcedure], store: RunStore) -> RunPlan:
+    """Plan audits: those that are not finished are run, failed and skipped ones again."""
+    jobs: list[Job] = []
+    by_key = {audit.key: audit for audit in audits}
+    for key, audit in by_key.items():
+        row, _ = store.finished.get(key, (None, ()))
+        intact = functools.partial(store.audit_intact, key)
+        if decide(audit.cell, row, intact, ()).action is Action.FIT:
+            jobs.append(Job(audit.cell, key, False, (), procedure=audit))
+    return RunPlan(
+        jobs=tuple(jobs),
+        wanted=tuple((audit.cell, key) for key, audit in by_key.items()),
+        cached=len(by_key) - len(jobs),
     )
+
+
+def run_audits(
+    audits: Sequence[AuditProcedure], store: RunStore, options: RunOptions, say: Say
+) -> RunSummary:
+    """Run what is missing of some audits, and keep them in an open run directory."""
+    started = time.perf_counter()
+    if not store.manifest().get("grid"):
+        store.write_manifest({"grid": "audits", **circumstances()})
+    plan = plan_audits(audits, store)
+    to_do = {job.key for job in plan.jobs}
+    for cell, key in plan.wanted:
+        if key not in to_do:
+            say(f"{cell.describe()}: audited before")
+    datasets = {audit.cell.dataset: audit.dataset for audit in audits}
+    return carry_out(plan, datasets, store, options, lambda _: (), started, say)
+
+
+def load(cell: Cell) -> Dataset:
+    """Load the dataset of an audit."""
+    dataset = load_dataset(cell.dataset, cell.split, cell.split_seed)
+    if isinstance(dataset, BenchError):
+        raise InputError(str(dataset))
+    return dataset
 
 
 # Many methods, each with as many trials as its speed allows ---
 
 
+@final
+class TimingProcedure(_Refits):
+    """Times the fits of a method before its audit is sized. Nothing is stored."""
+
+    def __init__(self, cell: Cell, dataset: Dataset, allowed: float) -> None:
+        super().__init__(cell, dataset)
+        self._allowed = allowed
+        self._seconds: list[float] = []
+        self._failed = self.inapplicable()
+        self._queue.append(FIRST)
+
+    @property
+    def seconds(self) -> float:
+        """Time of the faster of two fits: the first one imports and calibrates."""
+        return min(self._seconds)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        done = len(self._seconds)
+        if done == 2 or (done == 1 and self._seconds[0] > _FAR_TOO_SLOW * self._allowed):
+            return Outcome(ended(self.blank, Status.OK, ""))
+        return self._failed
+
+    def add(self, results: Sequence[Trial]) -> None:
+        self._seconds += [trial.seconds for trial in results]
+        self._queue += trial_ids(Stage.CHOOSE, OUT, 2)[len(self._seconds) :]
+
+
 def audit_many(
-    names: Sequence[str],
-    dataset_name: str,
-    epsilon: float,
-    directory: Path,
-    crew: Crew,
+    cells: Sequence[Cell],
+    store: RunStore,
+    options: RunOptions,
+    say: Say = lambda text: None,
     *,
     minutes: float = MINUTES,
     cpus: int = 1,
-    quick: bool = False,
-    parameters: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    say: Say = lambda text: None,
-) -> Iterator[AuditRow]:
-    """Yield one row per method, also for those that do not fit the dataset or are too slow.
+) -> RunSummary:
+    """Run the largest audit of each cell's method that fits into the time.
 
-    `quick` audits methods with their quick hyperparameters: the results hold for those.
+    Of the cells, the trials are not used. Methods that do not fit the dataset or are too slow are
+    recorded as skipped. An audit that is finished or begun keeps its size: another timing must not
+    start a new one.
     """
-    dataset: Dataset | None = None
     allowed = 60.0 * minutes * cpus
-    for name in names:
-        given = {**(registry.method_class(name).quick if quick else {}), **(parameters or {})}
-        request = make_request(
-            name, dataset_name, epsilon, FEWEST_TRIALS, parameters=given, **(options or {})
-        )
-        dataset = dataset or load(request)
-        sized = _begun(request, dataset, directory)
-        if sized is None:
-            prepared = prepare(request, dataset)
-            blank = _blank_row(prepared)
-            try:
-                _check_applicable(prepared.target.method)
-                seconds = _seconds_per_fit(prepared.target, crew, allowed)
-            except (BatchError, NotApplicable) as problem:
-                yield _stored(_failed(blank, problem, say), directory)
+    datasets = {entry: load(cell) for entry, cell in {c.dataset: c for c in cells}.items()}
+    sized = [_begun(cell, datasets[cell.dataset], store, say) for cell in cells]
+    timings = {
+        number: TimingProcedure(cell, datasets[cell.dataset], allowed)
+        for number, cell in enumerate(cells)
+        if sized[number] is None
+    }
+    stop = Stop(say)
+    jobs = [Job(one.cell, one.key, False, (), procedure=one) for one in timings.values()]
+    ended_badly = {
+        job.key: outcome
+        for job, outcome in run_jobs(jobs, datasets, store, options, stop, say)
+        if outcome.row.status != Status.OK.value
+    }
+    if stop.asked:
+        raise KeyboardInterrupt
+    for number, timing in timings.items():
+        outcome = ended_badly.get(timing.key)
+        if outcome is None:
+            spec = _sized(timing.seconds, allowed)
+            if spec is not None:
+                cell = replace(cells[number], audit=spec)
+                seconds = f"{timing.seconds:.2g} s per fit"
+                say(f"{cell.method.label}: {seconds}, {spec.attack} audit with {spec.trials}")
+                sized[number] = AuditProcedure(cell, timing.dataset, store.directory, say=say)
                 continue
-            sized = _sized(request, seconds, allowed)
-            if sized is None:
-                reason = (
-                    f"one fit takes {seconds:.0f} s: an audit would take more than the "
-                    f"{minutes:g} minutes it was given (--minutes)"
-                )
-                row = replace(blank, status=Status.SKIPPED.value, reason=reason)
-                yield _stored(row, directory)
-                continue
-            say(f"{name}: {seconds:.2g} s per fit, {sized.kind} audit with {sized.trials}")
-        yield audit(prepare(sized, dataset), directory, crew, say)
+            reason = (
+                f"one fit takes {timing.seconds:.0f} s: an audit would take more than the "
+                f"{minutes:g} minutes it was given (--minutes)"
+            )
+            outcome = timing.failed(Status.SKIPPED, reason)
+        store.record(outcome, None)
+    summary = run_audits([audit for audit in sized if audit is not None], store, options, say)
+    keys_in_order = (
+        timings[number].key if audit is None else audit.key for number, audit in enumerate(sized)
+    )
+    finished = tuple(key for key in dict.fromkeys(keys_in_order) if key in summary.journal)
+    return replace(summary, keys=finished)
 
 
-def _seconds_per_fit(target: AuditTarget, crew: Crew, allowed: float) -> float:
-    """Return the time of the faster of two fits: the first one imports and calibrates."""
-    method = target.method
-    seconds: list[float] = []
-    for trial in trial_ids(Stage.CHOOSE, OUT, 2):
-        batches = crew.run(
-            run_trials,
-            target,
-            [trial],
-            cpus=method.resources.cpus,
-            environment=method.environment,
-        )
-        seconds += [trial.seconds for batch in batches for trial in batch]
-        if seconds[0] > _FAR_TOO_SLOW * allowed:
-            break
-    return min(seconds)
-
-
-def _sized(request: Request, seconds: float, allowed: float) -> Request | None:
+def _sized(seconds: float, allowed: float) -> AuditSpec | None:
     """Return the largest audit that fits into the time; one run where refits are slow."""
     # A share is left for a replication.
     trials = int(allowed / max(seconds, 1e-4) / 1.5)
     for size in _TRIALS:
         if size <= trials:
-            return replace(request, trials=size)
-    return _one_run(request) if trials >= _ONE_RUN_FITS else None
+            return AuditSpec(TWO_WORLD, size)
+    return AuditSpec(ONE_RUN, _CANARIES) if trials >= _ONE_RUN_FITS else None
 
 
-def _one_run(request: Request) -> Request:
-    return replace(request, kind="one-run", trials=_CANARIES)
-
-
-def _begun(request: Request, dataset: Dataset, directory: Path) -> Request | None:
-    """Return the audit that is finished or begun: another timing must not start a new one."""
-    for sized in (*(replace(request, trials=size) for size in _TRIALS), _one_run(request)):
-        key = prepare(sized, dataset).key
-        known = stored_audit(directory, key)
-        finished = known is not None and known.status == Status.OK.value
-        if finished or len(TrialStore(folder_of(directory, key))):
-            return sized
+def _begun(cell: Cell, dataset: Dataset, store: RunStore, say: Say) -> AuditProcedure | None:
+    """Return the audit of this method that is finished or begun."""
+    specs = [*(AuditSpec(TWO_WORLD, size) for size in _TRIALS), AuditSpec(ONE_RUN, _CANARIES)]
+    for spec in specs:
+        audit = AuditProcedure(replace(cell, audit=spec), dataset, store.directory, say=say)
+        row, _ = store.finished.get(audit.key, (None, ()))
+        finished = row is not None and row.status == Status.OK.value
+        if finished or len(TrialStore(audit.folder)):
+            return audit
     return None

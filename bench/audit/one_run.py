@@ -31,7 +31,7 @@ from bench.audit.trials import (
 from bench.audit.two_worlds import ALPHA
 from bench.engine import keys
 from bench.errors import NotApplicable
-from bench.results.records import AuditRow
+from bench.results.records import FEWEST_TRIALS, ONE_RUN, AuditRow, CellRow, Outcome
 from bench.stats.one_run import (
     Guesses,
     guesses,
@@ -43,7 +43,6 @@ from bench.stats.one_run import (
 Array = npt.NDArray[np.float64]
 Coins = npt.NDArray[np.bool_]
 
-FEWEST_CANARIES = 10
 PLANTED = 0.5
 """Share of rows that the planted bug copies."""
 _REFERENCES = 4
@@ -70,14 +69,15 @@ class _Strategy:
         return guesses(relative, coins, self.share, rng)
 
 
-def one_run_audit(target: AuditTarget, blank: AuditRow) -> AuditSteps:
-    """Ask for the trials of the audit and complete its row."""
+def one_run_audit(target: AuditTarget, blank: CellRow) -> AuditSteps:
+    """Ask for the trials of the audit and complete its rows."""
     history = History()
     count, delta = len(target.canaries), target.delta
-    if count < FEWEST_CANARIES:
+    fewest = FEWEST_TRIALS[ONE_RUN]
+    if count < fewest:
         raise NotApplicable(
             f"the schema allows {count} different canaries only; a one-run audit needs at least "
-            f"{FEWEST_CANARIES}"
+            f"{fewest}"
         )
     references = yield from history.ask(trial_ids(Stage.CHOOSE, OUT, _REFERENCES), "to choose")
     coins = [target.coins(trial.id) for trial in references]
@@ -94,15 +94,18 @@ def one_run_audit(target: AuditTarget, blank: AuditRow) -> AuditSteps:
     p_claim, p_proof = _p_values(guessed, promise)
     name = scorer_names(counted.scores.shape[1])[strategy.scorer]
     power, bug = _planted_power([*references, counted], target, promise)
-    row = replace(
-        blank,
-        eps_claimed=promise.claimed,
-        eps_proven=promise.proven,
+    row = promise.stated(replace(blank, eps_audited=one_run_bound(guessed, delta)))
+    audit = AuditRow(
+        key=blank.key,
         trials=count,
+        refits=history.refits,
         canary=f"{count} corners of the schema",
         scorer=f"{name}{'' if strategy.sign > 0 else ', low'}; {guessed.right} of {guessed.made} "
         "guesses right",
-        eps_audited=one_run_bound(guessed, delta),
+        threshold=None,
+        false_positives=None,
+        false_negatives=None,
+        eps_gaussian=None,
         eps_detectable=one_run_max_detectable(count, guessed.made, delta),
         p_claim=p_claim,
         p_proof=p_proof,
@@ -110,18 +113,18 @@ def one_run_audit(target: AuditTarget, blank: AuditRow) -> AuditSteps:
         planted_bug=bug,
     )
     if min(p_claim, p_proof) >= ALPHA:
-        return row
+        return Outcome(row, audit=audit)
     _, again = yield from run(Stage.REPLICATE)
     promise = Promise.of(target, history)
     p_claim, p_proof = _p_values(again, promise)
-    return replace(
-        row,
-        eps_claimed=promise.claimed,
-        eps_proven=promise.proven,
+    audit = replace(
+        audit,
+        refits=history.refits,
         replicated_eps=one_run_bound(again, delta),
         replicated_p_claim=p_claim,
         replicated_p_proof=p_proof,
     )
+    return Outcome(promise.stated(row), audit=audit)
 
 
 def _p_values(guessed: Guesses, promise: Promise) -> tuple[float, float]:

@@ -6,15 +6,11 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import final
 
-from bench.plugins.release import Claim
-from bench.privacy.accounting import Budget, Proof
-from bench.privacy.ledger import Ledger
-from bench.results.audits import Refutation, folder_of, refutations
-from bench.results.records import AuditRow, Status
-from bench.results.verdicts import judge
+from bench.results.audits import Refutation, refutations
+from bench.results.records import ONE_RUN, AuditRow, CellRow, Outcome, Status
+from bench.results.verdicts import Verdict
 
 _HEADS = (
     "method",
@@ -55,36 +51,34 @@ class AuditConclusion:
     refuted: bool = False
 
 
-def conclude(row: AuditRow, refutation: Refutation | None, directory: Path) -> AuditConclusion:
+def conclude(outcome: Outcome, refutation: Refutation | None) -> AuditConclusion:
     """Return the verdict of an audit, given what all audits together refute."""
-    if row.status != Status.OK.value or row.eps_audited is None:
+    row, audit = outcome.row, outcome.audit
+    if audit is None:
         verdict = "not audited" if row.status == Status.SKIPPED.value else "audit failed"
         return AuditConclusion(verdict, row.reason)
-    target = None if row.eps_target is None else Budget(row.eps_target, row.delta)
-    claim = None if row.eps_claimed is None else Claim(row.eps_claimed, row.delta, "its claim")
-    audited = None if refutation is None else refutation.audited
-    judgement = judge(target, claim, _proof(row, directory), audited)
     if refutation is not None and (refutation.claim or refutation.proof):
-        counted = "canaries" if row.kind == "one-run" else "trials"
+        counted = "canaries" if row.attack == ONE_RUN else "trials"
         methods = "one method" if refutation.methods == 1 else f"{refutation.methods} methods"
         sentence = (
-            f"Refuted, with {row.trials} {counted} and again with fresh seeds (p "
+            f"Refuted, with {audit.trials} {counted} and again with fresh seeds (p "
             f"{min(refutation.p_claim, refutation.p_proof):.2g} after correction for "
             f"{methods}). It holds for this code and these parameters, on "
             "every dataset."
         )
-        return AuditConclusion(judgement.text, sentence, refuted=True)
-    return AuditConclusion(judgement.text, _passed(row))
+        verdict = Verdict.PROOF_REFUTED if refutation.proof else Verdict.CLAIM_REFUTED
+        return AuditConclusion(verdict.value, sentence, refuted=True)
+    return AuditConclusion(row.verdict, _passed(row, audit))
 
 
-def _passed(row: AuditRow) -> str:
+def _passed(row: CellRow, audit: AuditRow) -> str:
     proves = "A passed audit proves nothing, and says nothing about other data or parameters."
     if row.eps_claimed is None and not math.isfinite(row.eps_proven or math.inf):
         return (
             "Nothing is claimed or proven, so that nothing can be refuted; the attack shows "
             f"epsilon {row.eps_audited or 0.0:.3g} or more."
         )
-    if min(row.p_claim, row.p_proof) < 0.05:
+    if min(audit.p_claim, audit.p_proof) < 0.05:
         return (
             "The first trials contradict it, but the replication with fresh seeds does not, or not "
             f"enough after correction for all methods audited: not refuted. {proves}"
@@ -92,21 +86,12 @@ def _passed(row: AuditRow) -> str:
     return f"The attack found nothing against what is claimed or proven. {proves}"
 
 
-def _proof(row: AuditRow, directory: Path) -> Proof:
-    """Return the proof of the stored ledger; without one, the number alone."""
-    path = folder_of(directory, row.key) / "ledger.json"
-    proven = math.inf if row.eps_proven is None else row.eps_proven
-    if not path.is_file():
-        return Proof(proven, row.delta, "the audit's ledger")
-    proof = Ledger.from_json(path.read_text(encoding="utf-8")).proof()
-    return Proof(proven, row.delta, proof.accountant, proof.reasons, proof.trust)
-
-
-def report(row: AuditRow, refutation: Refutation | None, directory: Path) -> str:
+def report(outcome: Outcome, refutation: Refutation | None) -> str:
     """Return the report of an audit as text."""
-    conclusion = conclude(row, refutation, directory)
-    head = f"{row.label} on {row.dataset}, {_size(row)}delta {row.delta:g}: {row.kind} audit"
-    if row.status != Status.OK.value:
+    row, audit = outcome.row, outcome.audit
+    conclusion = conclude(outcome, refutation)
+    head = f"{row.label} on {row.dataset}, {_size(row)}delta {row.delta:g}: {row.attack} audit"
+    if audit is None:
         return f"{head}\n\n  {conclusion.verdict}: {conclusion.sentence}"
     lines = [
         ("eps target", _epsilon(row.eps_target)),
@@ -114,81 +99,81 @@ def report(row: AuditRow, refutation: Refutation | None, directory: Path) -> str
         ("eps proven", _epsilon(row.eps_proven)),
         ("eps audited", f"{_epsilon(row.eps_audited)}  or more, with 95% confidence"),
     ]
-    if row.eps_gaussian is not None:
+    if audit.eps_gaussian is not None:
         lines.append(
-            ("  as Gaussian", f"{_epsilon(row.eps_gaussian)}  or more, if its noise is Gaussian")
+            ("  as Gaussian", f"{_epsilon(audit.eps_gaussian)}  or more, if its noise is Gaussian")
         )
     lines.append(
         (
             "eps detectable",
-            f"{_epsilon(row.eps_detectable)}  is the maximum that these trials could show",
+            f"{_epsilon(audit.eps_detectable)}  is the maximum that these trials could show",
         )
     )
-    lines += _attack_lines(row)
+    lines += _attack_lines(row, audit)
     lines += [("verdict", conclusion.verdict), ("", conclusion.sentence)]
     width = max(len(name) for name, _ in lines) + 3
     body = "\n".join(f"  {name:<{width}}{text}" for name, text in lines)
     return f"{head}\n\n{body}"
 
 
-def _attack_lines(row: AuditRow) -> list[tuple[str, str]]:
-    where = "" if row.threshold is None else f", threshold {row.threshold:.4g}"
-    lines = [("attack", f"canary: {row.canary}; scorer: {row.scorer}{where}")]
-    if row.false_positives is not None and row.false_negatives is not None:
-        true = 1.0 - row.false_negatives
+def _attack_lines(row: CellRow, audit: AuditRow) -> list[tuple[str, str]]:
+    where = "" if audit.threshold is None else f", threshold {audit.threshold:.4g}"
+    lines = [("attack", f"canary: {audit.canary}; scorer: {audit.scorer}{where}")]
+    if audit.false_positives is not None and audit.false_negatives is not None:
+        true = 1.0 - audit.false_negatives
         lines.append(
             (
                 "called in",
-                f"{100 * true:.1f}% with the canary, {100 * row.false_positives:.1f}% without, of "
-                f"{row.trials} refits that were not used for choosing",
+                f"{100 * true:.1f}% with the canary, {100 * audit.false_positives:.1f}% without, "
+                f"of {audit.trials} refits that were not used for choosing",
             )
         )
-    lines.append(("p-values", f"claim {_p(row, 'claim')}, proof {_p(row, 'proof')}"))
-    if row.replicated_eps is not None:
+    claim, proof = _p(row.eps_claimed, audit.p_claim), _p(row.eps_proven, audit.p_proof)
+    lines.append(("p-values", f"claim {claim}, proof {proof}"))
+    if audit.replicated_eps is not None:
         lines.append(
             (
                 "replication",
-                f"eps {_epsilon(row.replicated_eps)} or more, p-values: claim "
-                f"{row.replicated_p_claim:.2g}, proof {row.replicated_p_proof:.2g}",
+                f"eps {_epsilon(audit.replicated_eps)} or more, p-values: claim "
+                f"{audit.replicated_p_claim:.2g}, proof {audit.replicated_p_proof:.2g}",
             )
         )
-    power = "-" if row.planted is None else f"found in {100 * row.planted:.0f}%"
-    lines.append(("planted bug", f"{power}: {row.planted_bug}"))
-    seconds = 0.0 if row.seconds is None else row.seconds
-    lines.append(("cost", f"{row.refits} refits, {seconds:.0f} s"))
+    power = "-" if audit.planted is None else f"found in {100 * audit.planted:.0f}%"
+    lines.append(("planted bug", f"{power}: {audit.planted_bug}"))
+    lines.append(("cost", f"{audit.refits} refits, {row.fit_seconds or 0.0:.0f} s of fitting"))
     return lines
 
 
-def page(rows: Sequence[AuditRow], directory: Path) -> str:
+def page(audits: Sequence[Outcome]) -> str:
     """Return the page of the documentation about all audits."""
-    finished = [row for row in _newest(rows) if row.status == Status.OK.value]
-    together = refutations(rows)
+    finished = [(one.row, one.audit) for one in _newest(audits) if one.audit is not None]
+    together = refutations(audits)
     refuted = sorted(
-        {row.label for row in finished if together[row.key].claim or together[row.key].proof}
+        {row.label for row, _ in finished if together[row.key].claim or together[row.key].proof}
     )
     said = f"Refuted: {', '.join(refuted)}." if refuted else "Nothing is refuted."
-    methods, refits = len({row.method for row in finished}), sum(row.refits for row in finished)
+    methods = len({row.method for row, _ in finished})
+    refits = sum(audit.refits for _, audit in finished)
     counted = f"{len(finished)} audits of {methods} methods, {refits} refits."
-    return f"{_PAGE}\n{counted} {_cell(said)}\n\n{markdown_table(rows, directory)}"
+    return f"{_PAGE}\n{counted} {_cell(said)}\n\n{markdown_table(audits)}"
 
 
-def _p(row: AuditRow, what: str) -> str:
-    number = row.eps_claimed if what == "claim" else row.eps_proven
-    if number is None or math.isinf(number):
-        return "-"
-    return f"{row.p_claim if what == 'claim' else row.p_proof:.2g}"
+def _p(number: float | None, p_value: float) -> str:
+    """P-value against a number, where there is one."""
+    return "-" if number is None or math.isinf(number) else f"{p_value:.2g}"
 
 
-def markdown_table(rows: Sequence[AuditRow], directory: Path, alpha: float = 0.05) -> str:
+def markdown_table(audits: Sequence[Outcome], alpha: float = 0.05) -> str:
     """Return claimed, proven, audited, power and verdict of all audits, in Markdown.
 
     Of several audits of one setting (other code, other trials) the newest is shown; the correction
     is over all of them.
     """
-    together = refutations(rows, alpha)
+    together = refutations(audits, alpha)
+    rows = [outcome.row for outcome in audits]
     lines = [f"| {' | '.join(_HEADS)} |", f"|{'---|' * len(_HEADS)}"]
     notes: list[str] = []
-    concluded = {row.key: conclude(row, together.get(row.key), directory) for row in rows}
+    concluded = {one.row.key: conclude(one, together.get(one.row.key)) for one in audits}
     # A refutation holds for that code and those parameters everywhere.
     refuted = {
         (row.method, row.parameters, row.source_hash): (
@@ -197,33 +182,36 @@ def markdown_table(rows: Sequence[AuditRow], directory: Path, alpha: float = 0.0
         for row in rows
         if concluded[row.key].refuted
     }
-    for row in _newest(rows):
+    for outcome in _newest(audits):
+        row, audit = outcome.row, outcome.audit
         conclusion = concluded[row.key]
         elsewhere = refuted.get((row.method, row.parameters, row.source_hash))
         if elsewhere is not None and not conclusion.refuted:
             conclusion = replace(conclusion, verdict=elsewhere)
-        if row.status != Status.OK.value:
+        if audit is None:
             where = f"{_cell(row.label)} on {_cell(row.dataset)}"
             notes.append(f"- {where}: {conclusion.verdict}: {_cell(conclusion.sentence)}")
             continue
-        lines.append(f"| {' | '.join(map(_cell, _cells(row, conclusion)))} |")
+        lines.append(f"| {' | '.join(map(_cell, _cells(row, audit, conclusion)))} |")
     return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
-def _newest(rows: Sequence[AuditRow]) -> list[AuditRow]:
-    newest: dict[tuple[object, ...], AuditRow] = {}
-    for row in rows:
+def _newest(audits: Sequence[Outcome]) -> list[Outcome]:
+    newest: dict[tuple[object, ...], Outcome] = {}
+    for outcome in audits:
+        row = outcome.row
         where = (row.dataset, row.dataset_parameters, row.eps_target, row.delta)
         setting = (row.label, *where, row.ipc, row.full_size)
         known = newest.get(setting)
-        if known is None or row.finished_at > known.finished_at:
-            newest[setting] = row
+        if known is None or row.finished_at > known.row.finished_at:
+            newest[setting] = outcome
     return list(newest.values())
 
 
-def _cells(row: AuditRow, conclusion: AuditConclusion) -> Sequence[str]:
-    trials = f"{row.trials} canaries, {row.refits} fits" if row.kind == "one-run" else row.trials
-    gaussian = "" if row.eps_gaussian is None else f" ({row.eps_gaussian:.2g} as Gaussian)"
+def _cells(row: CellRow, audit: AuditRow, conclusion: AuditConclusion) -> Sequence[str]:
+    one_run = row.attack == ONE_RUN
+    trials = f"{audit.trials} canaries, {audit.refits} fits" if one_run else audit.trials
+    gaussian = "" if audit.eps_gaussian is None else f" ({audit.eps_gaussian:.2g} as Gaussian)"
     parameters = json.loads(row.parameters)
     return (
         row.method,
@@ -232,8 +220,8 @@ def _cells(row: AuditRow, conclusion: AuditConclusion) -> Sequence[str]:
         _epsilon(row.eps_claimed),
         _epsilon(row.eps_proven),
         f"≥ {_epsilon(row.eps_audited)}{gaussian}",
-        _epsilon(row.eps_detectable),
-        "-" if row.planted is None else f"{100 * row.planted:.0f}%",
+        _epsilon(audit.eps_detectable),
+        "-" if audit.planted is None else f"{100 * audit.planted:.0f}%",
         str(trials),
         conclusion.verdict,
         ", ".join(f"{name}={value}" for name, value in parameters.items()),
@@ -245,7 +233,7 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
 
 
-def _size(row: AuditRow) -> str:
+def _size(row: CellRow) -> str:
     if row.full_size:
         return "full size, "
     return "" if row.ipc is None else f"{row.ipc} rows per class, "

@@ -8,22 +8,20 @@ bypass the kernel, as no plugin may.
 from __future__ import annotations
 
 import functools
-import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.audit.audits import Request, audit, prepare
+from bench.audit.audits import AuditProcedure, instance_cell, run_audits
 from bench.audit.trials import Say
-from bench.cluster.batches import Crew
 from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
+from bench.engine.options import RunOptions
 from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
@@ -33,7 +31,8 @@ from bench.privacy.events import gaussian
 from bench.privacy.kernel import PrivateData
 from bench.privacy.noise import NoiseSource
 from bench.results.audits import refutations
-from bench.results.records import AuditRow, Status, Variant
+from bench.results.records import TWO_WORLD, AuditSpec, Outcome
+from bench.results.run_directory import RunStore
 
 Floats = npt.NDArray[np.float64]
 
@@ -182,30 +181,29 @@ class CheckedAnswer:
     """An audit of a method whose answer is known."""
 
     known: KnownAnswer
-    row: AuditRow
+    outcome: Outcome
     refuted: bool
 
     @property
     def good(self) -> bool:
         """True where the auditor was right."""
-        return self.row.status == Status.OK.value and self.refuted == self.known.broken
+        return self.outcome.audit is not None and self.refuted == self.known.broken
 
     @property
     def line(self) -> str:
         """Summary in one line."""
-        row = self.row
-        if row.status != Status.OK.value:
+        row, audit = self.outcome.row, self.outcome.audit
+        if audit is None:
             return f"FAILED  {row.label} at epsilon {row.eps_target:g}: {row.reason}"
         said = "refuted" if self.refuted else "not refuted"
         wanted = "broken" if self.known.broken else "exact"
-        gaussian = "" if row.eps_gaussian is None else f", {row.eps_gaussian:.3g} as a Gaussian"
-        again = math.nan if row.replicated_eps is None else row.replicated_eps
-        replicated = "" if math.isnan(again) else f", replicated {again:.3g}"
+        gaussian = "" if audit.eps_gaussian is None else f", {audit.eps_gaussian:.3g} as a Gaussian"
+        again = "" if audit.replicated_eps is None else f", replicated {audit.replicated_eps:.3g}"
         return (
             f"{'ok' if self.good else 'WRONG':<7} {row.label} at epsilon {row.eps_target:g} "
-            f"({wanted}): {said}; audited {row.eps_audited:.3g}{gaussian}{replicated}, "
-            f"detectable {row.eps_detectable:.3g}, p {min(row.p_claim, row.p_proof):.2g}, "
-            f"{row.refits} refits in {row.seconds:.0f} s"
+            f"({wanted}): {said}; audited {row.eps_audited:.3g}{gaussian}{again}, "
+            f"detectable {audit.eps_detectable:.3g}, p {min(audit.p_claim, audit.p_proof):.2g}, "
+            f"{audit.refits} refits in {row.fit_seconds or 0.0:.0f} s"
         )
 
 
@@ -221,30 +219,32 @@ def known_answers(trials: int = TRIALS) -> tuple[KnownAnswer, ...]:
 
 
 def self_test(
-    directory: Path,
-    crew: Crew,
-    trials: int = TRIALS,
-    seed: int = 0,
-    say: Say = lambda text: None,
+    options: RunOptions, trials: int = TRIALS, seed: int = 0, say: Say = lambda text: None
 ) -> Iterator[CheckedAnswer]:
     """Audit all known answers; refutations are corrected for all of them together."""
     dataset = build_dataset(TinyTable())
     answers = known_answers(trials)
-    rows: list[AuditRow] = []
-    for known in answers:
-        name = known.method.name
-        request = Request(
-            Variant(name, name),
-            Variant(dataset.name, dataset.name),
-            known.epsilon,
-            known.trials,
-            ipc=None,
-            seed=seed,
-        )
-        say(f"{request.describe()}: {known.trials} refits")
-        rows.append(audit(prepare(request, dataset, known.method), directory, crew, say))
-    together = refutations(rows)
-    for known, row in zip(answers, rows, strict=True):
-        refutation = together.get(row.key)
+    with RunStore(options.out) as store:
+        audits = [
+            AuditProcedure(
+                instance_cell(
+                    known.method,
+                    dataset,
+                    known.epsilon,
+                    AuditSpec(TWO_WORLD, known.trials),
+                    seed=seed,
+                ),
+                dataset,
+                store.directory,
+                known.method,
+                say,
+            )
+            for known in answers
+        ]
+        journal = run_audits(audits, store, options, say).journal
+        outcomes = [journal.outcome(audit.key) for audit in audits]
+    together = refutations(outcomes)
+    for known, outcome in zip(answers, outcomes, strict=True):
+        refutation = together.get(outcome.row.key)
         refuted = refutation is not None and (refutation.claim or refutation.proof)
-        yield CheckedAnswer(known, row, refuted)
+        yield CheckedAnswer(known, outcome, refuted)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -31,6 +31,7 @@ from bench.privacy import ledger as ledgers
 from bench.privacy.accounting import ComposedEvents
 from bench.privacy.events import is_non_private
 from bench.privacy.ledger import Entry, Ledger
+from bench.results.records import CellRow
 from bench.stats.bounds import gaussian_delta, gaussian_epsilon
 from bench.stats.exact_test import Tally, exact_p_value
 from bench.stats.inference import Floats
@@ -207,6 +208,10 @@ class Promise:
             parts["site"] = schema.site.categories[canary.site]
         curve = tradeoff_curve(ledger, parts)
         return cls(claimed, proven, delta, curve, is_full_batch_gaussian(ledger))
+
+    def stated(self, row: CellRow) -> CellRow:
+        """Return the row of the audit with what is claimed and proven."""
+        return replace(row, eps_claimed=self.claimed, eps_proven=self.proven)
 
     @property
     def claimed_or_infinite(self) -> float:

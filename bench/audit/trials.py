@@ -20,7 +20,6 @@ import enum
 import functools
 import hashlib
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -35,7 +34,6 @@ import pyarrow.parquet as pq
 
 from bench.audit.canaries import Canary, with_canaries
 from bench.audit.scorers import Attacker
-from bench.cluster.batches import Crew
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.fit import Randomness, run_method
@@ -45,14 +43,13 @@ from bench.plugins.method import Method
 from bench.plugins.release import Claim, Release
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
-from bench.results.records import AuditRow
+from bench.results.records import Outcome
+from bench.results.run_directory import write_atomically
 
 Say = Callable[[str], None]
 
 OUT = -1
 """World without a canary."""
-
-_SAY_SECONDS = 10.0
 
 
 class Stage(enum.StrEnum):
@@ -302,7 +299,7 @@ class TrialStore:
     def add(self, trials: Sequence[Trial]) -> None:
         """Store a batch."""
         name = hashlib.sha256("".join(trial.id.tag for trial in trials).encode()).hexdigest()[:16]
-        write_table(_table(trials), self._batches / f"{name}.parquet")
+        _write_table(_table(trials), self._batches / f"{name}.parquet")
         self._trials |= {trial.id: trial for trial in trials}
 
     def finish(self) -> None:
@@ -310,29 +307,24 @@ class TrialStore:
         table = _table(self.all())
         zeros = pa.array(np.zeros(len(table)))
         table = table.set_column(table.schema.get_field_index("seconds"), "seconds", zeros)
-        write_table(table, self.folder / "trials.parquet")
+        _write_table(table, self.folder / "trials.parquet")
         shutil.rmtree(self._batches, ignore_errors=True)
 
 
-def write_table(table: pa.Table, path: Path) -> None:
+def _write_table(table: pa.Table, path: Path) -> None:
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content)
+    write_file(path, content.getvalue().to_pybytes())
+
+
+def write_file(path: Path, content: bytes) -> None:
     """Write the whole file or none."""
-    _written(path, lambda draft: pq.write_table(table, draft))
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write the whole file or none."""
-    _written(path, lambda draft: draft.write_text(text, encoding="utf-8"))
-
-
-def _written(path: Path, write: Callable[[Path], object]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(draft)
-        draft.replace(path)
+        write_atomically(path, content)
     except OSError as problem:
         with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+            path.with_name(f".{path.name}.part").unlink(missing_ok=True)
         raise StoreError(
             f"{path}: cannot be written ({problem.strerror or problem}); free some space, or name "
             "another --out, and run the same command again: finished trials are kept"
@@ -396,10 +388,10 @@ class Wanted:
     purpose: str
 
 
-AuditSteps = Generator[Wanted, list[Trial], AuditRow]
-"""An audit as a generator: it yields the trials that it wants, receives them and returns its row.
+AuditSteps = Generator[Wanted, list[Trial], Outcome]
+"""An audit as a generator: it yields the trials that it wants, receives them and returns its rows.
 
-Nothing is run or stored by it, so that the same trials always give the same row.
+Nothing is run or stored by it, so that the same trials always give the same numbers.
 """
 
 
@@ -418,6 +410,11 @@ class History:
         self._trials |= {trial.id: trial for trial in trials}
         return trials
 
+    @property
+    def refits(self) -> int:
+        """Number of trials so far."""
+        return len(self._trials)
+
     def ledger(self) -> Ledger:
         """Return the ledger of the first trial."""
         return Ledger.from_json(self._trials[FIRST].document)
@@ -434,35 +431,3 @@ class History:
     def one_ledger(self) -> bool:
         """True where every trial had the same events: then they have one trade-off curve."""
         return len({trial.ledger for trial in self._trials.values()}) == 1
-
-
-def run_steps(
-    steps: AuditSteps, target: AuditTarget, store: TrialStore, crew: Crew, say: Say
-) -> AuditRow:
-    """Run an audit to its end; trials are stored as they end, and stored ones are not repeated."""
-    try:
-        wanted = next(steps)
-        while True:
-            _run_missing(wanted, target, store, crew, say)
-            wanted = steps.send(store.get(wanted.trials))
-    except StopIteration as end:
-        row: AuditRow = end.value
-        return row
-
-
-def _run_missing(
-    wanted: Wanted, target: AuditTarget, store: TrialStore, crew: Crew, say: Say
-) -> None:
-    missing = store.missing(wanted.trials)
-    method = target.method
-    done, said = 0, time.monotonic()
-    work = crew.run(
-        run_trials, target, missing, cpus=method.resources.cpus, environment=method.environment
-    )
-    with contextlib.closing(work):
-        for batch in work:
-            store.add(batch)
-            done += len(batch)
-            if time.monotonic() - said > _SAY_SECONDS:
-                said = time.monotonic()
-                say(f"{wanted.purpose}: {done} of {len(missing)} refits")

@@ -39,7 +39,7 @@ from bench.audit.trials import (
     trial_ids,
 )
 from bench.engine import keys
-from bench.results.records import AuditRow
+from bench.results.records import AuditRow, CellRow, Outcome
 from bench.stats.bounds import epsilon_bound, gaussian_bound, max_detectable, p_value
 from bench.stats.exact_test import Tally
 
@@ -47,7 +47,6 @@ Array = npt.NDArray[np.float64]
 Worlds = tuple[Sequence[Trial], Sequence[Trial]]
 """Trials with and without the canary."""
 
-FEWEST_TRIALS = 40
 ALPHA = 0.05
 """A p-value below this triggers a replication."""
 PLANTED = 0.05
@@ -69,8 +68,8 @@ class Evidence:
     p_proof: float
 
 
-def two_world_audit(target: AuditTarget, trials: int, blank: AuditRow) -> AuditSteps:
-    """Ask for the trials of the audit and complete its row."""
+def two_world_audit(target: AuditTarget, trials: int, blank: CellRow) -> AuditSteps:
+    """Ask for the trials of the audit and complete its rows."""
     history = History()
     quarter = trials // 4
     wanted = trial_ids(Stage.CHOOSE, OUT, quarter)
@@ -81,17 +80,16 @@ def two_world_audit(target: AuditTarget, trials: int, blank: AuditRow) -> AuditS
     promise = Promise.of(target, history, target.canaries[canary])
     evidence = weigh(attacks, counted, promise)
     power, bug = planted_power(canary, (inside, outside), counted, promise, target.seed_key)
-    row = replace(
-        blank,
-        eps_claimed=promise.claimed,
-        eps_proven=promise.proven,
+    row = promise.stated(replace(blank, eps_audited=evidence.bound))
+    audit = AuditRow(
+        key=blank.key,
         trials=2 * quarter,
+        refits=history.refits,
         canary=target.canaries[canary].name,
         scorer=_scorers(attacks),
         threshold=attacks.bound.threshold.value,
         false_positives=evidence.tally.false_positives,
         false_negatives=evidence.tally.false_negatives,
-        eps_audited=evidence.bound,
         eps_gaussian=evidence.gaussian,
         eps_detectable=max_detectable(quarter, quarter, target.delta),
         p_claim=evidence.p_claim,
@@ -100,19 +98,19 @@ def two_world_audit(target: AuditTarget, trials: int, blank: AuditRow) -> AuditS
         planted_bug=bug,
     )
     if min(evidence.p_claim, evidence.p_proof) >= ALPHA:
-        return row
+        return Outcome(row, audit=audit)
     fresh = yield from _both_worlds(history, Stage.REPLICATE, canary, quarter, "with fresh seeds")
     # Where ledgers differ from trial to trial, the fresh ones may prove less.
     promise = Promise.of(target, history, target.canaries[canary])
     again = weigh(attacks, fresh, promise)
-    return replace(
-        row,
-        eps_claimed=promise.claimed,
-        eps_proven=promise.proven,
+    audit = replace(
+        audit,
+        refits=history.refits,
         replicated_eps=again.bound,
         replicated_p_claim=again.p_claim,
         replicated_p_proof=again.p_proof,
     )
+    return Outcome(promise.stated(row), audit=audit)
 
 
 def _chosen_canary(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +14,9 @@ from bench.cli import options as shared
 from bench.cli.options import echo_error
 
 if TYPE_CHECKING:
-    from bench.cluster.batches import Crew
-    from bench.results.records import AuditRow
+    from bench.cluster.driver import RunSummary
+    from bench.engine.options import RunOptions
+    from bench.results.records import Cell
 
 
 @click.command()
@@ -83,101 +82,97 @@ def audit(**options: Any) -> None:
     try:
         if options["self_test"]:
             sys.exit(_self_test(options))
-        rows = _audited(options)
+        summary = _audited(options)
+        if summary.interrupted:
+            raise KeyboardInterrupt
     except KeyboardInterrupt:
         echo_error("interrupted: run the same command again to resume")
         sys.exit(130)
-    sys.exit(_show(rows, options["out"], options["as_json"]))
+    sys.exit(_show(summary, options["as_json"]))
 
 
 def _show_table(directory: Path, file: Path | None) -> None:
     from bench.audit.report import markdown_table, page
-    from bench.audit.trials import write_text
+    from bench.audit.trials import write_file
     from bench.errors import StoreError
     from bench.results.reading import read_audits
 
-    rows = read_audits(directory)
-    if not rows:
+    audits = read_audits(directory)
+    if not audits:
         raise StoreError(f"{directory} holds no audits; `bench audit --out {directory}` makes one")
     if file is None:
-        click.echo(markdown_table(rows, directory), nl=False)
+        click.echo(markdown_table(audits), nl=False)
         return
-    write_text(page(rows, directory), file)
+    write_file(file, page(audits).encode())
     click.echo(f"wrote {file}")
 
 
-def _audited(options: dict[str, Any]) -> list[AuditRow]:
-    from bench.audit.audits import audit as run_audit
-    from bench.audit.audits import audit_many, load, make_request, prepare
+def _settings(options: dict[str, Any], out: Path) -> RunOptions:
+    from bench.engine.options import RunOptions
+
+    return RunOptions(
+        out=out, cpus=options["cpus"], ray_address=options["ray_address"], tracking=False
+    )
+
+
+def _audited(options: dict[str, Any]) -> RunSummary:
+    import os
+
+    from bench.audit.audits import AuditProcedure, audit_cell, audit_many, load, run_audits
     from bench.engine.grid import parse_ipc
     from bench.plugins import registry
+    from bench.results.records import FEWEST_TRIALS, ONE_RUN, TWO_WORLD, AuditSpec
+    from bench.results.run_directory import RunStore
 
     if options["dataset"] is None:
         raise click.UsageError("name a --dataset; `bench list datasets` shows them")
     ipc = parse_ipc(options["ipc"])
-    common: dict[str, Any] = {
-        "ipc": ipc,
-        "full_size": ipc is None,
-        "delta": options["delta"],
-        "seed": options["seed"],
-    }
+
+    def cell(method: str, dataset: str, spec: AuditSpec, parameters: dict[str, Any]) -> Cell:
+        return audit_cell(
+            method,
+            dataset,
+            options["eps"],
+            spec,
+            parameters=parameters,
+            ipc=ipc,
+            full_size=ipc is None,
+            delta=options["delta"],
+            seed=options["seed"],
+        )
+
+    settings = _settings(options, options["out"])
     names = shared.comma_separated(options["methods"])
     if options["method"] == "all":
         names = registry.method_names()
     if names:
         if options["eps"] is None:
             raise click.UsageError("name an epsilon: --eps")
-        datasets = shared.comma_separated(options["dataset"])
-        with _crew(options) as (crew, cpus):
-            return [
-                row
-                for dataset in datasets
-                for row in audit_many(
-                    names,
-                    dataset,
-                    options["eps"],
-                    options["out"],
-                    crew,
-                    minutes=options["minutes"],
-                    cpus=cpus,
-                    quick=options["quick"],
-                    parameters=options["parameters"],
-                    options=common,
-                    say=echo_error,
-                )
-            ]
+        quick = {
+            name: registry.method_class(name).quick if options["quick"] else {} for name in names
+        }
+        spec = AuditSpec(TWO_WORLD, FEWEST_TRIALS[TWO_WORLD])
+        cells = [
+            cell(name, dataset, spec, {**quick[name], **options["parameters"]})
+            for dataset in shared.comma_separated(options["dataset"])
+            for name in names
+        ]
+        cpus = options["cpus"] or os.cpu_count() or 1
+        with RunStore(options["out"]) as store:
+            minutes = options["minutes"]
+            return audit_many(cells, store, settings, echo_error, minutes=minutes, cpus=cpus)
     if options["method"] is None:
         raise click.UsageError("name a METHOD, --methods, --self-test or --table")
-    one_run = options["attack"] == "one-run"
-    request = make_request(
-        options["method"],
-        options["dataset"],
-        options["eps"],
-        options["trials"] or (200 if one_run else 1000),
-        parameters=options["parameters"],
-        kind=options["attack"],
-        **common,
-    )
-    prepared = prepare(request, load(request))
-    with _crew(options) as (crew, _):
-        return [run_audit(prepared, options["out"], crew, echo_error)]
+    trials = options["trials"] or (200 if options["attack"] == ONE_RUN else 1000)
+    spec = AuditSpec(options["attack"], trials)
+    asked = cell(options["method"], options["dataset"], spec, options["parameters"])
+    dataset = load(asked)
+    with RunStore(options["out"]) as store:
+        procedure = AuditProcedure(asked, dataset, store.directory, say=echo_error)
+        return run_audits([procedure], store, settings, echo_error)
 
 
-@contextmanager
-def _crew(options: dict[str, Any]) -> Iterator[tuple[Crew, int]]:
-    import os
-
-    from bench.cluster.batches import Crew
-    from bench.engine.options import RunOptions
-
-    settings = RunOptions(
-        out=options["out"], cpus=options["cpus"], ray_address=options["ray_address"]
-    )
-    with Crew(settings, echo_error) as crew:
-        yield crew, options["cpus"] or os.cpu_count() or 1
-
-
-def _show(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
+def _show(summary: RunSummary, as_json: bool) -> int:
     from dataclasses import asdict
 
     from bench.audit.report import conclude, report
@@ -186,21 +181,31 @@ def _show(rows: list[AuditRow], directory: Path, as_json: bool) -> int:
     from bench.results.reading import read_audits
     from bench.results.records import Status
 
+    directory = summary.directory
     # Corrected for all methods ever audited into this directory, not for those of this call.
     refuted = refutations(read_audits(directory))
-    conclusions = [conclude(row, refuted.get(row.key), directory) for row in rows]
+    outcomes = [summary.journal.outcome(key) for key in summary.keys]
+    conclusions = [conclude(one, refuted.get(one.row.key)) for one in outcomes]
     if as_json:
         documents = [
-            {**plain(asdict(row)), "verdict": said.verdict, "sentence": said.sentence}
-            for row, said in zip(rows, conclusions, strict=True)
+            {
+                **plain(asdict(one.row)),
+                **({} if one.audit is None else plain(asdict(one.audit))),
+                "verdict": said.verdict,
+                "sentence": said.sentence,
+            }
+            for one, said in zip(outcomes, conclusions, strict=True)
         ]
         click.echo(json.dumps(documents, indent=1))
     else:
-        for row in rows:
-            click.echo(report(row, refuted.get(row.key), directory))
+        for one in outcomes:
+            if one.row.log_tail:
+                echo_error(one.row.log_tail)
+            click.echo(report(one, refuted.get(one.row.key)))
             click.echo()
         click.echo(f"Results in {directory}")
-    failed = any(row.status == Status.ERROR.value for row in rows)
+    good = (Status.OK.value, Status.SKIPPED.value)
+    failed = any(one.row.status not in good for one in outcomes)
     return 1 if failed or any(said.refuted for said in conclusions) else 0
 
 
@@ -208,8 +213,9 @@ def _self_test(options: dict[str, Any]) -> int:
     from bench.audit.self_test import TRIALS, self_test
 
     trials = options["trials"] or TRIALS
-    with tempfile.TemporaryDirectory() as folder, _crew(options) as (crew, _):
-        checked = list(self_test(Path(folder), crew, trials, options["seed"], echo_error))
+    with tempfile.TemporaryDirectory() as folder:
+        settings = _settings(options, Path(folder) / "audits")
+        checked = list(self_test(settings, trials, options["seed"], echo_error))
     for one in checked:
         click.echo(one.line)
     if all(one.good for one in checked):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, final
@@ -30,17 +30,19 @@ from bench.engine.limits import Asked
 from bench.engine.options import RunOptions, manifest
 from bench.engine.plan import (
     Datasets,
+    Job,
     RunPlan,
     load_dataset,
     load_stored,
     plan_cells,
     plan_stored,
 )
+from bench.engine.procedure import run_here
 from bench.environments.overlays import Say
 from bench.errors import BenchError, StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal
-from bench.results.records import Outcome, Status
+from bench.results.records import Cell, Outcome, Status
 from bench.results.run_directory import Progress, RunStore
 
 
@@ -134,7 +136,7 @@ def run_grid(
             entry: load_dataset(entry, grid.split, grid.split_seed) for entry in grid.datasets
         }
         plan = plan_cells(cells, datasets, store, metrics)
-        return _carried_out(plan, datasets, store, options, observers, started, say)
+        return carry_out(plan, datasets, store, options, observers, started, say)
 
 
 def score_run(
@@ -148,10 +150,10 @@ def score_run(
     with RunStore.existing(options.out) as store:
         datasets = load_stored(store)
         plan = plan_stored(store, datasets, metrics)
-        return _carried_out(plan, datasets, store, options, observers, started, say)
+        return carry_out(plan, datasets, store, options, observers, started, say)
 
 
-def _carried_out(
+def carry_out(
     plan: RunPlan,
     datasets: Datasets,
     store: RunStore,
@@ -160,6 +162,7 @@ def _carried_out(
     started: float,
     say: Say,
 ) -> RunSummary:
+    """Run the jobs of a plan; keep everything in the run directory, which is open."""
     watchers = list(observers(store))
     for watcher in watchers:
         watcher.planned(len(plan.wanted), plan.cached, plan.notices)
@@ -188,12 +191,10 @@ def _carried_out(
             known = dataset if isinstance(dataset, Dataset) else None
             row = failed_row(refused.cell, refused.key, known, Status.ERROR, refused.reason)
             keep(Outcome(row), dataset)
-        if plan.jobs:
-            with joined(options, _shipped(options)), stop.listening():
-                work = execute(plan.jobs, datasets, store, options, stop, say, progress.running)
-                with contextlib.closing(work):
-                    for job, outcome in work:
-                        keep(outcome, datasets[job.cell.dataset])
+        work = run_jobs(plan.jobs, datasets, store, options, stop, say, progress.running)
+        with contextlib.closing(work):
+            for job, outcome in work:
+                keep(outcome, datasets[job.cell.dataset])
     except KeyboardInterrupt:
         interrupted = True
     else:
@@ -206,6 +207,31 @@ def _carried_out(
     keys = tuple(key for _, key in plan.wanted if key in store.finished)
     seconds = time.perf_counter() - started
     return RunSummary(store.directory, store.journal, keys, plan.cached, seconds, interrupted)
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    datasets: Datasets,
+    store: RunStore,
+    options: RunOptions,
+    stop: Stop,
+    say: Say,
+    running_now: Callable[[Sequence[tuple[str, Cell]]], None] = lambda cells: None,
+) -> Generator[tuple[Job, Outcome], None, None]:
+    """Run jobs as Ray tasks; audits in this process where one CPU is asked for."""
+    in_tasks = []
+    for job in jobs:
+        here = options.cpus == 1 and not options.ray_address and job.environment is None
+        if job.procedure is not None and here:
+            running_now([(job.key, job.cell)])
+            yield job, run_here(job.procedure)
+        else:
+            in_tasks.append(job)
+    if in_tasks:
+        with joined(options, _shipped(options)), stop.listening():
+            work = execute(in_tasks, datasets, store, options, stop, say, running_now)
+            with contextlib.closing(work):
+                yield from work
 
 
 def _shipped(options: RunOptions) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any, final
 
@@ -17,8 +18,10 @@ from bench.cluster.watcher import Death, Watchers
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import failed_row
+from bench.engine.fit import FitResult
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job, stored_outcome
+from bench.engine.procedure import Batch, Pace
 from bench.environments.overlays import Say
 from bench.errors import BenchError, ClusterLostError
 from bench.plugins.method import Environment
@@ -100,6 +103,11 @@ class _Loop:
         self._room = _room()
         self._looked = time.monotonic()
         self._waiting: deque[tuple[Job, int]] = deque()
+        self._procedures: dict[str, tuple[Job, Pace]] = {}
+        """Procedures that have begun and not ended, by the keys of their cells."""
+        self._lost: deque[Started] = deque()
+        """Parts of batches whose workers were lost."""
+        self._batches = 0
         self._held: dict[Environment, list[Job]] = {}
         self._running: dict[Any, Started] = {}
 
@@ -112,16 +120,15 @@ class _Loop:
             else:
                 self._held.setdefault(job.environment, []).append(job)
                 self._tasks.prepare(job.environment)
-        while self._waiting or self._running or self._held:
+        while self._waiting or self._procedures or self._running or self._held:
             if self._stop.asked:
-                self._waiting.clear()
-                self._held.clear()
+                for left in (self._waiting, self._procedures, self._held, self._lost):
+                    left.clear()
                 if not self._running:
                     return
             yield from self._fill()
-            self._running_now(
-                [(started.job.key, started.job.cell) for started in self._running.values()]
-            )
+            cells = {one.job.key: one.job.cell for one in self._running.values()}
+            self._running_now([*cells.items()])
             pending = [*self._running, *self._tasks.preparing]
             try:
                 done, _ = ray.wait(pending, timeout=_WAIT_SECONDS) if pending else ([], [])
@@ -144,6 +151,10 @@ class _Loop:
     def _fill(self) -> Iterator[tuple[Job, Outcome]]:
         while self._waiting and len(self._running) < self._room:
             job, attempt = self._waiting.popleft()
+            if job.procedure is not None:
+                self._procedures[job.key] = (job, Pace())
+                yield from self._advanced(job)
+                continue
             if lost := self._tasks.lost_environment(job):
                 yield job, self._without(job, Status.SKIPPED, lost)
                 continue
@@ -159,6 +170,53 @@ class _Loop:
                 self._store.charge(job.key, keys.charge_identity(job.cell, dataset.fingerprint))
             reference, started = self._tasks.start(job, attempt, stored)
             self._running[reference] = started
+        while len(self._running) < self._room and (piece := self._next_batch()) is not None:
+            job, attempt, items = piece
+            if lost := self._tasks.lost_environment(job):
+                yield from self._end(job, self._without(job, Status.SKIPPED, lost))
+                continue
+            self._batches += 1
+            reference, started = self._tasks.start_batch(job, attempt, items, self._batches)
+            self._running[reference] = started
+
+    def _next_batch(self) -> tuple[Job, int, tuple[Any, ...]] | None:
+        """Return items of a procedure, those of the first one that has some."""
+        while self._lost:
+            lost = self._lost.popleft()
+            if lost.job.key in self._procedures:
+                return lost.job, lost.attempt, lost.items
+        for job, pace in self._procedures.values():
+            assert job.procedure is not None
+            if job.procedure.waiting:
+                workers = max(1, self._room // (2 * job.kind.resources.cpus))
+                items = job.procedure.take(pace.size(job.procedure.waiting, workers))
+                return job, 1, tuple(items)
+        return None
+
+    def _advanced(self, job: Job) -> Iterator[tuple[Job, Outcome]]:
+        """End a procedure that has its outcome."""
+        assert job.procedure is not None
+        outcome = job.procedure.outcome
+        if outcome is not None:
+            yield from self._end(job, outcome)
+
+    def _end(self, job: Job, outcome: Outcome) -> Iterator[tuple[Job, Outcome]]:
+        """End a job, a procedure once: other batches of one that has failed are ignored."""
+        if job.procedure is None or self._procedures.pop(job.key, None) is not None:
+            self._tasks.forget(job)
+            yield job, outcome
+
+    def _take(self, job: Job, batch: Batch | FitResult) -> Iterator[tuple[Job, Outcome]]:
+        assert job.procedure is not None
+        if job.key not in self._procedures and not self._stop.asked:
+            return
+        if isinstance(batch, FitResult):
+            yield from self._end(job, self._without(job, batch.status, batch.reason, batch.log))
+            return
+        job.procedure.add(batch.results)
+        if job.key in self._procedures:
+            self._procedures[job.key][1].learn(batch)
+            yield from self._advanced(job)
 
     def _collect(self, reference: Any) -> Iterator[tuple[Job, Outcome]]:
         import ray
@@ -167,26 +225,42 @@ class _Loop:
         job = started.job
         self._tasks.ended(started)
         try:
-            yield job, ray.get(reference)
-            return
+            result = ray.get(reference)
         except ray.exceptions.RayError as problem:
             lost = problem
+        else:
+            if isinstance(result, Outcome):
+                yield job, result
+            else:
+                yield from self._take(job, result)
+            return
         death = self._watchers.why(*started.tickets)
         if isinstance(lost, ray.exceptions.OutOfMemoryError):
             reason = f"the machine ran out of memory: {first_line(lost)}"
-            yield job, self._without(job, Status.OUT_OF_MEMORY, reason, death.log if death else "")
+            outcome = self._without(job, Status.OUT_OF_MEMORY, reason, _log(death))
+            yield from self._end(job, outcome)
         elif death is not None and death.cause != "lost":
             status = _STATUS.get(death.cause, Status.ERROR)
-            yield job, self._without(job, status, death.reason, death.log)
+            yield from self._end(job, self._without(job, status, death.reason, death.log))
         elif job.charges:
             reason = "its worker was lost; the budget of its secure noise is spent"
             yield job, self._without(job, Status.ERROR, f"{reason}: {first_line(lost)}")
         elif started.attempt < _ATTEMPTS and not self._stop.asked:
             self._say(f"{job.cell.describe()}: its worker was lost ({_short(lost)}), started again")
-            self._waiting.appendleft((job, started.attempt + 1))
+            self._again(started)
         elif not self._stop.asked:
             reason = f"its worker was lost {started.attempt} times: {first_line(lost)}"
-            yield job, self._without(job, Status.ERROR, reason, _log(death))
+            yield from self._end(job, self._without(job, Status.ERROR, reason, _log(death)))
+
+    def _again(self, started: Started) -> None:
+        again = replace(started, attempt=started.attempt + 1)
+        if not started.items:
+            self._waiting.appendleft((again.job, again.attempt))
+            return
+        # Smaller: it may have been too much for the memory.
+        half = (len(started.items) + 1) // 2
+        parts = (started.items[:half], started.items[half:])
+        self._lost.extend(replace(again, items=part) for part in parts if part)
 
     def _settle(self, reference: Any) -> Iterator[tuple[Job, Outcome]]:
         environment = self._tasks.settle(reference)
@@ -201,6 +275,8 @@ class _Loop:
             yield job, self._without(job, Status.SKIPPED, why)
 
     def _without(self, job: Job, status: Status, reason: str, log: str = "") -> Outcome:
+        if job.procedure is not None:
+            return job.procedure.failed(status, reason, log)
         dataset = self._datasets[job.cell.dataset]
         known = None if isinstance(dataset, BenchError) else dataset
         return Outcome(failed_row(job.cell, job.key, known, status, reason, log))

@@ -16,13 +16,13 @@ from bench.engine.fit import FitResult, fit_isolated, for_fitting
 from bench.engine.limits import Limits, captured, tail, threads_capped
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
+from bench.engine.procedure import Batch, Work, run_batch
 from bench.environments.overlays import PreparedEnvironment, Say, given_path, prepare
 from bench.errors import EnvironmentUnavailable
-from bench.plugins import registry
 from bench.plugins.method import Environment, Resources
 from bench.results.records import Cell, Outcome, Status, Variant
 
-T = TypeVar("T", Outcome, FitResult)
+T = TypeVar("T")
 
 _LOG_LINES = 40
 
@@ -45,6 +45,8 @@ class Started:
     attempt: int
     tickets: tuple[str, ...]
     place: ReadyMachine | None = None
+    items: tuple[Any, ...] = ()
+    """Items of a procedure that this task does."""
 
 
 @final
@@ -62,14 +64,11 @@ class Tasks:
         # result. Lost workers are started again by the loop, which counts.
         self._task: dict[Any, Any] = {
             step: ray.remote(max_retries=0)(step)
-            for step in (run_step, fit_step, finish_step, prepare_step)
+            for step in (run_step, fit_step, finish_step, batch_step, prepare_step)
         }
-        self._shared = {
-            entry: ray.put(dataset)
-            for entry, dataset in datasets.items()
-            if isinstance(dataset, Dataset)
-        }
+        self._shared: dict[Variant, Any] = {}
         self._for_fitting: dict[Variant, Any] = {}
+        self._procedures: dict[str, Any] = {}
         self._own_node = ray.get_runtime_context().get_node_id()
         self._fits: Counter[ReadyMachine] = Counter()
         self._gpus = ray.cluster_resources().get("GPU", 0.0) > 0
@@ -151,19 +150,14 @@ class Tasks:
             reference = (
                 self._task[run_step]
                 .options(**self._asked(needs))
-                .remote(ticket, job.cell, job.key, self._shared[entry], job.metrics, stored)
+                .remote(ticket, job.cell, job.key, self._data(entry), job.metrics, stored)
             )
             return reference, Started(job, attempt, (ticket.name,))
         place = self._place(environment)
-        # Only where the environment is: machines that joined later do not have it.
         ticket = self._ticket(job, f"{step}.fit", needs)
         fitted = (
             self._task[fit_step]
-            .options(
-                runtime_env={"py_executable": place.python},
-                scheduling_strategy=only_on(place.node),
-                **self._asked(needs),
-            )
+            .options(**self._only_at(place), **self._asked(needs))
             .remote(ticket, job.cell, self._fitting_data(entry))
         )
         # Ray starts it when the fit has ended; nobody waits here.
@@ -171,10 +165,46 @@ class Tasks:
         reference = (
             self._task[finish_step]
             .options(num_cpus=1)
-            .remote(scoring, job.cell, job.key, self._shared[entry], job.metrics, fitted)
+            .remote(scoring, job.cell, job.key, self._data(entry), job.metrics, fitted)
         )
         self._fits[place] += 1
         return reference, Started(job, attempt, (ticket.name, scoring.name), place)
+
+    def start_batch(
+        self, job: Job, attempt: int, items: tuple[Any, ...], number: int
+    ) -> tuple[Any, Started]:
+        """Start some items of a procedure; the reference is that of their results."""
+        import ray
+
+        procedure, environment, needs = job.procedure, job.environment, self._needs(job)
+        assert procedure is not None
+        if job.key not in self._procedures:
+            self._procedures[job.key] = ray.put(procedure.shared)
+        ticket = self._ticket(job, f"{job.key}.{number}.{attempt}.batch", needs)
+        # The limit is that of one fit.
+        limits = replace(ticket.limits, seconds=ticket.limits.seconds * len(items))
+        ticket = replace(ticket, limits=limits)
+        place = None if environment is None else self._place(environment)
+        where = {} if place is None else self._only_at(place)
+        reference = (
+            self._task[batch_step]
+            .options(**where, **self._asked(needs))
+            .remote(ticket, procedure.work, self._procedures[job.key], items)
+        )
+        if place is not None:
+            self._fits[place] += 1
+        return reference, Started(job, attempt, (ticket.name,), place, items)
+
+    def forget(self, job: Job) -> None:
+        """Let go of what the tasks of a procedure shared."""
+        self._procedures.pop(job.key, None)
+
+    def _only_at(self, place: ReadyMachine) -> Mapping[str, Any]:
+        """Only where the environment is: machines that joined later do not have it."""
+        return {
+            "runtime_env": {"py_executable": place.python},
+            "scheduling_strategy": only_on(place.node),
+        }
 
     def ended(self, started: Started) -> None:
         """Free the place of a job that has ended."""
@@ -182,7 +212,7 @@ class Tasks:
             self._fits[started.place] -= 1
 
     def _needs(self, job: Job) -> Resources:
-        return Resources() if job.scoring else registry.method_class(job.cell.method.name).resources
+        return Resources() if job.scoring else job.kind.resources
 
     def _asked(self, needs: Resources) -> Mapping[str, Any]:
         """What Ray is asked for. More CPUs than any machine has would wait for ever."""
@@ -198,6 +228,13 @@ class Tasks:
         assert isinstance(dataset, Dataset)
         limits = Limits.of(needs, dataset, self._options.limits)
         return Ticket(name, self._run, limits, min(needs.cpus, self._most_cpus))
+
+    def _data(self, entry: Variant) -> Any:
+        import ray
+
+        if entry not in self._shared:
+            self._shared[entry] = ray.put(self._datasets[entry])
+        return self._shared[entry]
 
     def _fitting_data(self, entry: Variant) -> Any:
         import ray
@@ -243,6 +280,11 @@ def finish_step(
     )
 
 
+def batch_step(ticket: Ticket, work: Work, shared: Any, items: Sequence[Any]) -> Batch | FitResult:
+    """Do some items of a procedure."""
+    return _watched(ticket, lambda: run_batch(work, shared, items))
+
+
 def prepare_step(environment: Environment, given: str) -> tuple[str, PreparedEnvironment]:
     """Prepare an environment; return the machine that runs this, and what came of it."""
     import ray
@@ -262,11 +304,10 @@ def _with_output(result: T, output: str) -> T:
     lines: list[str] = output.strip().splitlines()[-_LOG_LINES:]
     if not lines:
         return result
-    if isinstance(result, FitResult):
-        if result.status in (Status.OK, Status.SKIPPED):
-            return result
+    good = (Status.OK, Status.SKIPPED)
+    if isinstance(result, FitResult) and result.status not in good:
         return replace(result, log="\n".join([*lines, result.log]))
-    if result.row.status in (Status.OK.value, Status.SKIPPED.value):
-        return result
-    log = "\n".join([*lines, result.row.log_tail])
-    return replace(result, row=replace(result.row, log_tail=log))
+    if isinstance(result, Outcome) and result.row.status not in good:
+        log = "\n".join([*lines, result.row.log_tail])
+        return replace(result, row=replace(result.row, log_tail=log))
+    return result

@@ -14,9 +14,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.audit.audits import Kind, Request, audit, prepare
-from bench.audit.two_worlds import FEWEST_TRIALS
-from bench.cluster.batches import Crew
+from bench.audit.audits import AuditProcedure, instance_cell
 from bench.conformance.subject import (
     DELTA,
     CheckResult,
@@ -27,7 +25,7 @@ from bench.conformance.subject import (
 from bench.conformance.tables import toy_dataset
 from bench.data.dataset import Dataset, Split
 from bench.data.encoder import EncodedRows
-from bench.engine.options import RunOptions
+from bench.engine.procedure import run_here
 from bench.errors import BenchError
 from bench.plugins.release import Release
 from bench.privacy import events
@@ -35,7 +33,7 @@ from bench.privacy.kernel import PrivateData
 from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.opening import open_private
-from bench.results.records import Status, Variant
+from bench.results.records import FEWEST_TRIALS, ONE_RUN, TWO_WORLD, AuditSpec
 from bench.results.verdicts import judge
 from bench.stats.noise_check import Noise, check_noise, check_sampling
 
@@ -312,34 +310,31 @@ def quick_audit(subject: Subject) -> Iterator[CheckResult]:
     """A small audit finds no gross leak: some hundred refits, half a minute."""
     check = "quick audit"
     name = subject.fitting[0]
-    kind, trials = _affordable(subject, name)
-    request = Request(
-        Variant(subject.name, subject.name, ()),
-        Variant("toy", name, ()),
+    dataset, spec = toy_dataset(name), _affordable(subject, name)
+    cell = instance_cell(
+        subject.method,
+        dataset,
         _EPSILON if subject.method.uses_budget else None,
-        trials,
-        kind,
+        spec,
         ipc=12 if subject.method.uses_ipc else None,
         delta=DELTA,
     )
-    prepared = prepare(request, toy_dataset(name), subject.method)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        with Crew(RunOptions(folder, cpus=1)) as crew:
-            row = audit(prepared, folder, crew)
-    if row.status != Status.OK.value:
+        outcome = run_here(AuditProcedure(cell, dataset, Path(temporary), subject.method))
+    row, audit = outcome.row, outcome.audit
+    if audit is None:
         yield CheckResult(check, CheckStatus.NOT_CHECKED, row.reason)
         return
     seen = (
-        f"epsilon at least {row.eps_audited:.3g} by {row.trials} "
-        f"{'trials' if kind == 'two-world' else 'canaries'}, which could have shown "
-        f"{row.eps_detectable:.3g} (canary {row.canary}, scorer {row.scorer})"
+        f"epsilon at least {row.eps_audited:.3g} by {audit.trials} "
+        f"{'trials' if spec.attack == TWO_WORLD else 'canaries'}, which could have shown "
+        f"{audit.eps_detectable:.3g} (canary {audit.canary}, scorer {audit.scorer})"
     )
     refuted = [
         f"the {what} epsilon of {number:.3g} does not hold"
         for what, number, first, again in (
-            ("claimed", row.eps_claimed, row.p_claim, row.replicated_p_claim),
-            ("proven", row.eps_proven, row.p_proof, row.replicated_p_proof),
+            ("claimed", row.eps_claimed, audit.p_claim, audit.replicated_p_claim),
+            ("proven", row.eps_proven, audit.p_proof, audit.replicated_p_proof),
         )
         if number is not None and max(first, again) < _LEVEL
     ]
@@ -352,8 +347,8 @@ def quick_audit(subject: Subject) -> Iterator[CheckResult]:
     )
 
 
-def _affordable(subject: Subject, name: str) -> tuple[Kind, int]:
-    """Return kind and trials of an audit of half a minute, by the time of one more fit.
+def _affordable(subject: Subject, name: str) -> AuditSpec:
+    """Return an audit of half a minute, by the time of one more fit.
 
     Where the fewest trials would take far longer, it has many canaries in a few fits.
     """
@@ -361,6 +356,7 @@ def _affordable(subject: Subject, name: str) -> tuple[Kind, int]:
     started = time.perf_counter()
     subject.again(name, _EPSILON)
     seconds = max(time.perf_counter() - started, 1e-6)
-    if FEWEST_TRIALS * seconds > 4.0 * _SECONDS:
-        return "one-run", _CANARIES
-    return "two-world", max(FEWEST_TRIALS, min(_TRIALS_AT_MOST, int(_SECONDS / seconds)))
+    fewest = FEWEST_TRIALS[TWO_WORLD]
+    if fewest * seconds > 4.0 * _SECONDS:
+        return AuditSpec(ONE_RUN, _CANARIES)
+    return AuditSpec(TWO_WORLD, max(fewest, min(_TRIALS_AT_MOST, int(_SECONDS / seconds))))

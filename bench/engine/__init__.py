@@ -1,7 +1,8 @@
 """Cells without Ray: which there are, what they are keyed by, how one is fitted, judged and scored.
 
 `grid` lists cells, `keys` and `code` hash what a result depends on, `plan` decides what is left to
-do, `fit`, `score` and `cell` compute one cell under `limits`; `merge`, `verify` and `compare` work
+do, `fit`, `score` and `cell` compute one cell under `limits`, `procedure` one of many items (an
+audit); `merge`, `verify` and `compare` work
 on finished run directories. Code enters that handles one cell or one directory in one process;
 whatever starts processes or machines belongs to `bench.cluster`.
 """

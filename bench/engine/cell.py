@@ -19,6 +19,7 @@ from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.engine.score import kept_scores, score_release
 from bench.errors import BenchError
 from bench.plugins import registry
+from bench.plugins.method import Method
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
 from bench.results.records import Cell, CellRow, Outcome, Status
@@ -60,11 +61,11 @@ def finish_cell(
     reset_peak_memory()
     row = blank_row(cell, key, dataset)
     if fitted.release is None:
-        return Outcome(_ended(row, fitted.status, fitted.reason, fitted.log))
+        return Outcome(ended(row, fitted.status, fitted.reason, fitted.log))
     try:
         row, release = _judged(cell, row, fitted, fitted.release)
     except Exception as problem:
-        return Outcome(_ended(row, Status.ERROR, in_words(problem), traceback.format_exc()))
+        return Outcome(ended(row, Status.ERROR, in_words(problem), traceback.format_exc()))
     return _scored_outcome(cell, row, dataset, release, metrics, threads)
 
 
@@ -120,18 +121,24 @@ def _scored_outcome(
     )
     status = Status.ERROR if scored.problems else Status.OK
     failures = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
-    row = _ended(row, status, failures, scored.log)
+    row = ended(row, status, failures, scored.log)
     scores = (*kept_scores(stored, metrics), *scored.scores)
     return Outcome(row, scores, release, fitted=stored is None, details=scored.details)
 
 
-def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
-    """Return the row of a cell before anything has happened."""
+def blank_row(
+    cell: Cell, key: str, dataset: Dataset | None, kind: type[Method] | None = None
+) -> CellRow:
+    """Return the row of a cell before anything has happened.
+
+    `kind` is given for a method that is no plugin.
+    """
+    kind = kind or registry.method_class(cell.method.name)
     warnings = []
     total = dataset.counts.total if dataset and not cell.private_counts else 0
     if cell.epsilon is not None and total and cell.delta > 1 / (10 * total):
         warnings.append(f"delta {cell.delta:g} is above 1/(10 n) = {1 / (10 * total):.2g}")
-    if not registry.method_class(cell.method.name).seeded:
+    if not kind.seeded:
         warnings.append("not reproducible: the method cannot be seeded")
     return CellRow(
         key=key,
@@ -153,8 +160,7 @@ def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
         claim_source="",
         accountant="",
         adjacency=ADJACENCY,
-        unit=registry.method_class(cell.method.name).unit
-        or (dataset.declaration.unit if dataset else ""),
+        unit=kind.unit or (dataset.declaration.unit if dataset else ""),
         study_only=not cell.secure_noise,
         private_counts=cell.private_counts,
         warnings="; ".join(warnings),
@@ -170,11 +176,13 @@ def blank_row(cell: Cell, key: str, dataset: Dataset | None) -> CellRow:
         score_seconds=None,
         peak_memory_mb=None,
         fingerprint=dataset.fingerprint if dataset else "",
-        source_hash=keys.method_source_hash(cell.method.name),
+        source_hash=keys.method_hash(kind),
         metrics_hash="",
         versions=keys.versions(),
         finished_at="",
         dataset_name=cell.dataset.name,
+        attack="" if cell.audit is None else cell.audit.attack,
+        trials=None if cell.audit is None else cell.audit.trials,
     )
 
 
@@ -182,10 +190,11 @@ def failed_row(
     cell: Cell, key: str, dataset: Dataset | None, status: Status, reason: str, log: str = ""
 ) -> CellRow:
     """Return the row of a cell that was lost outside its code (worker died, no dataset)."""
-    return _ended(blank_row(cell, key, dataset), status, reason, log)
+    return ended(blank_row(cell, key, dataset), status, reason, log)
 
 
-def _ended(row: CellRow, status: Status, reason: str, log: str = "") -> CellRow:
+def ended(row: CellRow, status: Status, reason: str, log: str = "") -> CellRow:
+    """Return the row with the end of the cell: now, by this status."""
     tail = "\n".join(log.strip().splitlines()[-_LOG_LINES:])
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     return replace(row, status=status.value, reason=reason, log_tail=tail, finished_at=now)

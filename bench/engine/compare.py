@@ -69,7 +69,8 @@ def compare_run(
     if metric is not None and metric not in paired.COMPARABLE:
         raise UnknownNameError("metric to compare by", metric, paired.COMPARABLE)
     check_run(directory)
-    rows = [row for row, _ in open_journal(directory).all() if row.status == Status.OK.value]
+    finished = (row for row, _ in open_journal(directory).all() if not row.attack)
+    rows = [row for row in finished if row.status == Status.OK.value]
     for name in methods:
         if name not in {row.label for row in rows}:
             raise UnknownNameError("method in this run", name, {row.label for row in rows})

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,8 @@ from bench.privacy.accounting import Budget
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
 from bench.results.records import Cell, Status
+
+Result = TypeVar("Result")
 
 
 @final
@@ -48,8 +50,17 @@ def fit_cell(cell: Cell, dataset: Dataset) -> FitResult:
     """Fit one cell in this process. Never raises."""
     reset_peak_memory()
     started = time.perf_counter()
+    release = guarded(lambda: synthesize(cell, dataset))
+    if isinstance(release, FitResult):
+        return release
+    seconds = time.perf_counter() - started
+    return FitResult(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
+
+
+def guarded(work: Callable[[], Result]) -> Result | FitResult:
+    """Return what the work gives; any exception as the status of the cell that it belongs to."""
     try:
-        release = synthesize(cell, dataset)
+        return work()
     except NotApplicable as reason:
         return FitResult(Status.SKIPPED, reason=str(reason))
     except MemoryError as problem:
@@ -60,8 +71,6 @@ def fit_cell(cell: Cell, dataset: Dataset) -> FitResult:
         return FitResult(Status.ERROR, reason=ended, log=traceback.format_exc())
     except Exception as problem:
         return FitResult(Status.ERROR, reason=in_words(problem), log=traceback.format_exc())
-    seconds = time.perf_counter() - started
-    return FitResult(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
 
 
 def fit_isolated(cell: Cell, dataset: Dataset) -> FitResult:

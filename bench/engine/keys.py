@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.engine.code import class_closure
+from bench.engine.code import class_closure, code_hash
 from bench.plugins import registry
 from bench.plugins.method import Method
 from bench.privacy.opening import open_private
-from bench.results.records import Cell
+from bench.results.records import ONE_RUN, TWO_WORLD, Cell
 
 _LIBRARIES = (
     "dp-release-bench",
@@ -47,8 +47,11 @@ _OWN = ("dp-release-bench", "ray")
 _IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
 """Distributions whose import name does not follow from theirs."""
 
+_ATTACKS = {TWO_WORLD: "bench.audit.two_worlds", ONE_RUN: "bench.audit.one_run"}
+"""Modules that, with all that they import, decide the numbers of an audit. They are read only."""
 
-def cell_key(cell: Cell, fingerprint: str) -> str:
+
+def cell_key(cell: Cell, fingerprint: str, kind: type[Method] | None = None) -> str:
     """Return the key of a cell: identity, the dataset's content, the method's code and libraries.
 
     Results are keyed by the versions of relevant libraries: those that the method's own files
@@ -56,16 +59,21 @@ def cell_key(cell: Cell, fingerprint: str) -> str:
     beside the old ones under one key. A release of a library that the method does not import (or
     of one that only metrics use) leaves its cells alone: not every upgrade may throw a week of
     results away. `bench run` says which library made it run a cell again.
+
+    The key of an audit includes the code of its attack. `kind` is given for a method that is no
+    plugin.
     """
+    kind = kind or registry.method_class(cell.method.name)
     identity: dict[str, Any] = {
         **_identity(cell),
         "fingerprint": fingerprint,
-        "source": method_source_hash(cell.method.name),
-        "libraries": method_libraries(cell.method.name),
+        "source": method_hash(kind),
+        "libraries": _libraries(kind),
     }
-    environment = registry.method_class(cell.method.name).environment
-    if environment is not None:
-        identity["environment"] = environment.digest
+    if kind.environment is not None:
+        identity["environment"] = kind.environment.digest
+    if cell.audit is not None:
+        identity["attack"] = code_hash(_ATTACKS[cell.audit.attack])
     return hashed(identity)
 
 
@@ -88,11 +96,14 @@ def seed_of(cell: Cell) -> str:
 
 
 def _identity(cell: Cell) -> dict[str, Any]:
-    return {
+    identity = {
         **asdict(cell),
         "method": [cell.method.name, cell.method.parameters],
         "dataset": [cell.dataset.name, cell.dataset.parameters],
     }
+    if cell.audit is None:
+        del identity["audit"]  # keys and seeds of releases are older than audits as cells
+    return identity
 
 
 def hashed(identity: Mapping[str, Any]) -> str:
@@ -122,7 +133,10 @@ def method_libraries(name: str) -> dict[str, str]:
     What the method's own environment brings is left out: it is pinned there, and its digest is in
     the key.
     """
-    kind = registry.method_class(name)
+    return _libraries(registry.method_class(name))
+
+
+def _libraries(kind: type[Method]) -> dict[str, str]:
     imported = class_closure(kind, open_private.__module__).libraries
     pinned = set()
     if kind.environment is not None:

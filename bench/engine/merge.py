@@ -1,4 +1,4 @@
-"""Joins run directories into a new one: cells by key with releases and details, and audits.
+"""Joins run directories into a new one: cells by key with releases, details and audits.
 
 What several runs hold of one key is compared. The same release with the same scores is kept once
 (scores that only one run has are added); a cell that succeeded beats one that failed; two that
@@ -19,7 +19,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -30,27 +30,26 @@ from bench.engine import keys
 from bench.engine.about import join_descriptions
 from bench.errors import StoreError
 from bench.plugins.description import Identity, dataset_identity
-from bench.results.journal import Finished, Journal, plain
+from bench.results.journal import Finished, Journal
 from bench.results.reading import (
-    AUDITS,
     Charge,
     check_run,
     finished_of,
     held,
     is_plain_name,
     open_journal,
-    read_audits,
     read_charges,
+    refuse_old_audits,
 )
-from bench.results.records import AuditRow, Outcome, ScoreRow, Status, to_table
-from bench.results.run_directory import RunStore, write_atomically
+from bench.results.records import AuditRow, Outcome, ScoreRow, Status
+from bench.results.run_directory import RunStore
 
 TOLERANCE = 1e-9
 """Scores closer than this (relative, or absolute near zero) are the same."""
 
 _NAMED = 5
 
-_AUDITED = ("eps_audited", "p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof")
+_AUDITED = ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof")
 """Numbers of an audit that two runs of it must agree on."""
 
 _LISTS = ("datasets", "methods", "ipc", "epsilon", "seeds", "metrics")
@@ -65,15 +64,15 @@ class Source:
     manifest: Mapping[str, Any]
     journal: Journal
     charges: tuple[Charge, ...]
-    audits: tuple[AuditRow, ...]
 
     @classmethod
     def of(cls, directory: Path) -> Source:
         """Check and open a run directory."""
         for name in ("releases", "details", "audits"):
             _check_no_link(directory / name)
+        refuse_old_audits(directory)
         manifest, journal = check_run(directory), open_journal(directory)
-        return cls(directory, manifest, journal, read_charges(directory), read_audits(directory))
+        return cls(directory, manifest, journal, read_charges(directory))
 
     def place(self, kind: str, key: str) -> Path:
         """Return `releases/<key>`, `details/<key>` or `audits/<key>`."""
@@ -119,8 +118,6 @@ class Merge:
     conflicts: tuple[Conflict, ...]
     doubles: int
     """Results that were left out because the same, or a better one, is kept."""
-    audits: tuple[tuple[AuditRow, Source], ...] = ()
-    """Audits that are kept, each with the run that it comes from."""
 
 
 def merge_runs(directories: Sequence[Path], target: Path, strict: bool = False) -> Merge:
@@ -150,36 +147,7 @@ def plan_merge(directories: Sequence[Path]) -> Merge:
         choices.append(choice)
         conflicts += contradictions
         doubles += len(holders) - 1
-    audits, contradictions = _chosen_audits(sources)
-    conflicts += contradictions
-    return Merge(sources, tuple(choices), tuple(conflicts), doubles, audits)
-
-
-def _chosen_audits(
-    sources: Sequence[Source],
-) -> tuple[tuple[tuple[AuditRow, Source], ...], list[Conflict]]:
-    """Audits by key: a finished one is kept instead of a failed one, else the first."""
-    kept: dict[str, tuple[AuditRow, Source]] = {}
-    conflicts = []
-    for source in sources:
-        for row in source.audits:
-            first, holder = kept.setdefault(row.key, (row, source))
-            if Status.OK.value not in (first.status, row.status) or holder is source:
-                continue
-            if first.status != Status.OK.value:
-                kept[row.key] = (row, source)
-            elif row.status == Status.OK.value:
-                differences = tuple(
-                    f"{name} {_short(getattr(first, name))} and {_short(getattr(row, name))}"
-                    for name in _AUDITED
-                    if not close(getattr(first, name), getattr(row, name))
-                )
-                if differences:
-                    name = f"audit of {row.label} on {row.dataset}"
-                    conflicts.append(
-                        Conflict(row.key, name, holder.directory, source.directory, differences)
-                    )
-    return tuple(kept.values()), conflicts
+    return Merge(sources, tuple(choices), tuple(conflicts), doubles)
 
 
 def _chosen(key: str, holders: Sequence[Source]) -> tuple[Choice, list[Conflict]]:
@@ -208,7 +176,7 @@ def _rank(source: Source, key: str) -> int:
     """Good with its release, good, failed after the release, skipped, failed."""
     status = source.journal.statuses[key]
     if status == Status.OK.value:
-        return 0 if RunStore(source.directory).release_intact(key) else 1
+        return 0 if RunStore(source.directory).intact(source.journal[key][0]) else 1
     if source.place("releases", key).is_dir():
         return 2
     return 3 if status == Status.SKIPPED.value else 4
@@ -223,11 +191,21 @@ def _differences(best: Source, mine: Finished, other: Source, theirs: Finished) 
         released += " (noise was not seeded: these are two releases, and their budgets add up)"
     if released:
         yield released
-    for name in ("eps_proven", "verdict", "rows_released"):
+    for name in ("eps_proven", "eps_audited", "verdict", "rows_released"):
         one, two = getattr(row, name), getattr(row2, name)
-        if not (close(one, two) if name == "eps_proven" else one == two):
+        if not (close(one, two) if name.startswith("eps_") else one == two):
             yield f"{name} {one} and {two}"
+    audit, audit2 = best.journal.outcome(key).audit, other.journal.outcome(key).audit
+    if audit is not None and audit2 is not None:
+        yield from _audit_differences(audit, audit2)
     yield from score_differences(scores, scores2)
+
+
+def _audit_differences(one: AuditRow, two: AuditRow) -> Iterator[str]:
+    for name in _AUDITED:
+        a, b = getattr(one, name), getattr(two, name)
+        if not close(a, b):
+            yield f"{name} {_short(a)} and {_short(b)}"
 
 
 def _release_difference(one: Path, two: Path) -> str:
@@ -318,23 +296,16 @@ def _fill(merge: Merge, directory: Path) -> None:
         for charge in charges:
             store.charge(charge.key, charge.identity)
         for choice in merge.choices:
-            for kind in ("releases", "details"):
+            for kind in ("releases", "details", "audits"):
                 _copy(choice.source.place(kind, choice.key), directory / kind / choice.key)
             for other in choice.more:
                 _copy(other.place("details", choice.key), directory / "details" / choice.key)
             row, scores = _joined(choice)
-            store.record(Outcome(row, scores), None)
+            audit = choice.source.journal.outcome(choice.key).audit
+            store.record(Outcome(row, scores, audit=audit), None)
             about[choice.source.directory].add(
                 dataset_identity(row.dataset_name, row.dataset, row.dataset_parameters)
             )
-        for audit, source in merge.audits:
-            folder = directory / "audits" / audit.key
-            _copy(source.place("audits", audit.key), folder)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "audit.json", json.dumps(plain(asdict(audit))).encode())
-        if merge.audits:
-            table = to_table([audit for audit, _ in merge.audits], AuditRow)
-            pq.write_table(table, directory / AUDITS)
         join_descriptions(directory, about)
         try:
             store.compact()

@@ -81,6 +81,13 @@ def manifest(grid: Grid, metrics: Sequence[str]) -> dict[str, Any]:
         "split": grid.split,
         "split_seed": grid.split_seed,
         "metrics": list(metrics),
+        **circumstances(),
+    }
+
+
+def circumstances() -> dict[str, Any]:
+    """Return by which code, on which machine and by which command results are computed."""
+    return {
         "versions": keys.versions(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

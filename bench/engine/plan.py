@@ -20,9 +20,10 @@ from typing import Protocol, final
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.limits import expected_seconds
+from bench.engine.procedure import Procedure
 from bench.errors import BenchError, EnvironmentUnavailable, InputError
 from bench.plugins import registry
-from bench.plugins.method import Environment
+from bench.plugins.method import Environment, Method
 from bench.plugins.source import build_dataset
 from bench.results.journal import Finished
 from bench.results.records import Cell, CellRow, Outcome, Status, Variant
@@ -65,12 +66,20 @@ class Job:
     metrics: tuple[str, ...]
     expected_seconds: float = 0.0
     """A guess, to start long ones first."""
+    procedure: Procedure | None = field(default=None, compare=False)
+    """How an audit is run; None for a cell that is one fit with its scores."""
+
+    @property
+    def kind(self) -> type[Method]:
+        """Class of the method."""
+        if self.procedure is not None:
+            return self.procedure.kind
+        return registry.method_class(self.cell.method.name)
 
     @property
     def environment(self) -> Environment | None:
         """The method's own environment, where this job needs it: scoring alone does not."""
-        kind = registry.method_class(self.cell.method.name)
-        return None if self.scoring else kind.environment
+        return None if self.scoring else self.kind.environment
 
     @property
     def charges(self) -> bool:
@@ -139,7 +148,11 @@ def decide(
     """Decide about one cell from what is stored of it.
 
     `charged_by` says that its budget is spent: by this `key`, or by the cell with `other code`.
+    An audit that failed or was skipped is run again: it may have been given more time.
     """
+    if cell.audit is not None:
+        done = row is not None and row.status == Status.OK.value and intact()
+        return _KEPT if done else Decision(Action.FIT)
     if row is not None and row.status == Status.SKIPPED.value and not _try_again(cell, row):
         return _KEPT
     if row is not None and row.verdict != "" and intact():
@@ -289,7 +302,7 @@ def stored_outcome(job: Job, store: RunStore, dataset: Dataset) -> Outcome | Non
 
 
 def _released(row: CellRow) -> bool:
-    return row.verdict != "" and row.status != Status.SKIPPED.value
+    return row.verdict != "" and row.status != Status.SKIPPED.value and not row.attack
 
 
 def _entry(row: CellRow) -> Variant:
@@ -325,7 +338,7 @@ class _Guess:
     def __init__(self, stored: Stored) -> None:
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
         for row, _ in stored.all():
-            if row.fit_seconds is not None:
+            if row.fit_seconds is not None and not row.attack:
                 total, count = self._seen.get((row.label, row.dataset), (0.0, 0))
                 seconds = row.fit_seconds + (row.score_seconds or 0.0)
                 self._seen[row.label, row.dataset] = (total + seconds, count + 1)
@@ -391,6 +404,8 @@ class Index:
         index = cls(stored, tuple(metrics))
         shared: dict[Circumstances, tuple[Circumstances, ...]] = {}
         for row, _ in stored.all():
+            if row.attack:
+                continue
             now = Circumstances.of(row)
             alone = shared.setdefault(now, (now,))
             place = _place(row.label, row.dataset, row.ipc, row.full_size, row.eps_target, row.seed)

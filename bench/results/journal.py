@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from bench.errors import StoreError
-from bench.results.records import CellRow, ScoreRow, from_values
+from bench.results.records import AuditRow, CellRow, Outcome, ScoreRow, from_values
 
 Finished = tuple[CellRow, tuple[ScoreRow, ...]]
 
@@ -31,6 +31,7 @@ class Journal(MutableMapping[str, Finished]):
         self._path = path
         self._places: dict[str, int] = {}
         self._statuses: dict[str, str] = {}
+        self._audits: set[str] = set()
         self._file: IO[bytes] | None = None
         if write:
             cut_torn_line(path)
@@ -49,6 +50,8 @@ class Journal(MutableMapping[str, Finished]):
                     row = document["cell"]
                     self._places[row["key"]] = place
                     self._statuses[row["key"]] = row["status"]
+                    if row.get("attack"):
+                        self._audits.add(row["key"])
                 place += len(line)
 
     @property
@@ -63,17 +66,32 @@ class Journal(MutableMapping[str, Finished]):
             self._file = None
 
     def __getitem__(self, key: str) -> Finished:
+        outcome = self.outcome(key)
+        return outcome.row, outcome.scores
+
+    def outcome(self, key: str) -> Outcome:
+        """Return all that the line of a cell holds."""
         with self._path.open("rb") as file:
             file.seek(self._places[key])
-            return _finished(json.loads(file.readline()))
+            return _outcome(json.loads(file.readline()))
+
+    def audits(self) -> Iterator[Outcome]:
+        """Return all audits, finished or failed, in the order in which they were recorded."""
+        return (self.outcome(key) for key in self if key in self._audits)
 
     def __setitem__(self, key: str, finished: Finished) -> None:
+        self.record(Outcome(*finished))
+
+    def record(self, outcome: Outcome) -> None:
+        """Append the line of a cell: its row, the numbers of an audit, its scores."""
         if self._file is None:
             raise StoreError("the run directory is not open")
-        row, scores = finished
-        line = json.dumps(
-            {"cell": plain(asdict(row)), "scores": [plain(asdict(score)) for score in scores]}
-        )
+        row, key = outcome.row, outcome.row.key
+        document: dict[str, Any] = {"cell": plain(asdict(row))}
+        if outcome.audit is not None:
+            document["audit"] = plain(asdict(outcome.audit))
+        document["scores"] = [plain(asdict(score)) for score in outcome.scores]
+        line = json.dumps(document)
         place = self._file.seek(0, os.SEEK_END)
         self._file.write(line.encode() + b"\n")
         self._file.flush()
@@ -82,10 +100,13 @@ class Journal(MutableMapping[str, Finished]):
         self._places.pop(key, None)
         self._places[key] = place
         self._statuses[key] = row.status
+        if row.attack:
+            self._audits.add(key)
 
     def __delitem__(self, key: str) -> None:
         del self._places[key]
         del self._statuses[key]
+        self._audits.discard(key)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict(self._places))
@@ -100,7 +121,8 @@ class Journal(MutableMapping[str, Finished]):
         with self._path.open("rb") as file:
             for place in sorted(self._places.values()):
                 file.seek(place)
-                yield _finished(json.loads(file.readline()))
+                outcome = _outcome(json.loads(file.readline()))
+                yield outcome.row, outcome.scores
 
 
 def read_journal(path: Path) -> dict[str, Finished]:
@@ -150,10 +172,15 @@ def _document(line: bytes) -> Any | None:
         return None
 
 
-def _finished(document: Mapping[str, Any]) -> Finished:
+def _outcome(document: Mapping[str, Any]) -> Outcome:
     try:
         scores = tuple(from_values(ScoreRow, unplain(score)) for score in document["scores"])
-        return from_values(CellRow, unplain(document["cell"])), scores
+        audit = document.get("audit")
+        return Outcome(
+            from_values(CellRow, unplain(document["cell"])),
+            scores,
+            audit=None if audit is None else from_values(AuditRow, unplain(audit)),
+        )
     except KeyError as missing:
         raise StoreError(f"journal line lacks {missing}: written by another version?") from None
 

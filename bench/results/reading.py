@@ -8,29 +8,27 @@ be plain names, and tables must have the columns of the result schema.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import functools
 import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, final
 
 from bench.errors import StoreError
-from bench.results.journal import Finished, Journal, json_lines, unplain
+from bench.results.journal import Finished, Journal, json_lines
 from bench.results.records import (
-    RENAMED,
     AuditRow,
     CellRow,
+    Outcome,
     Record,
     ScoreRow,
     Status,
     arrow_schema,
-    from_values,
     required,
     to_table,
 )
@@ -43,7 +41,6 @@ FORMAT_VERSION = 1
 """Format version of run directories, written to `run.json`."""
 
 AUDITS = "audits.parquet"
-AUDIT_ROWS = "audits/*/audit.json"
 
 _HINT = "give a directory that `bench run --out` wrote, or run `bench run` there again to repair it"
 _CHUNK = 500
@@ -187,7 +184,7 @@ def in_use(directory: Path) -> bool:
     return False
 
 
-@contextmanager
+@contextlib.contextmanager
 def held(directory: Path) -> Iterator[None]:
     """Keep drivers out of a directory that is being read; other readers may come in."""
     path = directory / "lock"
@@ -234,29 +231,31 @@ class RunTables:
 
     directory: Path
     cells: pd.DataFrame
-    """One row per cell: `bench.results.records.CellRow`."""
+    """One row per cell that was to be released: `bench.results.records.CellRow`."""
     scores: pd.DataFrame
     """One row per cell and metric: `ScoreRow`."""
     audits: pd.DataFrame
-    """One row per audit: `AuditRow`."""
+    """One row per audit: `CellRow` and `AuditRow` together, with the trials that were counted."""
 
 
 def load_results(directory: str | Path) -> RunTables:
     """Return the results of a run directory, also of one that is still being run."""
     directory = Path(directory)
-    journal, table = directory / "journal.jsonl", directory / "cells.parquet"
-    compiled = table.is_file() and (
-        not journal.is_file() or table.stat().st_mtime_ns >= journal.stat().st_mtime_ns
-    )
-    if compiled or not journal.is_file():
+    if _compiled(directory) or not (directory / "journal.jsonl").is_file():
         cells = read_table(directory, "cells.parquet", CellRow)
         scores = read_table(directory, "scores.parquet", ScoreRow)
     else:
         check_run(directory)
         cells, scores = _from_journal(open_journal(directory))
     check_values(directory, cells, scores)
-    audits = _frame(to_table(read_audits(directory), AuditRow))
-    return RunTables(directory, cells, scores, audits)
+    audits = _frame(to_table(_finished_audits(directory), AuditRow))
+    released = cells["attack"] == ""
+    attacked = cells[~released].drop(columns="trials").merge(audits, on="key", how="left")
+    return RunTables(directory, cells[released].reset_index(drop=True), scores, attacked)
+
+
+def _finished_audits(directory: Path) -> list[AuditRow]:
+    return [outcome.audit for outcome in read_audits(directory) if outcome.audit is not None]
 
 
 def _from_journal(journal: Journal) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -305,7 +304,6 @@ def _columns(path: Path, record: Record, hint: str) -> pa.Table:
         table.validate(full=True)  # text that is not UTF-8 would pass until somebody reads it
     except (OSError, pa.ArrowException) as problem:
         raise StoreError(f"{path}: cannot be read as Parquet ({problem}); {hint}") from None
-    table = table.rename_columns([RENAMED.get(name, name) for name in table.column_names])
     schema = arrow_schema(record)
     problems = []
     for item, column in zip(fields(record), schema, strict=True):
@@ -356,45 +354,94 @@ def check_values(directory: Path, cells: pd.DataFrame, scores: pd.DataFrame) -> 
 
 # Audits -------------------------------------------------------------------------------------------
 
+_AGAIN = "remove it, and run `bench audit` again into a new --out"
 
-def read_audits(directory: Path) -> tuple[AuditRow, ...]:
-    """Return all audits of a run directory, by method, dataset and epsilon.
 
-    `audits/<key>/audit.json` is the truth about one audit; `audits.parquet` is compiled from all,
-    and is all that a copy for others may hold.
+def read_audits(directory: Path) -> tuple[Outcome, ...]:
+    """Return all audits of a run directory, finished or failed, by method, dataset and epsilon.
+
+    They are read from the journal, or from the tables where those are newer, or are all that a copy
+    for others holds.
     """
-    rows = [read_audit(path) for path in sorted(directory.glob(AUDIT_ROWS))]
-    path = directory / AUDITS
-    if not rows and path.is_file():
-        hint = "make it again with `bench audit`"
-        lines = _columns(path, AuditRow, hint).to_pylist()
-        rows = [_audit(path, hint, functools.partial(dict, line)) for line in lines]
-    return tuple(
-        sorted(rows, key=lambda row: (row.label, row.dataset, row.eps_target or 0.0, row.kind))
+    refuse_old_audits(directory)
+    if _compiled(directory):
+        audits = _audits_in_tables(directory)
+    elif (directory / "journal.jsonl").is_file():
+        audits = list(open_journal(directory).audits())
+    else:
+        audits = []
+    for outcome in audits:
+        _check_audit(directory, outcome)
+
+    def order(outcome: Outcome) -> tuple[str, str, float, str]:
+        row = outcome.row
+        return (row.label, row.dataset, row.eps_target or 0.0, row.attack)
+
+    return tuple(sorted(audits, key=order))
+
+
+def refuse_old_audits(directory: Path) -> None:
+    """Refuse audits of earlier versions, which were no cells."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    old = next(directory.glob("audits/*/audit.json"), None)
+    table = directory / AUDITS
+    if old is None and table.is_file():
+        # What is no table at all is refused where it is read.
+        with contextlib.suppress(OSError, pa.ArrowException):
+            old = table if "method" in pq.read_schema(table).names else None
+    if old is not None:
+        raise StoreError(f"{old}: written by an earlier version, which is not read; {_AGAIN}")
+
+
+def _compiled(directory: Path) -> bool:
+    """True where the tables hold all that the journal does."""
+    journal, table = directory / "journal.jsonl", directory / "cells.parquet"
+    return table.is_file() and (
+        not journal.is_file() or table.stat().st_mtime_ns >= journal.stat().st_mtime_ns
     )
 
 
-def read_audit(path: Path) -> AuditRow:
-    """Return the audit that an `audit.json` holds."""
-    hint = "remove its folder and run the audit again"
-    return _audit(path, hint, lambda: unplain(json.loads(path.read_text(encoding="utf-8"))))
+def _audits_in_tables(directory: Path) -> list[Outcome]:
+    import pyarrow.compute as pc
+
+    path = directory / AUDITS
+    by_key: dict[str, AuditRow] = {}
+    if path.is_file():
+        lines = _columns(path, AuditRow, _AGAIN).to_pylist()
+        by_key = {str(line["key"]): AuditRow(**line) for line in lines}
+    cells = _columns(directory / "cells.parquet", CellRow, _HINT)
+    attacked = cells.filter(pc.not_equal(cells.column("attack"), "")).to_pylist()
+    rows = [CellRow(**line) for line in attacked]
+    if lost := sorted(set(by_key) - {row.key for row in rows}):
+        raise StoreError(f"{path}: audit {lost[0][:60]} has no row in cells.parquet; {_AGAIN}")
+    return [Outcome(row, audit=by_key.get(row.key)) for row in rows]
 
 
-def _audit(path: Path, hint: str, values: Callable[[], Mapping[str, Any]]) -> AuditRow:
+def _check_audit(directory: Path, outcome: Outcome) -> None:
+    row, audit = outcome.row, outcome.audit
     try:
-        row = from_values(AuditRow, values())
-        for item in fields(AuditRow):
-            if getattr(row, item.name) is None and not str(item.type).endswith("| None"):
-                raise ValueError(f"an empty value in {item.name}")
         if not is_plain_name(row.key):
             raise ValueError(f"key {str(row.key)[:60]!r} is not a plain name")
         if not isinstance(json.loads(row.parameters), dict):
             raise ValueError("parameters are no JSON object")
+        if (audit is None) == (row.status == Status.OK.value):
+            raise ValueError(f"it ended as {row.status}, and has numbers: {audit is not None}")
+        if audit is None:
+            return
+        if audit.key != row.key:
+            raise ValueError("its numbers are of another audit")
+        for item in fields(AuditRow):
+            value = getattr(audit, item.name)
+            if value is None and not str(item.type).endswith("| None"):
+                raise ValueError(f"an empty value in {item.name}")
+        to_table([audit], AuditRow)  # refuses values of a wrong type
         for name in ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof"):
-            if not 0.0 <= getattr(row, name) <= 1.0:
-                raise ValueError(f"{name} {getattr(row, name)} is no probability")
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+            if not 0.0 <= getattr(audit, name) <= 1.0:
+                raise ValueError(f"{name} {getattr(audit, name)} is no probability")
+    except (ValueError, TypeError) as problem:
         raise StoreError(
-            f"{path}: not an audit that this version can read ({problem}); {hint}"
+            f"{directory}: audit {str(row.key)[:60]} is not one that this version can read "
+            f"({problem}); {_AGAIN}"
         ) from None
-    return row

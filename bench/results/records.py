@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
+from bench.errors import InputError
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -40,10 +42,39 @@ def ipc_text(ipc: int | None, full_size: bool) -> str:
     return "full" if full_size else "own" if ipc is None else str(ipc)
 
 
+TWO_WORLD = "two-world"
+ONE_RUN = "one-run"
+
+FEWEST_TRIALS = {TWO_WORLD: 40, ONE_RUN: 10}
+"""Attacks, and the smallest number of trials that can show anything."""
+
+
+@final
+@dataclass(frozen=True)
+class AuditSpec:
+    """How the method of a cell is attacked; nothing is released by such a cell."""
+
+    attack: str
+    """`two-world` or `one-run`."""
+    trials: int
+    """Refits in both worlds and both halves; canaries of a one-run audit."""
+
+    def __post_init__(self) -> None:
+        if self.attack not in FEWEST_TRIALS:
+            known = " or ".join(FEWEST_TRIALS)
+            raise InputError(f"{str(self.attack)[:60]!r} is no attack; expected {known}")
+        fewest = FEWEST_TRIALS[self.attack]
+        if self.trials < fewest:
+            what = "trials" if self.attack == TWO_WORLD else "canaries (--trials)"
+            raise InputError(
+                f"{self.trials} {what} show nothing; a {self.attack} audit needs at least {fewest}"
+            )
+
+
 @final
 @dataclass(frozen=True)
 class Cell:
-    """One method on one dataset at one IPC, epsilon and seed."""
+    """One method on one dataset at one IPC, epsilon and seed: released, or attacked."""
 
     method: Variant
     dataset: Variant
@@ -56,6 +87,15 @@ class Cell:
     split_seed: int
     private_counts: bool = False
     secure_noise: bool = False
+    audit: AuditSpec | None = None
+    """None for a cell that is released and scored."""
+
+    def __post_init__(self) -> None:
+        if self.audit is not None and (self.private_counts or self.secure_noise):
+            raise InputError(
+                "an audit fits with seeded noise and declared counts; leave out private counts "
+                "and secure noise"
+            )
 
     @property
     def ipc_text(self) -> str:
@@ -66,7 +106,8 @@ class Cell:
         """Return one line for people."""
         size = {"full": " full size", "own": ""}.get(self.ipc_text, f" ipc={self.ipc_text}")
         spend = "" if self.epsilon is None else f" eps={self.epsilon:g}"
-        return f"{self.method.label} on {self.dataset.label}{size}{spend} seed={self.seed}"
+        attack = "" if self.audit is None else f" ({self.audit.attack} audit, {self.audit.trials})"
+        return f"{self.method.label} on {self.dataset.label}{size}{spend} seed={self.seed}{attack}"
 
 
 @final
@@ -91,9 +132,12 @@ class CellRow:
     eps_proven: float | None
     """Infinity where nothing is proven; None where the cell did not finish."""
     eps_audited: float | None
+    """Of an audit: the bound that is valid whatever the method does."""
     delta: float
     verdict: str
-    """The verdict with the trusted library, if any; empty where the cell did not finish."""
+    """The verdict with the trusted library, if any; empty where the cell did not finish.
+
+    Of an audit: without what it refutes, which is decided over all audits together."""
     verdict_reason: str
     claim_source: str
     accountant: str
@@ -128,6 +172,10 @@ class CellRow:
     """The dataset plugin behind the label."""
     metrics: str = "{}"
     """JSON: metrics that scored the release, each with the hash of its source."""
+    attack: str = ""
+    """`two-world` or `one-run` for an audit; empty for a cell that was released."""
+    trials: int | None = None
+    """Trials that an audit was asked for."""
 
     @property
     def ipc_text(self) -> str:
@@ -150,6 +198,7 @@ class CellRow:
             split_seed=self.split_seed,
             private_counts=self.private_counts,
             secure_noise=not self.study_only,
+            audit=AuditSpec(self.attack, self.trials or 0) if self.attack else None,
         )
 
 
@@ -180,7 +229,7 @@ class ScoreRow:
 @final
 @dataclass(frozen=True)
 class AuditRow:
-    """One row of `audits.parquet`: one audit of one method with its parameters.
+    """One row of `audits.parquet`: what the cell of a finished audit has beside its `CellRow`.
 
     A bound is a lower bound on epsilon at 95%, from trials that were not used to choose canary,
     scorer and threshold. p-values are of the null hypothesis that the claimed (proven) guarantee
@@ -189,23 +238,7 @@ class AuditRow:
     """
 
     key: str
-    """Hash of what was attacked, how and how often."""
-    kind: str
-    """`two-world` or `one-run`."""
-    method: str
-    label: str
-    parameters: str
-    source_hash: str
-    """A refutation holds for this code and these parameters, everywhere."""
-    dataset: str
-    dataset_parameters: str
-    task: str
-    ipc: int | None
-    full_size: bool
-    eps_target: float | None
-    eps_claimed: float | None
-    eps_proven: float | None
-    delta: float
+    """Key of the cell."""
     trials: int
     """Refits in both worlds together that the bound is based on; canaries of a one-run audit."""
     refits: int
@@ -216,27 +249,19 @@ class AuditRow:
     false_positives: float | None
     """Share of trials without the canary that were called `in`."""
     false_negatives: float | None
-    eps_audited: float | None
-    """The bound that is valid whatever the method does; None where the audit did not finish."""
     eps_gaussian: float | None
     """The tighter bound for a ledger of full-batch Gaussians; None where it would not be valid."""
-    eps_detectable: float | None
+    eps_detectable: float
     """Maximum detectable epsilon: the largest bound that so many trials could have shown."""
     p_claim: float
     p_proof: float
-    replicated_eps: float | None
-    """Bound of a replication with fresh seeds, where the first trials contradict a number."""
-    replicated_p_claim: float
-    replicated_p_proof: float
     planted: float | None
     """Share of planted bugs (a method that copies the canary now and then) that were found."""
     planted_bug: str
-    seed: int
-    status: str
-    reason: str
-    seconds: float | None
-    versions: str
-    finished_at: str
+    replicated_eps: float | None = None
+    """Bound of a replication with fresh seeds, where the first trials contradict a number."""
+    replicated_p_claim: float = 1.0
+    replicated_p_proof: float = 1.0
 
 
 @final
@@ -250,13 +275,12 @@ class Outcome:
     fitted: bool = False
     """False when a stored release was scored again."""
     details: Mapping[str, pd.DataFrame] | None = None
+    audit: AuditRow | None = None
+    """Of an audit that has finished."""
 
 
 Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
 AnyRecord = TypeVar("AnyRecord", CellRow, ScoreRow, AuditRow)
-
-RENAMED = {"ceiling": "eps_detectable"}
-"""Columns that earlier versions wrote under another name."""
 
 
 def required(item: Field[Any]) -> bool:
@@ -269,7 +293,6 @@ def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
 
     Later additions to the records have defaults. Raises `KeyError` for a column that is missing.
     """
-    values = {RENAMED.get(name, name): value for name, value in values.items()}
     names = [item.name for item in fields(kind) if item.name in values or required(item)]
     return kind(**{name: values[name] for name in names})
 

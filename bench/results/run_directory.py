@@ -8,10 +8,12 @@
     releases/<key>/   synthetic.parquet (in units), encoded.parquet (as models train on it),
                       ledger.json, release.json
     details/<key>/    tables for plots and paired tests
+    audits.parquet    numbers of audits, where there are any; their cells are in cells.parquet
+    audits/<key>/     trials.parquet, ledger.json (of the first trial); batches/ while it runs
     charges.jsonl     cells with secure noise that were started: a lost one stays charged
 
-A release is written under another name and renamed before its line enters the journal, so a line
-never points to half a release; a torn last line is cut off. Nothing here is ever unpickled.
+A release or an audit is written under another name and renamed before its line enters the journal,
+so a line never points to half of one; a torn last line is cut off. Nothing here is ever unpickled.
 """
 
 from __future__ import annotations
@@ -41,8 +43,23 @@ from bench.errors import InputError, StoreError
 from bench.plugins.release import Claim, Federation, Release, Rows
 from bench.privacy.ledger import Ledger
 from bench.results.journal import Finished, Journal, cut_torn_line, plain, unplain
-from bench.results.reading import FORMAT_VERSION, check_run, read_charges, read_object
-from bench.results.records import Cell, CellRow, Outcome, ScoreRow, arrow_schema, to_table
+from bench.results.reading import (
+    AUDITS,
+    FORMAT_VERSION,
+    check_run,
+    read_charges,
+    read_object,
+    refuse_old_audits,
+)
+from bench.results.records import (
+    AuditRow,
+    Cell,
+    CellRow,
+    Outcome,
+    ScoreRow,
+    arrow_schema,
+    to_table,
+)
 
 _CHUNK = 500
 """Cells that are held in memory at once while the tables are written."""
@@ -83,6 +100,7 @@ class RunStore:
     def _open(self) -> None:
         directory = self.directory
         manifest = directory / "run.json"
+        refuse_old_audits(directory)
         try:
             if directory.is_dir() and any(directory.iterdir()) and not manifest.exists():
                 raise StoreError(
@@ -116,11 +134,15 @@ class RunStore:
         if self._lock is not None:
             self._lock.close()
 
+    def manifest(self) -> Mapping[str, Any]:
+        """Return what `run.json` says about the run."""
+        path = self.directory / "run.json"
+        return _read_json(path) if path.exists() else {}
+
     def write_manifest(self, facts: Mapping[str, Any]) -> None:
         """Describe the run; earlier facts stay where they are not given anew."""
         path = self.directory / "run.json"
-        known = _read_json(path) if path.exists() else {}
-        document = {**known, **facts, "format_version": FORMAT_VERSION}
+        document = {**self.manifest(), **facts, "format_version": FORMAT_VERSION}
         document.pop("form", None)  # the name of the format version in earlier directories
         write_atomically(path, json.dumps(document, indent=1).encode())
 
@@ -133,7 +155,7 @@ class RunStore:
             self._write_release(key, outcome.release, encoder)
         if outcome.details is not None:
             self._write_details(key, outcome.details)
-        self.finished[key] = (outcome.row, outcome.scores)
+        self._journal.record(outcome)
 
     def charge(self, key: str, identity: str = "") -> None:
         """Note that a cell with secure noise has been started: from now on it is charged.
@@ -167,8 +189,9 @@ class RunStore:
         return Journal(self.directory / "journal.jsonl")
 
     def compact(self) -> None:
-        """Write the two tables from everything finished so far."""
-        write_tables(self.directory, self.all())
+        """Write the tables from everything finished so far."""
+        audits = (outcome.audit for outcome in self.journal.audits())
+        write_tables(self.directory, self.all(), [row for row in audits if row is not None])
 
     def all(self) -> Iterator[Finished]:
         """Return everything finished so far, read through once."""
@@ -235,6 +258,26 @@ class RunStore:
             return False
         return True
 
+    # Audits -------------------------------------------------------------------------------------
+
+    def audit_directory(self, key: str) -> Path:
+        """Return the folder of the trials of an audit."""
+        return self.directory / "audits" / key
+
+    def audit_intact(self, key: str) -> bool:
+        """Return True when the files of an audit are whole (footer and JSON are read)."""
+        directory = self.audit_directory(key)
+        try:
+            json.loads((directory / "ledger.json").read_text(encoding="utf-8"))
+            pq.read_metadata(directory / "trials.parquet")
+        except (OSError, ValueError, pa.ArrowInvalid):
+            return False
+        return True
+
+    def intact(self, row: CellRow) -> bool:
+        """Return True when the files of a cell that has ended well are whole."""
+        return self.audit_intact(row.key) if row.attack else self.release_intact(row.key)
+
     def _write_details(self, key: str, details: Mapping[str, pd.DataFrame]) -> None:
         directory = self.directory / "details" / key
         directory.mkdir(parents=True, exist_ok=True)
@@ -276,8 +319,10 @@ def _rows_of(table: pa.Table, encoder: Encoder) -> Rows:
     )
 
 
-def write_tables(directory: Path, finished: Iterable[Finished]) -> None:
-    """Write `cells.parquet` and `scores.parquet`, a few hundred cells at a time."""
+def write_tables(
+    directory: Path, finished: Iterable[Finished], audits: Sequence[AuditRow] = ()
+) -> None:
+    """Write `cells.parquet` and `scores.parquet`, a few hundred cells at a time; and the audits."""
     kinds: tuple[tuple[str, type[CellRow] | type[ScoreRow]], ...] = (
         ("cells.parquet", CellRow),
         ("scores.parquet", ScoreRow),
@@ -293,6 +338,10 @@ def write_tables(directory: Path, finished: Iterable[Finished]) -> None:
             writers[0].write_table(to_table([row for row, _ in batch], CellRow))
             scores = [score for _, given in batch for score in given]
             writers[1].write_table(to_table(scores, ScoreRow))
+    if audits or (directory / AUDITS).is_file():
+        part = directory / f".{AUDITS}.part"
+        pq.write_table(to_table(audits, AuditRow), part)
+        part.replace(directory / AUDITS)
     for part, (name, _) in zip(parts, kinds, strict=True):
         part.replace(directory / name)
 

@@ -204,10 +204,12 @@ def _ended(cell: Mapping[str, Any]) -> Ended:
         split="",
         split_seed=0,
     )
+    attack = _text(cell.get("attack"))
+    audit = f" ({attack} audit, {_whole(cell.get('trials'))})" if attack else ""
     seconds = (_number(cell.get(name)) or 0.0 for name in ("fit_seconds", "score_seconds"))
     return Ended(
         key=cell["key"],
-        cell=described.describe(),
+        cell=f"{described.describe()}{audit}",
         status=cell["status"],
         reason=_text(cell.get("reason")) or "",
         seconds=sum(seconds),

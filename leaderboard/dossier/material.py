@@ -157,7 +157,7 @@ def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Fini
     if (directory / "journal.jsonl").exists():
         journal = open_journal(directory)
         try:
-            cells = tuple(row for row, _ in journal.all())
+            cells = tuple(row for row, _ in journal.all() if not row.attack)
         except (TypeError, ValueError, AttributeError) as problem:
             raise StoreError(
                 f"{directory / 'journal.jsonl'}: a line is damaged ({problem})"

@@ -17,17 +17,17 @@ import pandas as pd
 
 from bench.errors import InputError, StoreError
 from bench.results.audits import Refutation, refutations
-from bench.results.records import AuditRow, Status
+from bench.results.records import CellRow, Outcome
 from bench.results.verdicts import Verdict
 
 
-def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05) -> pd.DataFrame:
+def audited(cells: pd.DataFrame, audits: Sequence[Outcome], alpha: float = 0.05) -> pd.DataFrame:
     """Return the cells with audited and maximum detectable epsilon, and refuted verdicts."""
-    finished = [row for row in audits if row.status == Status.OK.value]
+    finished = [(one.row, one.audit) for one in audits if one.audit is not None]
     if not finished or cells.empty:
         return cells
     try:
-        decided = refutations(finished, alpha)
+        decided = refutations(audits, alpha)
     except InputError as problem:
         raise StoreError(str(problem)) from None
     bounds = cells["eps_audited"].astype(float).to_numpy(copy=True)
@@ -37,7 +37,7 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
     )
     detectable = np.full(len(cells), np.nan)
     parameters = cells["parameters"].map(_canonical)
-    for row in finished:
+    for row, audit in finished:
         same_code = (
             (cells["method"] == row.method)
             & (cells["source_hash"] == row.source_hash)
@@ -46,12 +46,11 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
         here = same_code & _setting(cells, row)
         if row.eps_audited is not None:
             bounds[here] = np.fmax(bounds[here], row.eps_audited)
-        most = getattr(row, "eps_detectable", getattr(row, "ceiling", None))
-        if most is not None:
-            detectable[here] = np.fmax(detectable[here], most)
+        if audit.eps_detectable is not None:
+            detectable[here] = np.fmax(detectable[here], audit.eps_detectable)
         refuted = decided[row.key]
         if refuted.claim or refuted.proof:
-            word, reason = _refuted(row, refuted)
+            word, reason = _refuted(row, audit.trials, refuted)
             # Cells of other settings are refuted as well, but not those without a verdict.
             marked = same_code & (cells["verdict"] != "").to_numpy()
             marked &= verdicts != Verdict.PROOF_REFUTED.value
@@ -64,12 +63,15 @@ def audited(cells: pd.DataFrame, audits: Sequence[AuditRow], alpha: float = 0.05
     )
 
 
-def _setting(cells: pd.DataFrame, row: AuditRow) -> Any:
+def _setting(cells: pd.DataFrame, row: CellRow) -> Any:
     """Return which cells have the audited dataset, IPC, target and delta."""
     target = cells["eps_target"].astype(float).to_numpy()
     ipc = cells["ipc"].astype("Float64").to_numpy(dtype=float, na_value=math.nan)
     return (
-        (cells["dataset_name"].where(cells["dataset_name"] != "", cells["dataset"]) == row.dataset)
+        (
+            cells["dataset_name"].where(cells["dataset_name"] != "", cells["dataset"])
+            == (row.dataset_name or row.dataset)
+        )
         & (cells["dataset_parameters"].map(_canonical) == _canonical(row.dataset_parameters))
         & _same(target, row.eps_target)
         & _same(ipc, row.ipc)
@@ -82,12 +84,12 @@ def _same(values: Any, wanted: float | None) -> Any:
     return np.isnan(values) if wanted is None else values == wanted
 
 
-def _refuted(row: AuditRow, refuted: Refutation) -> tuple[str, str]:
+def _refuted(row: CellRow, trials: int, refuted: Refutation) -> tuple[str, str]:
     where = f"{row.label} on {row.dataset}"
     if row.eps_target is not None:
         where += f" at target {row.eps_target:g}"
     bound = f"epsilon is at least {refuted.audited or math.nan:.3g}"
-    evidence = f"{row.trials} trials and as many with fresh seeds, corrected for {refuted.methods}"
+    evidence = f"{trials} trials and as many with fresh seeds, corrected for {refuted.methods}"
     if refuted.proof:
         word, number, p_value = Verdict.PROOF_REFUTED.value, row.eps_proven, refuted.p_proof
         name = "proven"

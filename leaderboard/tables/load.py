@@ -61,7 +61,8 @@ def load_results(directories: Sequence[Path]) -> Results:
     cells, scores = [], []
     directories_in_order = tuple(unique.values())
     for number, directory in enumerate(directories_in_order):
-        cells.append(read_table(directory, "cells.parquet", CellRow).assign(run=number))
+        table = read_table(directory, "cells.parquet", CellRow)
+        cells.append(table[table["attack"] == ""].assign(run=number))  # audits are joined below
         scores.append(read_table(directory, "scores.parquet", ScoreRow))
         check_values(directory, cells[-1], scores[-1])
     all_cells = _named(pd.concat(cells, ignore_index=True))

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.audit import trials as audit_trials
 from bench.audit import two_worlds
-from bench.audit.audits import PreparedAudit, Request, audit, prepare
+from bench.audit.audits import (
+    AuditProcedure,
+    audit_cell,
+    instance_cell,
+    plan_audits,
+    run_audits,
+)
 from bench.audit.report import conclude, markdown_table, report
 from bench.audit.self_test import ExactGaussian, RowCopier, TinyTable
 from bench.audit.trials import (
@@ -28,7 +34,6 @@ from bench.audit.trials import (
     refit,
     run_trials,
 )
-from bench.cluster.batches import Crew
 from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
 from bench.engine import keys
@@ -38,9 +43,10 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy.kernel import PrivateData
-from bench.results.audits import folder_of, refutations
-from bench.results.reading import read_audits
-from bench.results.records import AuditRow, Variant
+from bench.results.audits import refutations
+from bench.results.reading import load_results, read_audits
+from bench.results.records import AuditRow, AuditSpec, Cell, CellRow, Outcome
+from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
 
 TINY = build_dataset(TinyTable())
@@ -53,25 +59,43 @@ def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepared(
-    method: Method, trials: int = 80, dataset: Dataset = TINY, epsilon: float = 1.0, **others: Any
-) -> PreparedAudit:
-    entry = Variant(method.name, method.name)
-    request = Request(
-        entry, Variant(dataset.name, dataset.name), epsilon, trials, ipc=None, **others
-    )
-    return prepare(request, dataset, method)
+    method: Method,
+    trials: int = 80,
+    dataset: Dataset = TINY,
+    directory: Path = Path("nowhere"),
+    attack: str = "two-world",
+    **others: Any,
+) -> AuditProcedure:
+    cell = instance_cell(method, dataset, 1.0, AuditSpec(attack, trials), **others)
+    return AuditProcedure(cell, dataset, directory, method)
 
 
-def run(asked: PreparedAudit, directory: Path) -> AuditRow:
-    with Crew(RunOptions(out=directory, cpus=1)) as crew:
-        return audit(asked, directory, crew)
+def run(directory: Path, method: Method, trials: int = 80, **others: Any) -> Outcome:
+    """The audit as `bench audit --cpus 1` runs it."""
+    audit = prepared(method, trials, directory=directory, **others)
+    with RunStore(directory) as store:
+        run_audits([audit], store, RunOptions(out=directory, cpus=1), print)
+        return store.journal.outcome(audit.key)
+
+
+def finished(directory: Path, method: Method, trials: int = 80, **others: Any) -> Finished:
+    outcome = run(directory, method, trials, **others)
+    assert outcome.audit is not None, outcome.row.reason
+    return outcome.row, outcome.audit
+
+
+Finished = tuple[CellRow, AuditRow]
+
+
+def outcome_of(row: CellRow, audit: AuditRow) -> Outcome:
+    return Outcome(row, audit=audit)
 
 
 # Both worlds ---
 
 
 def test_both_worlds_have_the_same_counts_and_differ_by_the_canary_alone() -> None:
-    target = prepared(ExactGaussian(), dataset=build_dataset(ToyTable())).target
+    target = prepared(ExactGaussian(), dataset=build_dataset(ToyTable())).shared
     outside = target.table(TrialId(Stage.BOUND, OUT, 0))
     for number, canary in enumerate(target.canaries):
         inside = target.table(TrialId(Stage.BOUND, number, 0))
@@ -90,7 +114,7 @@ def test_no_two_trials_share_a_seed_and_no_seed_depends_on_the_rows() -> None:
     changed = replace(TINY, train=replace(TINY.train, rows=TINY.train.rows.take(np.arange(3))))
     changed = replace(changed, fingerprint="another table")
     first, second = prepared(ExactGaussian()), prepared(ExactGaussian(), dataset=changed)
-    assert first.target.seed_key == second.target.seed_key
+    assert first.shared.seed_key == second.shared.seed_key
     assert first.key != second.key
     trials = [
         TrialId(stage, canary, number)
@@ -99,13 +123,13 @@ def test_no_two_trials_share_a_seed_and_no_seed_depends_on_the_rows() -> None:
         for number in range(3)
     ]
     draws = {
-        float(keys.generator(first.target.seed_key, f"{trial.tag}/{purpose}").random())
+        float(keys.generator(first.shared.seed_key, f"{trial.tag}/{purpose}").random())
         for trial in trials
         for purpose in ("noise", "parts", "public")
     }
     assert len(draws) == 3 * len(trials)
     other = prepared(ExactGaussian(), seed=1)
-    assert other.target.seed_key != first.target.seed_key
+    assert other.shared.seed_key != first.shared.seed_key
 
 
 @final
@@ -124,7 +148,7 @@ class ReleasesRandomness(Method):
 
 
 def test_noise_and_public_randomness_are_fresh_in_every_trial_and_world() -> None:
-    target = prepared(ReleasesRandomness()).target
+    target = prepared(ReleasesRandomness()).shared
     seen = []
     for canary in (OUT, 0):
         for number in range(2):
@@ -141,150 +165,172 @@ def test_noise_and_public_randomness_are_fresh_in_every_trial_and_world() -> Non
 
 
 def test_halves_are_disjoint_and_as_large_as_asked(tmp_path: Path) -> None:
-    asked = prepared(ExactGaussian(), trials=80)
-    row = run(asked, tmp_path)
-    trials = TrialStore(folder_of(tmp_path, asked.key)).all()
+    row, audit = finished(tmp_path, ExactGaussian(), trials=80)
+    trials = TrialStore(RunStore(tmp_path).audit_directory(row.key)).all()
     chose = {trial.id for trial in trials if trial.id.stage is Stage.CHOOSE}
     counted = {trial.id for trial in trials if trial.id.stage is Stage.BOUND}
     assert not {one.tag for one in chose} & {one.tag for one in counted}
-    assert len(chose) == len(counted) == 40 and len(trials) == row.refits == 80
-    assert sum(one.canary == OUT for one in counted) == 20 == row.trials / 2
+    assert len(chose) == len(counted) == 40 and len(trials) == audit.refits == 80
+    assert sum(one.canary == OUT for one in counted) == 20 == audit.trials / 2
+    assert row.trials == 80
     # No two of them drew the same numbers.
     features = np.array([trial.features for trial in trials])
     assert len(np.unique(features, axis=0)) == len(trials)
     low = 0.025 ** (1 / 20)  # Clopper-Pearson of 20 of 20
-    assert row.eps_detectable == pytest.approx(math.log(low / (1 - low)), abs=1e-3)
+    assert audit.eps_detectable == pytest.approx(math.log(low / (1 - low)), abs=1e-3)
 
 
 def test_an_exact_mechanism_is_not_refuted_and_its_row_is_complete(tmp_path: Path) -> None:
-    asked = prepared(ExactGaussian(), trials=200)
-    row = run(asked, tmp_path)
-    assert (row.status, row.kind, row.reason) == ("ok", "two-world", "")
+    row, audit = finished(tmp_path, ExactGaussian(), trials=200)
+    outcome = outcome_of(row, audit)
+    assert (row.status, row.attack, row.reason) == ("ok", "two-world", "")
+    assert (row.verdict, row.study_only, row.fingerprint) == ("sound", True, TINY.fingerprint)
     assert row.eps_target == row.eps_claimed == 1.0
     assert row.eps_proven == pytest.approx(1.0, abs=2e-3)
-    assert row.eps_audited is not None and row.eps_gaussian is not None
-    assert row.eps_audited <= 1.0 and row.planted is not None and 0.0 <= row.planted <= 1.0
-    refutation = refutations([row])[row.key]
+    assert row.eps_audited is not None and audit.eps_gaussian is not None
+    assert row.eps_audited <= 1.0 and audit.planted is not None and 0.0 <= audit.planted <= 1.0
+    refutation = refutations([outcome])[row.key]
     assert not refutation.claim and not refutation.proof
-    conclusion = conclude(row, refutation, tmp_path)
+    conclusion = conclude(outcome, refutation)
     assert conclusion.verdict == "sound" and "proves nothing" in conclusion.sentence
-    text = report(row, refutation, tmp_path)
+    text = report(outcome, refutation)
     assert "eps detectable" in text and "planted bug" in text and "refuted" not in text
-    assert read_audits(tmp_path) == (row,)
+    assert read_audits(tmp_path) == (outcome,)
+    (tmp_path / "journal.jsonl").unlink()  # what is given to others
+    assert read_audits(tmp_path) == (outcome,)
+    tables = load_results(tmp_path)
+    assert tables.cells.empty and tables.audits["trials"].tolist() == [audit.trials]
+    assert tables.audits["method"].tolist() == ["known-exact-gaussian"]
 
 
 def test_a_copied_row_is_refuted_after_a_replication(tmp_path: Path) -> None:
-    asked = prepared(RowCopier(probability=0.8), trials=200)
-    row = run(asked, tmp_path)
+    row, audit = finished(tmp_path, RowCopier(probability=0.8), trials=200)
+    outcome = outcome_of(row, audit)
     assert row.eps_audited is not None and row.eps_audited > 1.0
-    assert row.p_claim < 0.05 and row.replicated_p_claim < 0.05
-    assert row.replicated_eps is not None and row.replicated_eps > 1.0
-    assert row.refits == 300 and row.trials == 100
-    refutation = refutations([row])[row.key]
+    assert audit.p_claim < 0.05 and audit.replicated_p_claim < 0.05
+    assert audit.replicated_eps is not None and audit.replicated_eps > 1.0
+    assert audit.refits == 300 and audit.trials == 100
+    refutation = refutations([outcome])[row.key]
     assert refutation.claim and refutation.proof
-    conclusion = conclude(row, refutation, tmp_path)
+    conclusion = conclude(outcome, refutation)
     assert conclusion.refuted and conclusion.verdict == "proof refuted"
-    table = markdown_table([row], tmp_path)
+    # What is refuted is decided over all audits when they are read, never stored.
+    assert row.verdict == "sound"
+    table = markdown_table([outcome])
     assert "proof refuted" in table and "| known-row-copier | tiny-table | 1 | 1 |" in table
     # The same code on other rows, where the attack finds nothing: what is refuted stays refuted.
     blank = {"p_claim": 1.0, "p_proof": 1.0, "replicated_p_claim": 1.0, "replicated_p_proof": 1.0}
-    other = replace(row, key="other", dataset="elsewhere", **blank)
+    other = outcome_of(
+        replace(row, key="other", dataset="elsewhere"), replace(audit, key="other", **blank)
+    )
     (line,) = (
-        text
-        for text in markdown_table([row, other], tmp_path).splitlines()
-        if "| elsewhere |" in text
+        text for text in markdown_table([outcome, other]).splitlines() if "| elsewhere |" in text
     )
     assert "| proof refuted (on tiny-table) |" in line
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, before: Callable[[Sequence[TrialId]], None]) -> None:
+    """Call this before trials are run."""
+
+    def work(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
+        before(trials)
+        return run_trials(target, trials)
+
+    monkeypatch.setattr(AuditProcedure, "work", staticmethod(work))
 
 
 def test_an_interrupted_audit_resumes_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = prepared(ExactGaussian(), trials=80)
-    run(asked, tmp_path / "whole")
-    calls = 0
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    first = run(whole, ExactGaussian())
+    folders = [RunStore(place).audit_directory(first.row.key) for place in (whole, broken)]
+    calls: list[int] = []
 
-    def interrupting(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
-        nonlocal calls
-        calls += 1
-        if calls == 4:
+    def interrupting(trials: Sequence[TrialId]) -> None:
+        calls.append(len(trials))
+        if len(calls) == 4:
             raise KeyboardInterrupt
-        return run_trials(target, trials)
 
-    monkeypatch.setattr(audit_trials, "run_trials", interrupting)
-    with pytest.raises(KeyboardInterrupt):
-        run(asked, tmp_path / "broken")
-    kept = len(TrialStore(folder_of(tmp_path / "broken", asked.key)))
+    watched(monkeypatch, interrupting)
+    with RunStore(broken) as store:
+        audit = prepared(ExactGaussian(), directory=broken)
+        summary = run_audits([audit], store, RunOptions(out=broken, cpus=1), print)
+    assert summary.interrupted and summary.keys == ()
+    kept = len(TrialStore(folders[1]))
     assert 0 < kept < 80
-    again = 0
-
-    def counting(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
-        nonlocal again
-        again += len(trials)
-        return run_trials(target, trials)
-
-    monkeypatch.setattr(audit_trials, "run_trials", counting)
-    row = run(asked, tmp_path / "broken")
-    assert again == 80 - kept
-    files = [folder_of(tmp_path / name, asked.key) for name in ("whole", "broken")]
+    again: list[int] = []
+    watched(monkeypatch, lambda trials: again.append(len(trials)))
+    outcome = run(broken, ExactGaussian())
+    assert sum(again) == 80 - kept
     for name in ("trials.parquet", "ledger.json"):
-        assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes()
-    (whole,) = read_audits(tmp_path / "whole")
-    assert replace(row, seconds=0, finished_at="") == replace(whole, seconds=0, finished_at="")
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    timeless = {"fit_seconds": 0.0, "finished_at": ""}
+    assert replace(outcome.row, **timeless) == replace(first.row, **timeless)
+    assert outcome.audit == first.audit
 
 
-def test_stored_trials_alone_give_the_same_row(tmp_path: Path) -> None:
+def test_stored_trials_alone_give_the_same_rows(tmp_path: Path) -> None:
     """An audit is a function of its trials: none is run, and order and batches do not matter."""
-    asked = prepared(RowCopier(probability=0.8), trials=80)
-    row = run(asked, tmp_path)
-    assert row.replicated_eps is not None
-    store = TrialStore(folder_of(tmp_path, asked.key))
-
-    def forbidden(work: object, target: object, trials: Sequence[TrialId], **_: object) -> Any:
-        assert not trials
-        yield from ()
-
-    forgotten = replace(row, eps_proven=None, eps_audited=None, replicated_eps=None, p_claim=1.0)
-    steps = two_worlds.two_world_audit(asked.target, 80, forgotten)
-    with Crew(RunOptions(out=tmp_path, cpus=1)) as crew:
-        crew.run = forbidden  # type: ignore[method-assign]
-        assert audit_trials.run_steps(steps, asked.target, store, crew, print) == row
+    method = RowCopier(probability=0.8)
+    row, audit = finished(tmp_path, method)
+    assert audit.replicated_eps is not None
+    again = prepared(method, directory=tmp_path).outcome  # nothing was taken
+    assert again is not None and again.audit == audit
+    timeless = {"fit_seconds": 0.0, "finished_at": ""}
+    assert replace(again.row, **timeless) == replace(row, **timeless)
 
 
-@pytest.mark.parametrize("from_table", [False, True])
-def test_a_row_of_an_earlier_version_is_read(tmp_path: Path, from_table: bool) -> None:
-    """The maximum detectable epsilon had another name."""
-    row = run(prepared(ExactGaussian(), trials=40), tmp_path)
-    path = folder_of(tmp_path, row.key) / "audit.json"
-    path.write_text(path.read_text().replace('"eps_detectable"', '"ceiling"'))
-    if from_table:
-        path.unlink()
-        table = pq.read_table(tmp_path / "audits.parquet")
-        names = ["ceiling" if name == "eps_detectable" else name for name in table.column_names]
-        pq.write_table(table.rename_columns(names), tmp_path / "audits.parquet")
-    assert read_audits(tmp_path) == (row,)
+def test_audits_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
+    """They were no cells: each had a file, and the table had columns of cells."""
+    folder = tmp_path / "old" / "audits" / "one"
+    folder.mkdir(parents=True)
+    (folder / "audit.json").write_text("{}")
+    pq.write_table(pa.table({"key": ["one"], "method": ["ldpdc"]}), tmp_path / "audits.parquet")
+    for directory in (tmp_path / "old", tmp_path):
+        with pytest.raises(StoreError, match=r"earlier version.*`bench audit` again"):
+            read_audits(directory)
+        with pytest.raises(StoreError, match="earlier version"), RunStore(directory):
+            pass
 
 
 @pytest.mark.parametrize(
-    "change", [{"p_claim": 2.0}, {"p_proof": None}, {"trials": "many"}, {"parameters": "[]"}]
+    "part, change",
+    [
+        ("audit", {"p_claim": 2.0}),
+        ("audit", {"p_proof": None}),
+        ("audit", {"trials": "many"}),
+        ("audit", {"key": "another"}),
+        ("cell", {"parameters": "[]"}),
+        ("cell", {"status": "error"}),
+    ],
 )
-def test_a_row_with_impossible_values_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    row = run(prepared(ExactGaussian(), trials=40), tmp_path)
-    path = folder_of(tmp_path, row.key) / "audit.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(StoreError, match="run the audit again"):
+def test_a_row_with_impossible_values_is_refused(
+    part: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    run(tmp_path, ExactGaussian(), trials=40)
+    path = tmp_path / "journal.jsonl"
+    document = json.loads(path.read_text())
+    document[part] |= change
+    path.write_text(json.dumps(document) + "\n")
+    (tmp_path / "cells.parquet").unlink()
+    with pytest.raises(StoreError, match="bench audit` again"):
         read_audits(tmp_path)
 
 
 def test_a_second_call_refits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = prepared(ExactGaussian(), trials=40)
-    first = run(asked, tmp_path)
+    first = run(tmp_path, ExactGaussian(), trials=40)
 
-    def forbidden(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
+    def forbidden(trials: Sequence[TrialId]) -> None:
         raise AssertionError("a refit")
 
-    monkeypatch.setattr(audit_trials, "run_trials", forbidden)
-    assert run(asked, tmp_path) == first
+    watched(monkeypatch, forbidden)
+    assert run(tmp_path, ExactGaussian(), trials=40) == first
+    # Trials that are gone are run again.
+    RunStore(tmp_path).audit_directory(first.row.key).joinpath("trials.parquet").unlink()
+    with RunStore(tmp_path) as store:
+        plan = plan_audits([prepared(ExactGaussian(), 40, directory=tmp_path)], store)
+    assert len(plan.jobs) == 1 and plan.cached == 0
 
 
 # What can go wrong ---
@@ -319,15 +365,16 @@ class OfClients(Method):
 
 
 def test_failures_are_recorded_and_not_cached(tmp_path: Path) -> None:
-    broken = run(prepared(Breaking()), tmp_path)
+    broken = run(tmp_path, Breaking()).row
     assert broken.status == "error" and "something broke" in broken.reason
-    assert run(prepared(Breaking()), tmp_path).finished_at != broken.finished_at
-    assert "audit failed" in markdown_table(read_audits(tmp_path), tmp_path)
-    skipped = run(prepared(Breaking(fits=False)), tmp_path)
+    assert "ValueError" in broken.log_tail
+    assert run(tmp_path, Breaking()).row.finished_at != broken.finished_at
+    assert "audit failed" in markdown_table(read_audits(tmp_path))
+    skipped = run(tmp_path, Breaking(fits=False)).row
     assert (skipped.status, skipped.reason) == ("skipped", "only for images")
-    clients = run(prepared(OfClients()), tmp_path)
+    clients = run(tmp_path, OfClients()).row
     assert clients.status == "skipped" and "unit of privacy is the client" in clients.reason
-    table = markdown_table(read_audits(tmp_path), tmp_path)
+    table = markdown_table(read_audits(tmp_path))
     assert "not audited" in table and "only for images" in table
 
 
@@ -347,17 +394,17 @@ class Elsewhere(Method):
 
 
 def test_a_claim_at_a_larger_delta_is_not_tested_at_a_smaller_one(tmp_path: Path) -> None:
-    row = run(prepared(Elsewhere()), tmp_path)
+    row = run(tmp_path, Elsewhere()).row
     assert row.status == "error" and "--delta 0.1" in row.reason
-    assert run(prepared(Elsewhere(), delta=0.1), tmp_path).eps_claimed == 1.0
-    assert run(prepared(Elsewhere(delta=1e-9)), tmp_path).eps_claimed == 1.0
+    assert run(tmp_path, Elsewhere(), delta=0.1).row.eps_claimed == 1.0
+    assert run(tmp_path, Elsewhere(delta=1e-9)).row.eps_claimed == 1.0
 
 
 def test_the_table_shows_the_newest_audit_of_a_setting(tmp_path: Path) -> None:
-    old = run(prepared(ExactGaussian(), trials=40), tmp_path)
-    new = run(prepared(ExactGaussian(), trials=44), tmp_path)
+    _, old = finished(tmp_path, ExactGaussian(), trials=40)
+    _, new = finished(tmp_path, ExactGaussian(), trials=44)
     assert old.key != new.key and len(read_audits(tmp_path)) == 2
-    lines = markdown_table(read_audits(tmp_path), tmp_path).splitlines()
+    lines = markdown_table(read_audits(tmp_path)).splitlines()
     assert len(lines) == 3 and f"| {new.trials} |" in lines[2] and new.trials != old.trials
 
 
@@ -366,14 +413,28 @@ def test_the_table_shows_the_newest_audit_of_a_setting(tmp_path: Path) -> None:
     [
         ({"epsilon": -1.0}, "not a positive finite number"),
         ({"trials": 10}, "at least 40"),
-        ({"trials": 5, "kind": "one-run"}, "at least 10"),
+        ({"trials": 5, "attack": "one-run"}, "at least 10"),
+        ({"attack": "bribe"}, "no attack; expected two-world or one-run"),
         ({"ipc": 0}, "not a positive number of rows"),
     ],
 )
-def test_invalid_requests_are_refused(change: dict[str, Any], text: str) -> None:
-    good = {"epsilon": 1.0, "trials": 100}
+def test_invalid_audits_are_refused(change: dict[str, Any], text: str) -> None:
+    asked = {"epsilon": 1.0, "trials": 100, "attack": "two-world", "ipc": 50, **change}
+
+    def cell() -> Cell:
+        spec = AuditSpec(asked["attack"], asked["trials"])
+        return audit_cell("ldpdc", "breast-cancer", asked["epsilon"], spec, ipc=asked["ipc"])
+
     with pytest.raises(InputError, match=text):
-        Request(Variant("ldpdc", "ldpdc"), Variant("t", "t"), **{**good, **change})
+        cell()
+
+
+def test_an_audit_has_seeded_noise_and_declared_counts() -> None:
+    cell = prepared(ExactGaussian()).cell
+    for setting in ("secure_noise", "private_counts"):
+        with pytest.raises(InputError, match="seeded noise and declared counts"):
+            replace(cell, **{setting: True})
+    assert "two-world audit, 80" in cell.describe()
 
 
 # Models, and many canaries at once ---
@@ -404,29 +465,30 @@ class Memorises(Method):
         return Release(model=Memory(private.raw("memorised").values))
 
 
-@pytest.mark.parametrize("kind, trials", [("two-world", 80), ("one-run", 30)])
+@pytest.mark.parametrize("attack, trials", [("two-world", 80), ("one-run", 30)])
 def test_a_model_that_has_memorised_its_rows_reaches_the_maximum_detectable_epsilon(
-    kind: str, trials: int, tmp_path: Path
+    attack: str, trials: int, tmp_path: Path
 ) -> None:
     dataset = build_dataset(ToyTable())
-    row = run(prepared(Memorises(), trials, dataset, kind=kind), tmp_path)
+    row, audit = finished(tmp_path, Memorises(), trials, dataset=dataset, attack=attack)
     assert row.status == "ok" and row.eps_proven == math.inf and row.eps_claimed is None
-    assert row.eps_detectable is not None and row.eps_audited == pytest.approx(row.eps_detectable)
-    assert row.planted is None and row.p_claim == row.p_proof == 1.0
-    assert conclude(row, refutations([row])[row.key], tmp_path).verdict == "non-private"
+    assert row.eps_audited == pytest.approx(audit.eps_detectable)
+    assert audit.planted is None and audit.p_claim == audit.p_proof == 1.0
+    outcome = outcome_of(row, audit)
+    assert conclude(outcome, refutations([outcome])[row.key]).verdict == "non-private"
 
 
 def test_a_one_run_audit_of_an_exact_mechanism_refutes_nothing(tmp_path: Path) -> None:
     dataset = build_dataset(ToyTable())
-    row = run(prepared(ExactGaussian(), 40, dataset, kind="one-run"), tmp_path)
-    assert (row.status, row.trials, row.refits) == ("ok", row.trials, 5)
-    assert row.p_claim > 0.05 and row.replicated_eps is None
-    assert row.planted is not None and "every row copied" in row.planted_bug
+    row, audit = finished(tmp_path, ExactGaussian(), 40, dataset=dataset, attack="one-run")
+    assert (row.trials, audit.refits) == (40, 5)
+    assert audit.p_claim > 0.05 and audit.replicated_eps is None
+    assert audit.planted is not None and "every row copied" in audit.planted_bug
     assert row.eps_audited is not None and row.eps_audited <= 1.0
 
 
 def test_a_one_run_audit_needs_room_for_its_canaries(tmp_path: Path) -> None:
-    row = run(prepared(ExactGaussian(), 40, kind="one-run"), tmp_path)
+    row = run(tmp_path, ExactGaussian(), 40, attack="one-run").row
     # Three numbers have eight corners.
     assert row.status == "skipped" and "8 different canaries only" in row.reason
 
@@ -435,7 +497,6 @@ def test_a_one_run_audit_needs_room_for_its_canaries(tmp_path: Path) -> None:
 def test_the_auditor_finds_both_bugs_and_spares_the_exact_ones(tmp_path: Path) -> None:
     from bench.audit.self_test import self_test
 
-    with Crew(RunOptions(out=tmp_path, cpus=2)) as crew:
-        checked = list(self_test(tmp_path, crew))
+    checked = list(self_test(RunOptions(out=tmp_path / "audits", cpus=2)))
     assert [one.refuted for one in checked] == [False, False, True, True]
     assert all(one.good for one in checked)

@@ -13,6 +13,7 @@ from bench.errors import InputError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.method import Method
 from bench.plugins.release import Release
+from bench.results.records import AuditSpec
 from tests.support import mistaken
 
 CHECKS: tuple[tuple[Check, type[Method]], ...] = (
@@ -97,7 +98,7 @@ def test_noise_that_is_not_as_recorded_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_the_quick_audit_detects_a_copied_row(
     kind: type[Method], status: CheckStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(privacy, "_affordable", lambda subject, name: ("two-world", 120))
+    monkeypatch.setattr(privacy, "_affordable", lambda subject, name: AuditSpec("two-world", 120))
     (result,) = privacy.quick_audit(on_tables(kind))
     assert result.status is status, result.detail
     assert "could have shown" in result.detail

@@ -20,7 +20,7 @@ from bench.engine.fit import fit_cell
 from bench.plugins import registry
 from bench.plugins.method import Environment
 from bench.plugins.source import build_dataset
-from bench.results.records import Cell, Variant
+from bench.results.records import AuditSpec, Cell, Variant
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())
@@ -366,6 +366,26 @@ def test_the_seed_is_the_identity_of_a_cell() -> None:
 
 
 # Libraries ----------------------------------------------------------------------------------------
+
+
+def test_an_audit_is_keyed_by_its_attack_and_the_code_of_it(edit: Edit) -> None:
+    released = Cell(
+        Variant("marginals", "marginals"), Variant("t", "t"), 10, False, 1.0, 1e-5, 0, "default", 0
+    )
+    # Releases of earlier versions keep their noise.
+    assert keys.seed_of(released) == "afa2a02c1946068b8cb2"
+    specs = (AuditSpec("two-world", 40), AuditSpec("two-world", 80), AuditSpec("one-run", 40))
+    cells = [released, *(replace(released, audit=spec) for spec in specs)]
+    before = [keys.cell_key(cell, "f") for cell in cells]
+    seeds = [keys.seed_of(cell) for cell in cells]
+    assert len(set(before)) == len(set(seeds)) == 4
+    edit("bench.audit.one_run", more_code)
+    after = [keys.cell_key(cell, "f") for cell in cells]
+    assert after[:3] == before[:3] and after[3] != before[3]
+    edit("bench.audit.scorers", more_code)
+    assert keys.cell_key(cells[0], "f") == before[0]
+    assert keys.cell_key(cells[1], "f") != before[1]
+    assert [keys.seed_of(cell) for cell in cells] == seeds
 
 
 def test_libraries_are_those_of_the_method_and_its_shared_files() -> None:

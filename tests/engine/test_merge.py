@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
@@ -21,11 +21,11 @@ from bench.engine.cell import failed_row, run_cell
 from bench.engine.verify import verify
 from bench.errors import StoreError
 from bench.plugins.source import build_dataset
-from bench.results.journal import plain, read_journal
-from bench.results.reading import read_audits
-from bench.results.records import AuditRow, Cell, Outcome, Status, Variant, to_table
+from bench.results.journal import read_journal
+from bench.results.reading import FORMAT_VERSION, read_audits
+from bench.results.records import Cell, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
-from tests.results.test_audits import audit_row
+from tests.results.test_audits import audit_outcome
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())
@@ -204,38 +204,35 @@ def test_charges_are_joined(tmp_path: Path) -> None:
         merging.merge_runs([a, b], tmp_path / "d")
 
 
-def audited(directory: Path, *rows: AuditRow, table_only: bool = False) -> Path:
+def audited(directory: Path, *outcomes: Outcome) -> Path:
     """A run directory that holds these audits."""
-    stored(directory)
-    for row in () if table_only else rows:
-        folder = directory / "audits" / row.key
+    for outcome in outcomes:
+        folder = directory / "audits" / outcome.row.key
         folder.mkdir(parents=True)
-        (folder / "audit.json").write_text(json.dumps(plain(asdict(row))))
-        (folder / "ledger.json").write_text(row.key)
-    pq.write_table(to_table(rows, AuditRow), directory / "audits.parquet")
-    return directory
+        (folder / "ledger.json").write_text(json.dumps(outcome.row.key))
+        pq.write_table(pa.table({"number": [0]}), folder / "trials.parquet")
+    (directory / "run.json").write_text(json.dumps({"format_version": FORMAT_VERSION}))
+    return stored(directory, *outcomes)
 
 
 def test_audits_are_joined(tmp_path: Path) -> None:
-    one, two, three = (audit_row(key, parameters="{}") for key in ("one", "two", "three"))
-    a = audited(tmp_path / "a", one, replace(two, status="error", reason="lost"))
-    b = audited(tmp_path / "b", two, three, table_only=True)
+    one, two, three = (audit_outcome(key, label=key) for key in ("one", "two", "three"))
+    lost = audit_outcome("two", label="two", status="error", reason="lost")
+    a = audited(tmp_path / "a", one, lost)
+    b = audited(tmp_path / "b", two, three)
     merge = merging.merge_runs([a, b], tmp_path / "c")
-    assert merge.conflicts == ()
-    expected = sorted([one, two, three], key=lambda row: row.key)
-    assert sorted(read_audits(tmp_path / "c"), key=lambda row: row.key) == expected
-    assert (tmp_path / "c" / "audits" / "one" / "ledger.json").read_text() == "one"
-    shutil.rmtree(tmp_path / "c" / "audits")
-    assert len(read_audits(tmp_path / "c")) == 3  # from the table
+    assert merge.conflicts == () and merge.doubles == 1
+    assert read_audits(tmp_path / "c") == (one, three, two)
+    folder = tmp_path / "c" / "audits" / "one"
+    assert (folder / "ledger.json").read_text() == '"one"' and (folder / "trials.parquet").exists()
 
 
 def test_audits_that_contradict_each_other_are_a_conflict(tmp_path: Path) -> None:
-    one = audit_row("one", parameters="{}", eps_audited=1.0)
-    a = audited(tmp_path / "a", one)
-    b = audited(tmp_path / "b", replace(one, eps_audited=2.0))
+    a = audited(tmp_path / "a", audit_outcome("one", eps_audited=1.0, p_claim=0.5))
+    b = audited(tmp_path / "b", audit_outcome("one", eps_audited=2.0, p_claim=0.25))
     (conflict,) = merging.merge_runs([a, b], tmp_path / "c").conflicts
-    assert "eps_audited 1 and 2" in conflict.describe()
-    assert [row.eps_audited for row in read_audits(tmp_path / "c")] == [1.0]
+    assert "eps_audited 1.0 and 2.0; p_claim 0.5 and 0.25" in conflict.describe()
+    assert [one.row.eps_audited for one in read_audits(tmp_path / "c")] == [1.0]
 
 
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:

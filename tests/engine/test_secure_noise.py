@@ -46,7 +46,7 @@ def test_what_was_charged_stays_charged_when_the_code_changes(
     with RunStore(tmp_path / "run") as store:
         key = keys.cell_key(own, DATASET.fingerprint)
         store.charge(key, keys.charge_identity(own, DATASET.fingerprint))
-        monkeypatch.setattr(keys, "method_source_hash", lambda name: "other code")
+        monkeypatch.setattr(keys, "method_hash", lambda kind: "other code")
         assert keys.cell_key(own, DATASET.fingerprint) != key
         plan = plan_cells([own], {TABLE: DATASET}, store, ("ks",))
         (refused,) = plan.refused

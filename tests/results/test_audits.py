@@ -10,29 +10,43 @@ from bench.errors import InputError
 from bench.plugins.release import Claim
 from bench.privacy.accounting import Budget, Proof
 from bench.results.audits import Refutation, refutations
-from bench.results.records import AuditRow
+from bench.results.records import AuditRow, CellRow, Outcome
 from bench.results.verdicts import Verdict, judge
 
 BLANK = {"str": "", "int": 0, "float": 1.0, "bool": False}
 
 
-def audit_row(key: str, method: str = "", **values: object) -> AuditRow:
+def audit_outcome(key: str, method: str = "", **values: object) -> Outcome:
     """An audit that says nothing against its method, but for what is given."""
-    blank = {
-        item.name: None if "None" in str(item.type) else BLANK[str(item.type)]
-        for item in fields(AuditRow)
-    }
     given = {"key": key, "method": method or key, "eps_claimed": 1.0, "eps_proven": 1.0}
-    given["status"] = "ok"
-    return AuditRow(**{**blank, **given, **values})  # type: ignore[arg-type]
+    given |= {"status": "ok", "attack": "two-world", "trials": 100, **values}
+    given = {"parameters": "{}", "dataset_parameters": "{}", "study_only": True, **given}
+    row, audit = (
+        record(
+            **{
+                item.name: given.get(
+                    item.name, None if "None" in str(item.type) else BLANK[str(item.type)]
+                )
+                for item in fields(record)
+            }
+        )
+        for record in (CellRow, AuditRow)
+    )
+    assert isinstance(row, CellRow) and isinstance(audit, AuditRow)
+    return Outcome(row, audit=audit if row.status == "ok" else None)
 
 
-def _against_claim(key: str, first: float, second: float, **values: object) -> AuditRow:
+def _against_claim(key: str, first: float, second: float, **values: object) -> Outcome:
     values = {"eps_proven": math.inf, "replicated_eps": 2.0, **values}
-    return audit_row(key, p_claim=first, replicated_p_claim=second, **values)
+    return audit_outcome(key, p_claim=first, replicated_p_claim=second, **values)
 
 
-def _verdict(row: AuditRow, refutation: Refutation) -> Verdict:
+def _changed(outcome: Outcome, **values: str) -> Outcome:
+    return replace(outcome, row=replace(outcome.row, **values))
+
+
+def _verdict(outcome: Outcome, refutation: Refutation) -> Verdict:
+    row = outcome.row
     claim = None if row.eps_claimed is None else Claim(row.eps_claimed, 1e-5, "paper")
     proven = math.inf if row.eps_proven is None else row.eps_proven
     return judge(Budget(8.0, 1e-5), claim, Proof(proven, 1e-5, "PLD"), refutation.audited).verdict
@@ -56,7 +70,7 @@ def test_holm_over_all_methods_replicated_or_not() -> None:
     """0.01 stands alone or among 4 others, not among 5; those not replicated count."""
     row = _against_claim("a", 0.001, 0.01)
     for others, refuted in ((0, True), (3, True), (4, False), (9, False)):
-        rows = [row, *(audit_row(f"quiet{number}") for number in range(others))]
+        rows = [row, *(audit_outcome(f"quiet{number}") for number in range(others))]
         refutation = refutations(rows)["a"]
         assert refutation.p_claim == pytest.approx(0.01 * (others + 1))
         assert refutation.methods == others + 1
@@ -66,15 +80,15 @@ def test_holm_over_all_methods_replicated_or_not() -> None:
 def test_audits_that_did_not_finish_are_not_counted() -> None:
     rows = [
         _against_claim("a", 0.001, 0.04),
-        audit_row("b", status="skipped"),
-        audit_row("c", status="error"),
+        audit_outcome("b", status="skipped"),
+        audit_outcome("c", status="error"),
     ]
     by_key = refutations(rows)
     assert list(by_key) == ["a"] and by_key["a"].claim and by_key["a"].methods == 1
 
 
 def test_holm_steps_down() -> None:
-    rows = [_against_claim("a", 0.001, 0.001), _against_claim("b", 0.001, 0.02), audit_row("c")]
+    rows = [_against_claim("a", 0.001, 0.001), _against_claim("b", 0.001, 0.02), audit_outcome("c")]
     by_key = refutations(rows)
     assert by_key["a"].p_claim == pytest.approx(0.003)
     assert by_key["b"].p_claim == pytest.approx(0.04)
@@ -82,12 +96,12 @@ def test_holm_steps_down() -> None:
 
 
 def test_a_method_is_its_name_parameters_and_source() -> None:
-    same = [audit_row(f"quiet{number}", "one") for number in range(9)]
+    same = [audit_outcome(f"quiet{number}", "one") for number in range(9)]
     row = _against_claim("a", 0.001, 0.01)
     assert refutations([row, *same])["a"].methods == 2
-    other = [replace(item, parameters=item.key) for item in same]
+    other = [_changed(item, parameters=item.row.key) for item in same]
     assert refutations([row, *other])["a"].methods == 10
-    other = [replace(item, source_hash=item.key) for item in same]
+    other = [_changed(item, source_hash=item.row.key) for item in same]
     assert refutations([row, *other])["a"].methods == 10
 
 
@@ -97,8 +111,8 @@ def test_many_audits_of_one_method_pay_for_it() -> None:
         _against_claim("a", 0.01, 0.004, method="one"),
         _against_claim("b", 0.01, 0.02, method="one"),
         _against_claim("c", 0.01, 0.5, method="one"),
-        audit_row("d", "one"),
-        audit_row("e", "two"),
+        audit_outcome("d", "one"),
+        audit_outcome("e", "two"),
     ]
     by_key = refutations(rows)
     assert by_key["a"].p_claim == pytest.approx(0.004 * 3 * 2)
@@ -107,14 +121,14 @@ def test_many_audits_of_one_method_pay_for_it() -> None:
 
 
 def test_proof_refuted_overrides_and_its_number_exceeds_the_proof() -> None:
-    row = audit_row("a", p_proof=1e-6, replicated_p_proof=1e-6, replicated_eps=3.0)
+    row = audit_outcome("a", p_proof=1e-6, replicated_p_proof=1e-6, replicated_eps=3.0)
     refutation = refutations([row])["a"]
     assert refutation.proof and not refutation.claim and refutation.audited == 3.0
     assert _verdict(row, refutation) is Verdict.PROOF_REFUTED
 
 
 def test_curve_refuted_elsewhere_still_changes_the_verdict() -> None:
-    row = audit_row("a", p_proof=1e-6, replicated_p_proof=1e-6, replicated_eps=0.4)
+    row = audit_outcome("a", p_proof=1e-6, replicated_p_proof=1e-6, replicated_eps=0.4)
     refutation = refutations([row])["a"]
     assert refutation.audited is not None and 1.0 < refutation.audited < 1.0 + 1e-9
     assert _verdict(row, refutation) is Verdict.PROOF_REFUTED
@@ -125,7 +139,7 @@ def test_claim_below_the_proof_is_refuted_without_the_proof() -> None:
     row = _against_claim(
         "a", 1e-6, 1e-6, eps_proven=4.0, p_proof=0.01, replicated_p_proof=0.04, replicated_eps=5.0
     )
-    refutation = refutations([row, audit_row("b")])["a"]
+    refutation = refutations([row, audit_outcome("b")])["a"]
     assert refutation.claim and not refutation.proof and refutation.audited == 4.0
     assert _verdict(row, refutation) is Verdict.CLAIM_REFUTED
 
@@ -139,22 +153,24 @@ def test_refuted_claim_refutes_every_smaller_number() -> None:
 
 
 def test_nothing_claimed_or_proven_cannot_be_refuted() -> None:
-    row = audit_row("a", eps_claimed=None, eps_proven=None, p_claim=0.0, p_proof=0.0,
+    row = audit_outcome("a", eps_claimed=None, eps_proven=None, p_claim=0.0, p_proof=0.0,
                replicated_p_claim=0.0, replicated_p_proof=0.0)  # fmt: skip
     refutation = refutations([row])["a"]
     assert not refutation.claim and not refutation.proof and refutation.audited is None
 
 
 def test_a_high_bound_without_refutation_changes_nothing() -> None:
-    row = audit_row("a", eps_audited=9.0, p_claim=0.01, replicated_p_claim=0.3, replicated_eps=9.0)
+    row = audit_outcome(
+        "a", eps_audited=9.0, p_claim=0.01, replicated_p_claim=0.3, replicated_eps=9.0
+    )
     assert refutations([row])["a"].audited is None
 
 
 def test_the_same_audit_twice_counts_once() -> None:
     row = _against_claim("a", 0.001, 0.01)
-    assert refutations([row, replace(row, seconds=3.0)]) == refutations([row])
+    assert refutations([row, _changed(row, finished_at="later")]) == refutations([row])
     with pytest.raises(InputError, match="one key is one audit"):
-        refutations([row, replace(row, p_claim=0.5)])
+        refutations([row, _against_claim("a", 0.5, 0.01)])
 
 
 def test_no_audits_and_bad_levels() -> None:

@@ -7,16 +7,14 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import bench
 from bench.errors import StoreError
-from bench.results.journal import plain
 from bench.results.reading import (
     AUDITS,
     FORMAT_VERSION,
@@ -24,9 +22,9 @@ from bench.results.reading import (
     read_audits,
     read_charges,
 )
-from bench.results.records import AuditRow, CellRow, Outcome, ScoreRow, to_table
+from bench.results.records import AuditRow, CellRow, Outcome, ScoreRow
 from bench.results.run_directory import RunStore
-from tests.results.test_audits import audit_row
+from tests.results.test_audits import audit_outcome
 
 ROW = CellRow(
     key="a1", method="ldpdc", label="ldpdc", parameters="{}", dataset="gbsg2",
@@ -57,7 +55,10 @@ def test_results_are_typed_tables(run: Path) -> None:
     assert found.cells["ipc"].isna().tolist() == [True, False]
     assert found.cells["eps_proven"].tolist() == [math.inf, math.inf]
     assert found.scores["value"].tolist() == [0.5]
-    assert list(found.audits.columns) == list(AuditRow.__dataclass_fields__)
+    assert set(found.audits.columns) == {
+        *CellRow.__dataclass_fields__,
+        *AuditRow.__dataclass_fields__,
+    }
     assert len(found.audits) == 0 and found.directory == run
 
 
@@ -107,21 +108,27 @@ def test_charges_keep_their_identity(run: Path) -> None:
     ]
 
 
-def test_audits_are_read_from_their_folders_or_from_the_table(tmp_path: Path) -> None:
-    rows = [audit_row(key, label=key, parameters="{}") for key in ("two", "one")]
-    pq.write_table(to_table(rows, AuditRow), tmp_path / AUDITS)
-    assert [row.key for row in read_audits(tmp_path)] == ["one", "two"]
-    folder = tmp_path / "audits" / "three"
-    folder.mkdir(parents=True)
-    (folder / "audit.json").write_text(json.dumps(plain(asdict(replace(rows[0], key="three")))))
-    assert [row.key for row in read_audits(tmp_path)] == ["three"]
-    (folder / "audit.json").write_text(json.dumps(plain(asdict(replace(rows[0], p_claim=2.0)))))
-    with pytest.raises(StoreError, match=r"p_claim 2\.0 is no probability"):
+def test_audits_are_read_from_the_journal_or_from_the_tables(tmp_path: Path) -> None:
+    failed = audit_outcome("three", label="three", status="error", reason="lost")
+    audits = [*(audit_outcome(key, label=key) for key in ("two", "one")), failed]
+    with RunStore(tmp_path) as store:
+        store.record(Outcome(ROW, SCORES), None)
+        for outcome in audits:
+            store.record(outcome, None)
+        assert [one.row.key for one in read_audits(tmp_path)] == ["one", "three", "two"]
+        store.compact()
+    audits.sort(key=lambda one: one.row.label)
+    assert read_audits(tmp_path) == tuple(audits)
+    (tmp_path / "journal.jsonl").unlink()
+    assert read_audits(tmp_path) == tuple(audits)
+    tables = bench.load_results(tmp_path)
+    assert tables.cells["key"].tolist() == [ROW.key]
+    assert tables.audits["key"].tolist() == ["two", "one", "three"]
+    assert tables.audits["p_claim"].isna().tolist() == [False, False, True]
+    (tmp_path / AUDITS).unlink()
+    with pytest.raises(StoreError, match="not one that this version can read"):
         read_audits(tmp_path)
-    (folder / "audit.json").write_text("{}")
-    with pytest.raises(StoreError, match="not an audit that this version can read"):
-        read_audits(tmp_path)
-    assert read_audits(tmp_path / "audits") == ()
+    assert read_audits(tmp_path / "nowhere") == ()
 
 
 STATUS = """

@@ -115,7 +115,8 @@ def test_only_places_of_cells_are_kept_in_memory(tmp_path: Path) -> None:
         for number in range(50):
             store.record(replace(done, row=replace(done.row, key=f"key{number}")), DATASET.encoder)
         assert isinstance(store.finished, Journal)
-        assert set(vars(store.finished)) == {"_path", "_places", "_statuses", "_file"}
+        assert set(vars(store.finished)) == {"_path", "_places", "_statuses", "_audits", "_file"}
+        assert not store.finished._audits
         assert set(map(type, store.finished._places.values())) == {int}
         assert store.finished["key7"][1] == done.scores
 

@@ -80,6 +80,21 @@ class Hangs(Method):
 
 
 @dataclass(frozen=True)
+class DiesOnce(Method):
+    name: ClassVar[str] = "dies-once"
+    title: ClassVar[str] = "A plugin whose worker is lost the first time"
+    uses_budget: ClassVar[bool] = False
+    folder: str = ""
+
+    def synthesize(self, private, spec, rng):
+        try:
+            os.mkdir(os.path.join(self.folder, "died"))
+        except FileExistsError:
+            return Release(Rows(rng.uniform(-1, 1, (2, private.width)), np.array([0, 1])))
+        os.kill(os.getpid(), 9)
+
+
+@dataclass(frozen=True)
 class Waits(Method):
     name: ClassVar[str] = "waits"
     title: ClassVar[str] = "Reports to a test that it runs, and resumes when the test allows it"
@@ -108,5 +123,6 @@ def install_plugin(folder: Path) -> dict[str, str]:
     (information / "entry_points.txt").write_text(
         "[bench.methods]\nmisbehaves = misbehaves_plugin:Misbehaves\n"
         "hangs = misbehaves_plugin:Hangs\nwaits = misbehaves_plugin:Waits\n"
+        "dies-once = misbehaves_plugin:DiesOnce\n"
     )
     return {**os.environ, "PYTHONPATH": str(folder)}

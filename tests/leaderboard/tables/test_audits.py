@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bench.errors import StoreError
 from bench.leaderboard.tables.load import load_results
-from bench.results.records import AuditRow, to_table
+from bench.results.records import AuditRow, CellRow, to_table
+from tests.results.test_audits import audit_outcome
 
-BLANK = {"str": "", "int": 0, "float": 1.0, "bool": False}
 AUDIT: dict[str, Any] = {
     "key": "one",
     "method": "ldpdc",
@@ -45,12 +45,16 @@ DETECTABLE = next(n for n in ("eps_detectable", "ceiling") if n in AuditRow.__da
 
 
 def write_audits(directory: Path, *rows: dict[str, Any]) -> None:
-    blank = {
-        item.name: None if "None" in str(item.type) else BLANK[str(item.type)]
-        for item in fields(AuditRow)
-    }
-    table = to_table([AuditRow(**{**blank, **AUDIT, **row}) for row in rows], AuditRow)
-    pq.write_table(table, directory / "audits.parquet")
+    """Add audits to the tables of a run."""
+    outcomes = [audit_outcome(**{**AUDIT, **row}) for row in rows]
+    cells = pq.read_table(directory / "cells.parquet")
+    added = to_table([outcome.row for outcome in outcomes], CellRow)
+    pq.write_table(
+        pa.concat_tables([cells.select(added.schema.names).cast(added.schema), added]),
+        directory / "cells.parquet",
+    )
+    audits = [outcome.audit for outcome in outcomes if outcome.audit is not None]
+    pq.write_table(to_table(audits, AuditRow), directory / "audits.parquet")
 
 
 def test_a_bound_stands_beside_the_cells_of_its_setting_only(run: Any, tmp_path: Path) -> None:
