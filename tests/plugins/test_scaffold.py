@@ -101,7 +101,7 @@ def test_a_new_method_passes_the_checks(as_folder: bool, installed: Path) -> Non
         contract.has_a_description,
         contract.releases_what_was_asked,
         contract.repeats_under_a_seed,
-        contract.survives_awkward_tables,
+        contract.survives_difficult_tables,
         privacy.keeps_the_budget,
         privacy.noise_falls_with_epsilon,
         privacy.rows_come_through_the_kernel,
