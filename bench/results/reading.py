@@ -360,8 +360,8 @@ def check_values(directory: Path, cells: pd.DataFrame, scores: pd.DataFrame) -> 
 def read_audits(directory: Path) -> tuple[AuditRow, ...]:
     """Return all audits of a run directory, by method, dataset and epsilon.
 
-    `audits/<key>/audit.json` is the truth about one audit; `audits.parquet` is compiled from all,
-    and is all that a copy for others may hold.
+    `audits/<key>/audit.json` is the authoritative record of one audit; `audits.parquet` is compiled
+    from all, and is all that a copy for others may hold.
     """
     rows = [read_audit(path) for path in sorted(directory.glob(AUDIT_ROWS))]
     path = directory / AUDITS
