@@ -52,7 +52,8 @@ def source_has_no_bypass(subject: Subject) -> Iterator[CheckResult]:
     except InputError as problem:
         yield CheckResult("source", CheckStatus.NOT_CHECKED, str(problem))
         return
-    problems, accepted = [], []
+    problems: list[str] = []
+    accepted: list[str] = []
     for file in files:
         source = file.read_text(encoding="utf-8")
         lines = source.splitlines()

@@ -1,7 +1,7 @@
 """`PrivateData`: the only way from a method to the private rows.
 
 Every call adds its noise **and** records its DP event in one step. The kernel guards against
-mistakes, not malice: a plugin that reads underscored attributes is refused in review, not here.
+mistakes, not malice: a plugin that reads private attributes is refused in review, not here.
 
 Sensitivities under add/remove of one row, each stated and used in the method of that name:
 
