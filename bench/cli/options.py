@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bench.engine.options import RunOptions
 
 PATH = click.Path(path_type=Path)
-DATA_DIR_HELP = "Folder with data files you obtained [default: $BENCH_DATA]."
+DATA_DIR_HELP = "Folder with downloaded data files [default: $BENCH_DATA]."
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 cpus = click.option(
@@ -76,6 +76,11 @@ def comma(parser: str = "") -> Callable[..., tuple[Any, ...]]:
         return tuple(getattr(grid, parser)(item) for item in items)
 
     return parse
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 cell`, `2 cells`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def echo_error(text: str) -> None:

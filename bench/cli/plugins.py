@@ -12,12 +12,16 @@ from bench.cli import options as shared
 
 @click.command(name="list")
 @click.argument("kind", type=click.Choice(["methods", "datasets", "metrics"]))
+@click.argument("name", required=False)
 @shared.as_json
-def list_plugins(kind: str, as_json: bool) -> None:
-    """List plugins with a description of each."""
+def list_plugins(kind: str, name: str | None, as_json: bool) -> None:
+    """List plugins with a description of each, cut to the width of the terminal.
+
+    With a NAME, or as JSON, the description is complete.
+    """
     from bench.plugins.catalogue import listing
 
-    click.echo(listing(kind, as_json))
+    click.echo(listing(kind, as_json, name))
 
 
 @click.command()

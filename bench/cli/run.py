@@ -43,10 +43,14 @@ if TYPE_CHECKING:
     help="Noise from the operating system's entropy: not reproducible, not `study only`.",
 )
 @click.option(
-    "--private-counts", is_flag=True, help="Pay for class counts instead of declaring them."
+    "--private-counts",
+    is_flag=True,
+    help="Spend part of the budget on noisy class counts instead of treating them as public.",
 )
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), help="Minutes a cell may take."
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time limit per cell, in minutes.",
 )
 @click.option(
     "--memory-limit",
@@ -81,7 +85,7 @@ def run(**options: Any) -> None:
         cells = grid.cells()
         for cell in cells:
             click.echo(cell.describe())
-        click.echo(f"{len(cells)} cells")
+        click.echo(shared.counted(len(cells), "cell"))
         return
     settings = shared.run_options(
         options["out"] or Path(f"runs/{grid.name}"),

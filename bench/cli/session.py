@@ -18,6 +18,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from bench.cli.options import counted
 from bench.cluster.driver import Observer, RunSummary, run_grid, score_run
 from bench.engine.grid import Grid
 from bench.engine.options import RunOptions
@@ -56,7 +57,7 @@ class ProgressDisplay:
         for notice in notices:
             self._console.print(f"warning: {notice}", markup=False, highlight=False)
         done = f", {cached} already done" if cached else ""
-        self._console.print(f"{total} cells{done}")
+        self._console.print(f"{counted(total, 'cell')}{done}")
         # Cached cells take no time: in the bar, they would spoil the expected end.
         self._bar.update(self._task, total=total - cached)
         self._bar.start_task(self._task)
@@ -142,8 +143,8 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
         if summary.counts[status.value]
     )
     console.print(
-        f"{len(summary.keys)} cells: {counts or 'none finished'}; {summary.cached} already done; "
-        f"{summary.seconds:.0f} s. Results in {options.out}",
+        f"{counted(len(summary.keys), 'cell')}: {counts or 'none finished'}; "
+        f"{summary.cached} already done; {summary.seconds:.0f} s. Results in {options.out}",
         markup=False,
         highlight=False,
     )
@@ -170,10 +171,10 @@ def _utility(task: str, scores: Sequence[ScoreRow]) -> str:
 
 
 def _line(row: CellRow) -> str:
-    ipc, target, proven = _numbers(row)
+    _, _, proven = _numbers(row)
     seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
     why = f" ({row.reason})" if row.reason else ""
     return (
-        f"{row.status}{why}: {row.label} on {row.dataset}, ipc {ipc}, eps {target}, "
-        f"seed {row.seed}: proven {proven}, {row.verdict or 'no verdict'}, {seconds:.1f} s"
+        f"{row.status}{why}: {row.cell.describe()}: proven {proven}, "
+        f"{row.verdict or 'no verdict'}, {seconds:.1f} s"
     )

@@ -19,7 +19,7 @@ FIRST: tuple[Check, ...] = (contract.source_has_no_bypass, contract.has_a_descri
 CHECKS: tuple[Check, ...] = (
     contract.releases_what_was_asked,
     contract.repeats_under_a_seed,
-    contract.survives_awkward_tables,
+    contract.survives_difficult_tables,
     privacy.keeps_the_budget,
     privacy.noise_falls_with_epsilon,
     privacy.rows_come_through_the_kernel,
@@ -60,8 +60,8 @@ def _summary(results: Sequence[CheckResult]) -> str:
     counted = {status: sum(result.status is status for result in results) for status in CheckStatus}
     words = [f"{count} {status.value}" for status, count in counted.items() if count]
     if counted[CheckStatus.FAILED]:
-        return f"{', '.join(words)}: fix what FAILED before anybody relies on it."
-    return f"{', '.join(words)}. A green check finds mistakes that are common; it proves nothing."
+        return f"{', '.join(words)}: fix what FAILED before using the method."
+    return f"{', '.join(words)}. Passing finds only common mistakes and is not a proof of privacy."
 
 
 def check_method(

@@ -150,11 +150,12 @@ def _noise_together(ledger: Ledger) -> float:
 
 
 def rows_come_through_the_kernel(subject: Subject) -> Iterator[CheckResult]:
-    """With every noisy call answered as if there were no rows, no row can change the release.
+    """With every noisy call answered as if there were no rows, values do not change the release.
 
-    All rows of the second table are different, and one of them is far outside the schema: what
-    still differs was read by another way than a recorded call (an underscored attribute, a list
-    that a row function fills, bounds or counts taken from rows).
+    The second table has other values, one row far outside the schema, and the same labels in
+    another order: what still differs was read other than through a recorded call (a private
+    attribute, a list that a row function fills, bounds taken from rows). Since the class counts of
+    both tables are equal, a method that counts rows itself is not detected.
     """
     check = "rows reach the release through recorded calls only"
     name = subject.fitting[0]
@@ -181,8 +182,10 @@ def rows_come_through_the_kernel(subject: Subject) -> Iterator[CheckResult]:
     yield CheckResult(
         check,
         CheckStatus.PASSED if same else CheckStatus.FAILED,
-        "" if same else "the release changes with the rows although every noisy call is blind",
-        "use only what `private`'s calls return; no underscored attributes, no rows kept by a "
+        ""
+        if same
+        else "the release changes with the rows although every noisy call ignores the rows",
+        "use only what `private`'s calls return; no private attributes, no rows kept by a "
         "row function, bounds from the schema, counts from `private.counts`",
     )
 
@@ -204,7 +207,7 @@ def released_bytes(release: Release, dataset: Dataset) -> bytes:
 
 
 def _other_rows(dataset: Dataset) -> Dataset:
-    """Return as many rows with other values and labels; the first is far outside the schema."""
+    """Return other values, labels in another order; the first row is far outside the schema."""
     rng = np.random.default_rng(41)
 
     def other(split: Split) -> Split:
@@ -326,9 +329,9 @@ def quick_audit(subject: Subject) -> Iterator[CheckResult]:
         yield CheckResult(check, CheckStatus.NOT_CHECKED, row.reason)
         return
     seen = (
-        f"epsilon at least {row.eps_audited:.3g} by {audit.trials} "
-        f"{'trials' if spec.attack == TWO_WORLD else 'canaries'}, which could have shown "
-        f"{audit.eps_detectable:.3g} (canary {audit.canary}, scorer {audit.scorer})"
+        f"lower bound {row.eps_audited:.3g} from {audit.trials} "
+        f"{'trials' if spec.attack == TWO_WORLD else 'canaries'} (maximum detectable epsilon "
+        f"{audit.eps_detectable:.3g}; canary {audit.canary}, scorer {audit.scorer})"
     )
     refuted = [
         f"the {what} epsilon of {number:.3g} does not hold"

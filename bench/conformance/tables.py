@@ -1,4 +1,4 @@
-"""Tiny datasets: fast, seeded, one per task and one per awkward case."""
+"""Tiny datasets: fast, seeded, one per task and one per difficult case."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ TASKS: Mapping[str, DatasetSource] = {
 }
 """One table of each kind: a method need not fit all of them."""
 
-AWKWARD: Mapping[str, DatasetSource] = {
+DIFFICULT: Mapping[str, DatasetSource] = {
     "tiny classes": ToyTable(negatives=20, positives=5),
     "constant columns": ToyConstant(),
     "one feature": ToyOneFeature(),
@@ -238,4 +238,4 @@ LARGE = "large table"
 def toy_dataset(name: str) -> Dataset:
     """Return one of the small tables, split and encoded."""
     large = ToyTable(negatives=1800, positives=1200)
-    return build_dataset({**TASKS, **AWKWARD, LARGE: large}[name])
+    return build_dataset({**TASKS, **DIFFICULT, LARGE: large}[name])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
 from bench.data.dataset import check_preset
-from bench.errors import GridError, InputError
+from bench.errors import GridError, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.results.records import Cell, Variant
 
@@ -163,7 +163,7 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
         raise GridError(f"{where}: not valid TOML ({problem})") from None
     unknown = sorted(set(table) - _KEYS)
     if unknown:
-        raise GridError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
+        raise GridError(f"{where}: {UnknownNameError('key', unknown[0], _KEYS)}")
     settings: dict[str, Any] = {}
     for key, read in (
         ("ipc", parse_ipc),
@@ -172,10 +172,11 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
         ("metrics", str),
     ):
         if key in table:
-            settings[key] = tuple(read(item) for item in _listed(where, key, table[key]))
+            listed = _listed(where, key, table[key])
+            settings[key] = tuple(_read(where, key, read, item) for item in listed)
     for key, read in (("delta", parse_float), ("split_seed", parse_integer), ("split", str)):
         if key in table:
-            settings[key] = read(table[key])
+            settings[key] = _read(where, key, read, table[key])
     return Grid(
         name=str(table.get("name", name)),
         datasets=_entries(where, "datasets", table.get("datasets", [])),
@@ -184,15 +185,27 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
     )
 
 
+def _read(where: str, key: str, read: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return read(value)
+    except GridError as problem:
+        raise GridError(f"{where}: {key}: {problem}") from None
+
+
 def parse_ipc(value: Any) -> int | None:
     """Return a number of rows per class; None for `full`."""
-    return None if value == "full" else parse_integer(value)
+    if value == "full":
+        return None
+    try:
+        return parse_integer(value)
+    except GridError as problem:
+        raise GridError(f"{problem}, or `full`") from None
 
 
 def parse_integer(value: Any) -> int:
     """Return a whole number, from TOML or from the command line."""
     if isinstance(value, bool) or not str(value).lstrip("-").isdigit():
-        raise GridError(f"{value!r} is not a whole number")
+        raise GridError(f"{value!r} is not a whole number; expected one such as 50")
     return int(value)
 
 
@@ -203,7 +216,7 @@ def parse_float(value: Any) -> float:
             raise ValueError
         return float(value)
     except (TypeError, ValueError):
-        raise GridError(f"{value!r} is not a number") from None
+        raise GridError(f"{value!r} is not a number; expected one such as 0.5") from None
 
 
 def _listed(where: str, key: str, value: Any) -> list[Any]:

@@ -25,7 +25,7 @@ METRICS = Path("metrics", "list.md")
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 _MISSING = "missing values"
-_NOT_MEASURED = "not measured: the data was not at hand"
+_NOT_MEASURED = "not measured: data not available"
 
 
 def write_pages(docs: Path) -> None:
@@ -162,9 +162,9 @@ def metric_card(plugin: Metric | RefitMetric) -> list[str]:
     metric = describe_metric(plugin)
     facts = [f"Tasks: {', '.join(metric.tasks)}", f"Cost: {metric.cost}"]
     if metric.refits:
-        facts.append("fits the method again")
+        facts.append("Fits the method again")
     if metric.optional:
-        facts.append("computed when asked for")
+        facts.append("Computed on request only")
     lines = [f"### {metric.name}", "", _escaped(metric.definition), "", f"{'. '.join(facts)}.", ""]
     lines += ["| number | better | what it is |", "|---|---|---|"]
     return [*lines, *map(_output_line, metric.outputs), ""]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from bench.errors import UnknownNameError
 from bench.plugins import registry
 from bench.plugins.description import (
     DatasetDescription,
@@ -17,22 +17,42 @@ from bench.plugins.description import (
     describe_metric,
 )
 
+_WIDEST = 40
+"""Width of the columns of a table between the first and the last."""
+_NARROWEST = 30
+"""Width of the last column on a narrow terminal."""
 
-def listing(kind: str, as_json: bool) -> str:
-    """Return the plugins of one kind, as a table or as JSON."""
+
+def listing(kind: str, as_json: bool, name: str | None = None) -> str:
+    """Return the plugins of one kind, as a table or as JSON; one of them with its full text.
+
+    Texts of the table of all plugins are cut, the last column to the width of the terminal.
+    """
     rows = {"methods": _methods, "datasets": _datasets, "metrics": _metrics}[kind]()
+    if name is not None:
+        rows = _named(kind.removesuffix("s"), name, rows)
     if as_json:
         return json.dumps(rows, indent=1)
-    return _aligned(_in_words(rows) if kind == "metrics" else rows)
+    shown = _in_words(rows) if kind == "metrics" else rows
+    return _aligned(shown) if name is None else _in_full(shown)
+
+
+def _named(kind: str, name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of one plugin; a metric is named by itself or by one of its numbers."""
+    keys = ("name", "metric")
+    matches = [row for row in rows if name in (row.get(key) for key in keys)]
+    if not matches:
+        raise UnknownNameError(kind, name, {row[key] for row in rows for key in keys if key in row})
+    return matches
 
 
 def _in_words(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return metrics for people: one folded text, with shared facts at a metric's first number."""
+    """Return metrics for people: one text, with shared facts at a metric's first number."""
     shown, introduced = [], set()
     for row in rows:
         sentences = [row["definition"]] if row["definition"] != row["about"] else []
         if row["metric"] not in introduced:
-            asked = " Computed when asked for." if row["default"] == "no" else ""
+            asked = " Computed on request only." if row["default"] == "no" else ""
             sentences += [row["about"], f"Tasks: {row['tasks']}.", f"Cost: {row['cost']}.{asked}"]
         elif row["metric"] != row["name"]:
             sentences.append(f"(Metric {row['metric']}.)")
@@ -86,7 +106,7 @@ def _origin(dataset: DatasetDescription) -> str:
 
 
 def _metrics() -> list[dict[str, Any]]:
-    """Return one row per number; metrics that are left out unless asked for say so."""
+    """Return one row per number; metrics that are computed on request only say so."""
     rows = []
     for name in registry.metric_names():
         metric = describe_metric(registry.metric(name))
@@ -114,20 +134,33 @@ def _yes(answer: bool) -> str:
 
 
 def _aligned(rows: Sequence[dict[str, Any]]) -> str:
-    """Return aligned text: the last column is folded on a terminal, never in a pipe."""
+    """Return a table with one line per row: names are whole, other texts are cut."""
     if not rows:
         return "none"
     heads = list(rows[0])
-    cells = [[str(row[head]) for head in heads] for row in rows]
+    cells = [
+        [name, *(textwrap.shorten(text, _WIDEST, placeholder=" ...") for text in texts), last]
+        for name, *texts, last in ([str(row[head]) for head in heads] for row in rows)
+    ]
     widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
     indent = sum(widths[:-1]) + 2 * (len(heads) - 1)
-    if sys.stdout.isatty():
-        widths[-1] = max(30, shutil.get_terminal_size().columns - indent)
+    widths[-1] = min(widths[-1], max(_NARROWEST, shutil.get_terminal_size().columns - indent))
     lines = []
     for line in [heads, ["-" * width for width in widths], *cells]:
-        start = "".join(
-            f"{text.ljust(width)}  " for text, width in zip(line, widths[:-1], strict=False)
-        )
-        folded = textwrap.wrap(line[-1], widths[-1]) or [""]
-        lines += [f"{start}{folded[0]}".rstrip(), *(" " * indent + more for more in folded[1:])]
+        start = [f"{text.ljust(width)}  " for text, width in zip(line, widths[:-1], strict=False)]
+        last = textwrap.shorten(line[-1], widths[-1], placeholder=" ...")
+        lines.append(f"{''.join(start)}{last}".rstrip())
     return "\n".join(lines)
+
+
+def _in_full(rows: Sequence[dict[str, Any]]) -> str:
+    """Return every fact of each row on lines of its own, folded to the width of the terminal."""
+    width = max(_WIDEST, shutil.get_terminal_size().columns)
+    return "\n\n".join(
+        "\n".join(
+            textwrap.fill(f"{head}: {value}", width, subsequent_indent="  ")
+            for head, value in row.items()
+            if value != ""
+        )
+        for row in rows
+    )

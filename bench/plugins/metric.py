@@ -218,7 +218,7 @@ class _Plugin(ABC):
     shown: ClassVar[bool] = True
     """True puts a metric with one number on the leaderboard's page."""
     optional: ClassVar[bool] = False
-    """True for a metric that is computed only when asked for: it takes minutes, or refits."""
+    """True for a metric that is computed on request only: it takes minutes, or refits."""
 
     @classmethod
     def declared(cls) -> tuple[Output, ...]:

@@ -119,7 +119,8 @@ def _construct(kind: str, plugin: type[Plugin], parameters: Mapping[str, Any]) -
     known = {item.name for item in fields(plugin)}
     for name in parameters:
         if name not in known:
-            raise UnknownNameError(f"{kind} parameter", name, known or {"(none)"})
+            owner = getattr(plugin, "name", plugin.__name__)
+            raise UnknownNameError(f"parameter of {kind} {owner}", name, known or {"(none)"})
     try:
         return plugin(**parameters)
     except (TypeError, ValueError) as problem:

@@ -1,7 +1,7 @@
 """`PrivateData`: the only way from a method to the private rows.
 
 Every call adds its noise **and** records its DP event in one step. The kernel guards against
-mistakes, not malice: a plugin that reads underscored attributes is refused in review, not here.
+mistakes, not malice: a plugin that reads private attributes is refused in review, not here.
 
 Sensitivities under add/remove of one row, each stated and used in the method of that name:
 
@@ -356,7 +356,7 @@ class PrivateData:
         parts: Mapping[str, PrivateData],
         fit: Callable[[EncodedRows, np.random.Generator], Any],
     ) -> PartModels:
-        """Fit one model on each part, inside the kernel: free until `partition_sum` asks them.
+        """Fit one model on each part; no budget is spent until `partition_sum` queries them.
 
         `fit` receives the rows of its part and a separate generator: how much randomness the rows
         of one part consume must not change the model of another part.
@@ -382,8 +382,9 @@ class PrivateData:
     ) -> npt.NDArray[np.float64]:
         """Return the noisy sum of one vector per part, such as votes of teachers fitted on parts.
 
-        Adding or removing one row can replace one part's whole vector by another of norm `clip`:
-        the sensitivity is 2 clip, and the event is charged to the whole, not to a part.
+        Adding or removing one row can replace one part's whole vector by another of norm at most
+        `clip`: the sensitivity is 2 clip, the noise has standard deviation 2 clip noise_multiplier,
+        and the event is charged to the whole, not to a part.
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
         shape, vectors = self._answers(models, answer, noise_multiplier)
@@ -424,7 +425,7 @@ class PrivateData:
     # Other ways in ------------------------------------------------------------------------------
 
     def delegate(self, mechanism: str | trusted.TrustedMechanism, **parameters: Any) -> object:
-        """Run a mechanism of another library that the harness vouches for; see `trusted/table.py`.
+        """Run a mechanism of another library that the harness trusts; see `trusted/table.py`.
 
         Its noise comes from the kernel's generator, never from the method's public one.
         """

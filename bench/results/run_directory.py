@@ -1,7 +1,7 @@
 """The run directory: results as they arrive, tables when asked, nothing half-written.
 
     run.json          what was run, with which versions
-    journal.jsonl     one line per finished cell: the truth; appended and synced as cells end
+    journal.jsonl     the authoritative record: one line per finished cell, synced as it ends
     progress.json     how far the run is, for `bench status`
     cells.parquet     compacted from the journal, as is
     scores.parquet

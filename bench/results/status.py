@@ -309,7 +309,7 @@ def _lines(status: RunStatus, now: datetime.datetime) -> Iterator[str]:
         yield f"  {status.done} cells ended; how many were planned is not known"
     else:
         yield (
-            f"  {status.planned} cells planned: {status.cached or 0} done before, "
+            f"  {status.planned} cells planned: {status.cached or 0} already done, "
             f"{status.done} done in this run, {status.left} left"
         )
     if status.counts:

@@ -140,7 +140,7 @@ def four_epsilons(row: CellRow, *, withheld: bool = False) -> tuple[EpsilonLine,
             row.eps_claimed,
             "The method claims no protection."
             if row.eps_claimed is None
-            else f"What the method says it spent: recorded, not trusted.{source}",
+            else f"The epsilon that the method reports: recorded, not trusted.{source}",
         ),
         EpsilonLine("proven", row.eps_proven, proven),
         EpsilonLine("audited", row.eps_audited, audited),

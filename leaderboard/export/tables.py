@@ -238,8 +238,9 @@ def _who_is_better(comparisons: Sequence[RankComparison]) -> list[str]:
         caution = f" {result.caution}" if result.caution else ""
         lines += [_escape(f"{result.finding}{caution}"), ""]
         level = f"{1 - result.alpha:.0%} interval"
+        blocks = f"{result.blocks} block{'' if result.blocks == 1 else 's'}"
         lines += _table(
-            ["place", "method", f"mean rank over {result.blocks} blocks ↓", level],
+            ["place", "method", f"mean rank over {blocks} ↓", level],
             (
                 [
                     standing.place,

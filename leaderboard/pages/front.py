@@ -178,11 +178,19 @@ _COST = (
 
 
 def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[TableColumn, ...]:
-    """Return all columns; `ratios` are metrics that the column of ratios shows."""
-    known = {m.metric: m for row in rows for m in row.measures.values() if m.shown}
+    """Return all columns; `ratios` are metrics that the column of ratios shows.
+
+    A metric without a value in any row has no column: the details of a row give the reason.
+    """
+    known = {
+        measure.metric: measure
+        for row in rows
+        for measure in row.measures.values()
+        if measure.shown and measure.value is not None
+    }
     by_group: dict[str, list[TableColumn]] = {}
     for name in export.metric_names(rows, beside_headlines=True):
-        if name in ratios:
+        if name in ratios or name not in known:
             continue
         direction = known[name].direction
         group = _GROUPS.get(known[name].family, "Other")

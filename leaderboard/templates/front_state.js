@@ -3,7 +3,7 @@
 const [FIRST, MORE] = matchMedia("(max-width: 760px)").matches ? [30, 30] : [40, 100];
 const block = byId("data");
 const data = JSON.parse(block.textContent);
-// A column is taken apart when it is first asked for, and made numbers when all of it is needed.
+// A column is split when one of its values is first read, and converted to numbers when all are.
 const toNumber = (text) => (text === "" ? NaN : Number(text));
 const at = (holder, name, row) => {
   if (typeof holder[name] === "string") holder[name] = holder[name].split(",");

@@ -260,13 +260,15 @@ def generated(network: Any, condition: npt.NDArray[np.float32], rng: np.random.G
     import torch
 
     random = torch.Generator().manual_seed(int(rng.integers(2**63)))
-    generator = network._generator
+    generator = network._generator  # library internals
     generator.eval()
     pieces: list[Floats] = []
     with torch.no_grad():
         for start in range(0, len(condition), _GENERATED_AT_ONCE):
             part = torch.from_numpy(condition[start : start + _GENERATED_AT_ONCE])
-            noise = torch.randn(len(part), network._embedding_dim, generator=random)
-            outputs = network._apply_activate(generator(torch.cat([noise, part], dim=1)))
+            width = network._embedding_dim  # library internals
+            noise = torch.randn(len(part), width, generator=random)
+            inputs = torch.cat([noise, part], dim=1)
+            outputs = network._apply_activate(generator(inputs))  # library internals
             pieces.append(outputs.numpy())
     return np.concatenate(pieces)

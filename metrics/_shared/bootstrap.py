@@ -11,7 +11,7 @@ equal those of the duplicated rows.
 * `jointly`: several numbers on the same resamples, to be combined afterwards.
 * `bootstrap_quantile`, `bootstrap_median`, `bootstrap_mean`: exact without weights.
 * `ResampledSums`: sums over rows for many statistics that are planned first.
-* `GroupedRows`: rows dealt into groups, for statistics that are functions of sums.
+* `GroupedRows`: rows assigned to groups, for statistics that are functions of sums.
 """
 
 from __future__ import annotations
@@ -413,7 +413,7 @@ class ResampledSums:
 @final
 @dataclass(frozen=True)
 class GroupedRows:
-    """Rows of a table dealt at random into groups, and how often each resample draws a group.
+    """Rows of a table assigned at random to groups, and how often each resample draws a group.
 
     Each group's sums are taken once, and a resample draws groups with replacement. A random group
     is a larger random row: means of drawn groups spread as means of drawn rows do, at the cost of

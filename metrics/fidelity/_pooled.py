@@ -1,7 +1,7 @@
 """Training rows and released rows side by side, weighted to the same population.
 
 A release with as many rows of each class as of any other would differ from the training rows in
-every column that goes with the class, without being wrong. Released rows are therefore weighted to
+every column correlated with the class, without being wrong. Released rows are therefore weighted to
 the declared class shares (within a class by the release's own weights): what is compared is the
 population that the release represents. A class that the release lacks is left out of the shares.
 """
@@ -238,8 +238,8 @@ def inverse_or_zero(variance: Array) -> Array:
 def grouped_tables(evaluation: Evaluation, resamples: int = RESAMPLES) -> GroupedTables:
     """Both tables in groups, the same for every metric of a release.
 
-    Rows are dealt within table and class; released groups are weighted back to the declared class
-    shares in each resample, as the rows are.
+    Rows are assigned at random within table and class; released groups are weighted back to the
+    declared class shares in each resample, as the rows are.
     """
     return evaluation.shared(
         ("groups", resamples),

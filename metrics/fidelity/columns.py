@@ -93,8 +93,8 @@ class KolmogorovSmirnovTest(Metric):
     definition: ClassVar[str] = (
         "Share of numeric columns (features and time) whose two-sided KS test has p >= 0.05, read "
         "column by column as in the fidelity paper, section 3.4, without correction: one in "
-        "twenty columns of a perfect release falls below. Holm's adjusted p-values stand beside "
-        "them in the details of ks. The number of released rows is Kish's effective one, 1 / sum "
+        "twenty columns of a perfect release falls below. Holm's adjusted p-values are also "
+        "in the details of ks. The number of released rows is Kish's effective one, 1 / sum "
         "of squared weights, as their weights are those of ks. With few rows no difference is "
         "significant, with many rows every difference is: compare releases of the same size only. "
         "No interval: a count of tests."

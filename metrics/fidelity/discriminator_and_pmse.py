@@ -84,7 +84,7 @@ class Discriminator(Metric):
         "within table and class; models are not refitted, which makes it too narrow for tables of "
         "some hundred rows."
     )
-    cost: ClassVar[str] = "some 5 seconds; 784 pixels some 15"
+    cost: ClassVar[str] = "about 5 seconds (about 15 for 784 pixels)"
 
     def compute(self, evaluation: Evaluation) -> Scores:
         rows = pooled(evaluation)

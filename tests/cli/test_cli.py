@@ -112,6 +112,19 @@ def test_lists(kind: str) -> None:
     assert rows and all(row["name"] for row in rows)
     table = bench("list", kind)
     assert all(row["name"] in table.output for row in rows)
+    assert max(map(len, table.output.splitlines())) < 260
+
+
+def test_one_plugin_is_listed_with_its_full_text() -> None:
+    (row,) = json.loads(bench("list", "metrics", "ks", "--json").output)
+    assert " ".join(bench("list", "metrics", "ks").output.split()).count(row["definition"]) == 1
+    assert row["definition"] not in bench("list", "metrics").output
+    assert "did you mean ks" in bench("list", "metrics", "kss").stderr
+
+
+def test_one_cell_is_not_plural() -> None:
+    arguments = ("--methods", "real", "--datasets", "digits", "--dry-run")
+    assert bench("run", *arguments).output.splitlines()[-1] == "1 cell"
 
 
 def test_leaderboard_and_ui_of_an_empty_folder_are_refused(tmp_path: Path) -> None:

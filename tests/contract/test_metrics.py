@@ -46,7 +46,7 @@ def fresh(data: Dataset) -> Release:
 
 
 def soft(data: Dataset) -> Release:
-    """Three rows a class with fractional one-hot columns, weights and soft labels."""
+    """Three rows per class with fractional one-hot columns, weights and soft labels."""
     rng = np.random.default_rng(0)
     classes = len(data.schema.classes)
     labels = np.repeat(np.arange(classes), 3)

@@ -75,16 +75,24 @@ def test_narrowing() -> None:
     ("text", "message"),
     [
         ("datasets = [", "not valid TOML"),
-        ("datsets = []", "unknown key 'datsets'"),
+        ("datsets = []", "grid 'mine': unknown key 'datsets'; did you mean datasets"),
+        ("epslion = [1]", "did you mean epsilon"),
+        ("zzz = 1", "known: datasets, delta"),
         ("methods = ['real']", "names no datasets"),
         ("datasets = ['digits']\nmethods = 'real'", "entry of methods|must be a list"),
         ("datasets = ['digits']\nmethods = [3]", "entry of methods"),
         ("datasets = ['digits']\nmethods = ['real']\nipc = [0]", "IPC 0"),
-        ("datasets = ['digits']\nmethods = ['real']\nipc = [2.5]", "not a whole number"),
+        (
+            "datasets = ['digits']\nmethods = ['real']\nipc = [2.5]",
+            "ipc: 2.5 is not a whole .* or `full`",
+        ),
         ("datasets = ['digits']\nmethods = ['real']\nipc = 50", "must be a list"),
         ("datasets = ['digits']\nmethods = ['real']\nepsilon = [-1]", "epsilon -1"),
         ("datasets = ['digits']\nmethods = ['real']\nepsilon = [0.0]", "epsilon 0"),
-        ("datasets = ['digits']\nmethods = ['real']\nepsilon = ['a']", "not a number"),
+        (
+            "datasets = ['digits']\nmethods = ['real']\nepsilon = ['a']",
+            "grid 'mine': epsilon: 'a' is not a number; expected",
+        ),
         ("datasets = ['digits']\nmethods = ['real']\nepsilon = []", "epsilon is empty"),
         ("datasets = ['digits']\nmethods = ['real']\ndelta = 2.0", "delta 2"),
         ("datasets = ['digits']\nmethods = ['real', 'real']", "used twice"),
@@ -102,7 +110,7 @@ def test_unknown_plugins_and_parameters_are_found_before_running() -> None:
         ("datasets = ['digits']\nmethods = ['real']\nmetrics = ['auroq']", "did you mean auroc"),
         (
             "datasets = ['digits']\nmethods = [{name='ldpdc', parameters={groupsize=1}}]",
-            "did you mean group_size",
+            "unknown parameter of method ldpdc 'groupsize'; did you mean group_size",
         ),
     ):
         with pytest.raises(InputError, match=message):

@@ -146,9 +146,11 @@ def _next_steps(kind: str, name: str, test: str) -> tuple[str, ...]:
         "dataset": f"--methods marginals,real --datasets {name}",
         "metric": f"--grid smoke --metrics {name}",
     }[kind]
+    shown = "# it is in leaderboard.csv and on cell pages; `shown = True` puts it on the front page"
     return (
         f"bench check {name}" if kind == "method" else "make cards",
         f"pytest {test}",
         f"bench run {run} --out runs/{name}",
         f"bench leaderboard runs/{name} -o site",
+        *((shown,) if kind == "metric" else ()),
     )

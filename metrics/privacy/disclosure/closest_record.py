@@ -100,8 +100,8 @@ class ClosestRecord(Metric):
         "Distance from a real row to the closest released row (fidelity paper, section 4.2.1, "
         "equation 7, by the distance of section 3.1, equation 1, whose printed numeric term is a "
         "similarity: one minus it): median over training rows, gap between the medians of control "
-        "and training rows (above 0 training rows are closer), released rows that lie at training "
-        "rather than control rows, and share of released rows that copy a training row. "
+        "and training rows (above 0 training rows are closer), released rows closer to a training "
+        "row than to a control row, and share of released rows that copy a training row. "
         "Intervals of medians: 1000 bootstrap resamples over real rows."
     )
 

@@ -165,8 +165,9 @@ class DensityRatioAttack(Metric):
         Output(
             "domias/precision",
             Direction.LOWER,
-            "Precision of the surest claims: members among the records with the highest scores (as "
-            "many as rows were released, 100 at most), out of all training and control records, "
+            "Precision of the most confident predictions: members among the records with the "
+            "highest scores (as many as rows were released, 100 at most), out of all training and "
+            "control records, "
             "weighted as if there were as many of each; 0.5 is guessing. Finds copies in small "
             "releases, which the averages over all rows cannot. Interval: Clopper-Pearson.",
             shown=True,

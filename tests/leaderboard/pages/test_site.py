@@ -167,7 +167,7 @@ def test_thresholds_remarks_and_what_is_not_shown(run: Any, tmp_path: Path) -> N
     page = FrontPage((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
     (row,) = page.rows
     limits = {name: own.get("limit") for name, own in row.measures.items()}
-    assert limits == {"risk": 0.2, "share": 0.8, "attack": None, "gone": None}
+    assert limits == {"risk": 0.2, "share": 0.8, "attack": None}  # gone has no value
     assert row.measures["attack"]["remark"] == "weak: misses 0.51"
     assert "remark" not in row.measures["risk"]  # a column without any is not written
     assert "0.123" not in page.source
