@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from bench.plugins.metric import Direction, Family
-from bench.results.records import CellRow, ScoreRow, Status
+from bench.results.records import AuditRow, CellRow, ScoreRow, Status
 from bench.results.reproduce import json_object, repeat
 
 if TYPE_CHECKING:
@@ -71,6 +71,15 @@ whoever knows the code and the seed can subtract it.{% endif %}
 <p class="note">delta {{ "%g" | format(row.delta) }}; neighbours: {{ row.adjacency }}; unit of
 privacy: {{ row.unit or "unknown" }}; counts of rows are
 {{ "paid for" if row.private_counts else "public by declaration" }}.</p>
+{%- if audit %}
+
+<h2>Audit</h2>
+<table>
+{%- for name, value in audit %}
+<tr><th>{{ name }}</th><td>{{ value }}</td></tr>
+{%- endfor %}
+</table>
+{%- endif %}
 {% for family, scores in families %}
 <h2>Scores: {{ family }}</h2>
 <table>
@@ -137,7 +146,7 @@ class _Line:
     remark: str
 
 
-def cell_report(row: CellRow, scores: Sequence[ScoreRow]) -> str:
+def cell_report(row: CellRow, scores: Sequence[ScoreRow], audit: AuditRow | None = None) -> str:
     """A self-contained HTML page about a cell."""
     return _template().render(
         title=cell_title(row),
@@ -145,6 +154,7 @@ def cell_report(row: CellRow, scores: Sequence[ScoreRow]) -> str:
         tone=_tone(row),
         warnings=[text for text in row.warnings.split("; ") if text],
         epsilons=epsilons_in_words(row),
+        audit=_audit(row, audit),
         families=_families(scores),
         absent=_absent(scores),
         cost=_cost(row),
@@ -164,7 +174,8 @@ def cell_title(row: CellRow) -> str:
     """The cell in one line."""
     size = "full size" if row.full_size else ("" if row.ipc is None else f"ipc {row.ipc}")
     spend = "" if row.eps_target is None else f"epsilon {row.eps_target:g}"
-    parts = (f"{row.label} on {row.dataset}", size, spend, f"seed {row.seed}")
+    attack = f"{row.attack} audit" if row.attack else ""
+    parts = (f"{row.label} on {row.dataset}", size, spend, f"seed {row.seed}", attack)
     return ", ".join(part for part in parts if part)
 
 
@@ -199,6 +210,23 @@ def epsilons_in_words(row: CellRow) -> list[tuple[str, str, str]]:
             audited if row.eps_audited is not None else "not audited",
         ),
     ]
+
+
+def _audit(row: CellRow, audit: AuditRow | None) -> list[tuple[str, str]]:
+    """What an audit measured; which numbers it refutes is decided over all audits together."""
+    if audit is None:
+        return []
+    replicated = "" if audit.replicated_eps is None else f"{_number(audit.replicated_eps)} or more"
+    lines = (
+        ("attack", f"{row.attack}, {audit.trials} trials counted, {audit.refits} refits"),
+        ("maximum detectable epsilon", _number(audit.eps_detectable)),
+        ("epsilon if its noise is Gaussian", _number(audit.eps_gaussian)),
+        ("canary and scorer", f"{audit.canary}; {audit.scorer}"),
+        ("p-values of claim and proof", f"{audit.p_claim:.2g}, {audit.p_proof:.2g}"),
+        ("replicated epsilon", replicated),
+        ("share of planted bugs found", f"{_number(audit.planted)} ({audit.planted_bug})"),
+    )
+    return [(name, text) for name, text in lines if text]
 
 
 def _families(scores: Sequence[ScoreRow]) -> list[tuple[str, list[_Line]]]:
