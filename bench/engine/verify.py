@@ -30,8 +30,8 @@ from bench.plugins import registry
 from bench.plugins.release import Rows
 from bench.privacy.ledger import Ledger
 from bench.results.journal import Journal
-from bench.results.reading import check_run, finished_of, in_use, open_journal
-from bench.results.records import Cell, CellRow, Status, Variant, to_table
+from bench.results.reading import AUDITS, check_run, finished_of, in_use, open_journal
+from bench.results.records import AuditRow, Cell, CellRow, Status, Variant, to_table
 from bench.results.run_directory import RunStore
 
 _CHUNK = 500
@@ -153,7 +153,7 @@ def _check_releases(journal: Journal, store: RunStore) -> tuple[int, list[str]]:
 
 
 def _check_tables(directory: Path, journal: Journal) -> list[str]:
-    """What `cells.parquet` and `scores.parquet` say otherwise than the journal."""
+    """What the tables say otherwise than the journal."""
     again = "; `bench run` or `bench score` writes it again"
     path = directory / "cells.parquet"
     if not path.is_file():
@@ -190,6 +190,16 @@ def _check_tables(directory: Path, journal: Journal) -> list[str]:
             problems.append(f"cells.parquet {what}: {len(cells)} ({shown}){again}")
     if counted != scores:
         problems.append(f"scores.parquet has {counted} rows, the journal {scores} scores{again}")
+    rows = [one.audit for one in journal.audits() if one.audit is not None]
+    path, again = directory / AUDITS, "; `bench audit` writes it again"
+    try:
+        audits = pq.ParquetFile(path).read().to_pylist() if path.is_file() else []
+    except (OSError, pa.ArrowInvalid) as problem:
+        return [*problems, f"{AUDITS} cannot be read ({problem}){again}"]
+    if sorted(map(repr, audits)) != sorted(map(repr, to_table(rows, AuditRow).to_pylist())):
+        problems.append(
+            f"{AUDITS} has other values than the journal; `bench audit` writes it again"
+        )
     return problems
 
 

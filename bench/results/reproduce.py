@@ -33,6 +33,8 @@ class Repeat:
 
 def repeat(row: CellRow) -> Repeat:
     """Return the command that makes the cell again, with a grid file where options cannot."""
+    if row.attack:
+        return Repeat(shlex.join(_audit_command(row)), "")
     plain = (
         row.label == row.method
         and row.dataset == row.dataset_name
@@ -59,6 +61,19 @@ def repeat(row: CellRow) -> Repeat:
     if metrics := list(json_object(row.metrics)):
         axes += ["--metrics", ",".join(metrics)]
     return Repeat(shlex.join(["bench", "run", *axes, *options]), "")
+
+
+def _audit_command(row: CellRow) -> list[str]:
+    command = ["bench", "audit", row.method, "--dataset", row.dataset_name or row.dataset]
+    if row.eps_target is not None:
+        command += ["--eps", repr(row.eps_target)]
+    command += ["--attack", row.attack, "--trials", str(row.trials)]
+    if row.ipc is not None or row.full_size:
+        command += ["--ipc", "full" if row.ipc is None else str(row.ipc)]
+    command += ["--delta", repr(row.delta), "--seed", str(row.seed)]
+    for name, value in json_object(row.parameters).items():
+        command += ["--parameters", f"{name}={_toml(value)}"]
+    return [*command, "--out", "runs/again"]
 
 
 def json_object(document: str) -> dict[str, Any]:

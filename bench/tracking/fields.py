@@ -6,9 +6,10 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from bench.plugins.metric import HEADLINES, Family
-from bench.results.records import CellRow, ScoreRow
+from bench.results.records import AuditRow, CellRow, ScoreRow
 from bench.results.reproduce import json_object
 
 _PARAMETERS = (
@@ -26,6 +27,8 @@ _PARAMETERS = (
     "unit",
     "adjacency",
     "private_counts",
+    "attack",
+    "trials",
 )
 _TAGS = (
     "status",
@@ -42,6 +45,7 @@ _TAGS = (
 _COSTS = ("fit_seconds", "score_seconds", "peak_memory_mb", "rows_released")
 _EPSILONS = ("target", "claimed", "proven", "audited")
 _GRID = ("ipc", "seed")
+_AUDIT_TEXTS = ("key", "canary", "scorer", "planted_bug")
 _TAG_LENGTH = 5000
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 
@@ -87,7 +91,9 @@ def parameters_of(row: CellRow) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in values.items()}
 
 
-def metrics_of(row: CellRow, scores: Sequence[ScoreRow]) -> dict[str, float]:
+def metrics_of(
+    row: CellRow, scores: Sequence[ScoreRow], audit: AuditRow | None = None
+) -> dict[str, float]:
     """Return every finite number by name.
 
     An infinite epsilon is a tag: MLflow would store a huge number. Numbers of the grid are metrics
@@ -96,6 +102,9 @@ def metrics_of(row: CellRow, scores: Sequence[ScoreRow]) -> dict[str, float]:
     values = {f"grid/{name}": getattr(row, name) for name in _GRID}
     values |= {f"epsilon/{name}": getattr(row, f"eps_{name}") for name in _EPSILONS}
     values |= {f"cost/{name}": getattr(row, name) for name in _COSTS}
+    if audit is not None:
+        numbers = {name: value for name, value in asdict(audit).items() if name not in _AUDIT_TEXTS}
+        values |= {f"audit/{name}": value for name, value in numbers.items()}
     for score in scores:
         name = f"{score.family}/{score.metric}"
         values |= {name: score.value, f"{name}/low": score.low, f"{name}/high": score.high}

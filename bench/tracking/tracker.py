@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, final
 from urllib.parse import unquote, urlparse
 
 from bench.leaderboard.dossier.cell import cell_report, cell_title
-from bench.results.records import CellRow, Outcome, ScoreRow, Status
+from bench.results.records import Outcome, Status
 from bench.results.run_directory import RunStore, write_atomically
 from bench.tracking.fields import (
     VIEW,
@@ -205,15 +205,15 @@ class Tracker:
 
     def _log_key(self, key: str) -> None:
         try:
-            row, scores = self._store.finished[key]
+            outcome = self._store.journal.outcome(key)
         except KeyError:
             return  # it is being recorded again: its key will be queued again
-        self._log(row, scores)
+        self._log(outcome)
 
-    def _log(self, row: CellRow, scores: tuple[ScoreRow, ...]) -> None:
+    def _log(self, outcome: Outcome) -> None:
         from mlflow.entities import Metric, Param, RunTag
 
-        client = self._client
+        row, client = outcome.row, self._client
         earlier = self._known.get(row.key)
         if client is None or (earlier is not None and earlier[1] == row.finished_at):
             return
@@ -226,8 +226,8 @@ class Tracker:
             tags={"mlflow.parentRunId": self._parent, **tags_of(row), **_source()},
         )
         run_id = run.info.run_id
-        self._attach(client, run_id, run.info.artifact_uri, row, scores)
-        values = metrics_of(row, scores)
+        self._attach(client, run_id, run.info.artifact_uri, outcome)
+        values = metrics_of(row, outcome.scores, outcome.audit)
         metrics = [Metric(valid_name(name), value, end, 0) for name, value in values.items()]
         params = [Param(valid_name(name), value) for name, value in parameters_of(row).items()]
         while len(metrics) > _METRICS_AT_ONCE or len(params) > _PARAMETERS_AT_ONCE:
@@ -242,14 +242,13 @@ class Tracker:
             client.delete_run(earlier[0])
         self._known[row.key] = (run_id, row.finished_at)
 
-    def _attach(
-        self, client: MlflowClient, run_id: str, uri: str, row: CellRow, scores: Sequence[ScoreRow]
-    ) -> None:
+    def _attach(self, client: MlflowClient, run_id: str, uri: str, outcome: Outcome) -> None:
         """Attach the page of the cell and its release; the rows only to a store on this disk.
 
         A server has other readers than the run directory, and a release need not be private.
         """
-        release, page = self._store.release_directory(row.key), cell_report(row, scores)
+        release = self._store.release_directory(outcome.row.key)
+        page = cell_report(outcome.row, outcome.scores, outcome.audit)
         place = urlparse(uri)
         if place.scheme in ("", "file"):
             # On this disk the release is linked, not copied, and no call is needed.

@@ -14,7 +14,7 @@ from typing import final
 
 from bench.leaderboard.tables import show
 from bench.plugins.metric import Direction, Family
-from bench.results.records import CellRow, ScoreRow
+from bench.results.records import AuditRow, CellRow, ScoreRow
 from bench.results.reproduce import Repeat, json_object, repeat
 
 _LONGEST_TEXT = 4_000
@@ -66,7 +66,7 @@ class MissingScores:
     metrics: tuple[str, ...]
 
 
-def cell_report(row: CellRow, scores: Sequence[ScoreRow]) -> str:
+def cell_report(row: CellRow, scores: Sequence[ScoreRow], audit: AuditRow | None = None) -> str:
     """Return a self-contained HTML page about a cell, without scripts or links."""
     from markupsafe import Markup
 
@@ -81,6 +81,7 @@ def cell_report(row: CellRow, scores: Sequence[ScoreRow]) -> str:
         kind=verdict_class(row.verdict),
         warnings=warnings_of(row.warnings),
         epsilons=four_epsilons(row),
+        audit=audit_lines(row, audit),
         families=score_families(scores),
         missing=missing_scores(scores),
         cost=cost(row),
@@ -90,11 +91,31 @@ def cell_report(row: CellRow, scores: Sequence[ScoreRow]) -> str:
     return page.content.decode()
 
 
+def audit_lines(row: CellRow, audit: AuditRow | None) -> list[tuple[str, str]]:
+    """Return what an audit measured; what it refutes is decided over all audits together."""
+    if audit is None:
+        return []
+    replicated = (
+        "" if audit.replicated_eps is None else f"{show.number(audit.replicated_eps)} or more"
+    )
+    lines = (
+        ("attack", f"{row.attack}, {audit.trials} trials counted, {audit.refits} refits"),
+        ("maximum detectable epsilon", show.number(audit.eps_detectable)),
+        ("epsilon if its noise is Gaussian", show.number(audit.eps_gaussian)),
+        ("canary and scorer", f"{audit.canary}; {audit.scorer}"),
+        ("p-values of claim and proof", f"{audit.p_claim:.2g}, {audit.p_proof:.2g}"),
+        ("replicated epsilon", replicated),
+        ("share of planted bugs found", f"{show.number(audit.planted)} ({audit.planted_bug})"),
+    )
+    return [(name, text) for name, text in lines if text]
+
+
 def cell_title(row: CellRow) -> str:
     """Return the cell in one line."""
     ipc = "full size" if row.full_size else "" if row.ipc is None else f"ipc {row.ipc}"
     target = "" if row.eps_target is None else f"epsilon {row.eps_target:g}"
-    parts = (f"{row.label} on {row.dataset}", ipc, target, f"seed {row.seed}")
+    attack = f"{row.attack} audit" if row.attack else ""
+    parts = (f"{row.label} on {row.dataset}", ipc, target, f"seed {row.seed}", attack)
     return ", ".join(part for part in parts if part)
 
 

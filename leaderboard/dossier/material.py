@@ -164,7 +164,8 @@ def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Fini
             ) from None
         return cells, lambda key: finished_of(journal, key)
     load_results([directory])  # reports what is wrong with malformed tables
-    rows = [_record(CellRow, line) for line in _table(directory / "cells.parquet")]
+    lines = _table(directory / "cells.parquet")
+    rows = [_record(CellRow, line) for line in lines if not line.get("attack")]
     scores = [_record(ScoreRow, line) for line in _table(directory / "scores.parquet")]
     for row in rows:
         if not is_plain_name(row.key):

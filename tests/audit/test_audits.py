@@ -37,7 +37,10 @@ from bench.audit.trials import (
 from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
 from bench.engine import keys
+from bench.engine.compare import compare_run
 from bench.engine.options import RunOptions
+from bench.engine.plan import explain, load_stored, plan_stored
+from bench.engine.verify import verify
 from bench.errors import InputError, NotApplicable, StoreError
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, ReleasedModel, Rows
@@ -47,6 +50,7 @@ from bench.results.audits import refutations
 from bench.results.reading import load_results, read_audits
 from bench.results.records import AuditRow, AuditSpec, Cell, CellRow, Outcome
 from bench.results.run_directory import RunStore
+from bench.results.status import read_status
 from tests.support.tables import ToyTable
 
 TINY = build_dataset(TinyTable())
@@ -331,6 +335,32 @@ def test_a_second_call_refits_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     with RunStore(tmp_path) as store:
         plan = plan_audits([prepared(ExactGaussian(), 40, directory=tmp_path)], store)
     assert len(plan.jobs) == 1 and plan.cached == 0
+
+
+def test_an_audit_is_verified_without_refits(tmp_path: Path) -> None:
+    row, audit = finished(tmp_path, ExactGaussian(), trials=40)
+    result = verify(tmp_path)
+    assert result.good and (result.cells, result.releases) == (1, 0)
+    assert "`bench audit`" in result.not_verifiable[0].reason
+    with RunStore(tmp_path) as store:
+        store.record(outcome_of(replace(row, eps_proven=0.5), replace(audit, p_claim=0.5)), None)
+    problems = " ".join(verify(tmp_path).problems)
+    assert "its ledger replays to epsilon" in problems
+    assert "audits.parquet has other values" in problems
+    RunStore(tmp_path).audit_directory(row.key).joinpath("trials.parquet").write_text("no table")
+    assert "its audit is missing or damaged" in " ".join(verify(tmp_path).problems)
+
+
+def test_commands_about_releases_pass_audits_over(tmp_path: Path) -> None:
+    row, _ = finished(tmp_path, ExactGaussian(), trials=40)
+    with RunStore(tmp_path) as store:
+        assert load_stored(store) == {}
+        assert plan_stored(store, {}, ("ks",)).wanted == ()
+        released = replace(row.cell, audit=None)
+        assert explain([(released, "new")], store, ()) == ["1 cell: never run"]
+    (line,) = read_status(tmp_path).slowest
+    assert "two-world audit, 40" in line.cell
+    assert compare_run(tmp_path) == ([], [])
 
 
 # What can go wrong ---

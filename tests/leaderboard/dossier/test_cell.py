@@ -13,8 +13,10 @@ import pytest
 from bench.engine.cell import blank_row
 from bench.engine.grid import Grid, load_grid, parse_float, parse_grid, parse_integer
 from bench.leaderboard.dossier.cell import cell_report, four_epsilons
-from bench.results.records import Cell, CellRow, ScoreRow, Variant
+from bench.results.records import AuditSpec, Cell, CellRow, ScoreRow, Variant
 from bench.results.reproduce import repeat
+from bench.tracking.fields import metrics_of, parameters_of
+from tests.results.test_audits import audit_outcome
 
 CELL = Cell(
     method=Variant("ldpdc", "ldpdc"),
@@ -173,6 +175,22 @@ def _cells(made: CellRow) -> list[Cell]:
 )
 def test_the_printed_command_makes_the_same_cell(cell: Cell) -> None:
     assert _cells(row(cell)) == [cell]
+
+
+def test_the_page_of_an_audit() -> None:
+    method = Variant("marginals", "marginals", (("bins", 4), ("name", "a b")))
+    cell = replace(CELL, method=method, audit=AuditSpec("two-world", 400))
+    outcome = audit_outcome("k" * 8, trials=200, planted=0.75, canary="<outlier>")
+    page = read(cell_report(row(cell), (), outcome.audit))
+    assert "seed 3, two-world audit" in page.text and "<outlier>" in page.text
+    assert "200 trials counted" in page.text and "0.75" in page.text
+    assert repeat(row(cell)).command == (
+        "bench audit marginals --dataset gbsg2 --eps 1.0 --attack two-world --trials 400 --ipc 50 "
+        """--delta 1e-05 --seed 3 --parameters bins=4 --parameters 'name="a b"' --out runs/again"""
+    )
+    values = metrics_of(row(cell), (), outcome.audit)
+    assert values["audit/planted"] == 0.75 and values["audit/trials"] == 200
+    assert "audit/canary" not in values and parameters_of(row(cell))["attack"] == "two-world"
 
 
 def test_a_method_with_parameters_is_made_again_from_a_grid_file() -> None:
