@@ -3,7 +3,7 @@
 Sums of doubles are not associative, and a double tells by its last bits which sum it came from
 (Mironov 2012; Jin et al. 2022; Haney et al. 2022): an attacker who reads them recovers the table,
 whatever the noise. Here every row's clipped vector is rounded to integers on a grid g, the
-integers are summed exactly, integer noise is added (`exact_noise`), and the total is multiplied
+integers are summed exactly, integer noise is added (`noise.py`), and the total is multiplied
 by g = 2^k, which is exact. What leaves the kernel is a function of an integer whose law is that
 of the continuous mechanism, rounded.
 
@@ -27,7 +27,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,44 +46,67 @@ _COLUMNS = 8
 """The share of the clip that rounding takes is at most 2^-9, where FINEST allows it."""
 
 
-def grid_exponent(deviation: float, clip: float, columns: int) -> int:
-    """Return k of the grid 2^k for noise of this standard deviation on vectors of norm `clip`."""
-    finest = math.frexp(deviation)[1] - 1 - FINEST
-    fine = math.frexp(deviation)[1] - 1 - FINE
-    rounding = math.frexp(clip / math.sqrt(max(1, columns)))[1] - 1 - _COLUMNS
-    return max(finest, min(fine, rounding), math.frexp(clip)[1] - _LARGEST)
+@final
+@dataclass(frozen=True)
+class Grid:
+    """The grid 2^exponent, and noise of this standard deviation (or Laplace scale) on it."""
 
+    exponent: int
+    scale: float
+    """In the units of the answer."""
 
-def shrunk_clip(clip: float, grid: float, columns: int) -> float:
-    """Return C', to which vectors are clipped before they are rounded."""
-    least = clip - grid * math.sqrt(columns) / 2.0
-    return max(0.0, least * (1.0 - (columns + 16) * 2.0**-52))
+    @classmethod
+    def of(cls, scale: float, clip: float, columns: int) -> Grid:
+        """Return the grid of vectors of norm `clip`, for noise of this scale."""
+        finest = _power(scale) - FINEST
+        rounding = _power(clip / math.sqrt(max(1, columns))) - _COLUMNS
+        exponent = max(finest, min(_power(scale) - FINE, rounding), _power(clip) - _LARGEST)
+        return cls(exponent, scale)
 
+    @classmethod
+    def of_counts(cls, scale: float) -> Grid:
+        """Return the grid of counts: counts are on it exactly."""
+        return cls(min(0, max(_power(scale) - FINE, -_LARGEST)), scale)
 
-def grid_sum(vectors: Vectors, clip: float, exponent: int) -> Integers:
-    """Return the exact sum of the rows, each clipped and rounded to integers on the grid.
+    def clip(self, clip: float, columns: int) -> float:
+        """Return C', to which vectors are clipped before they are rounded."""
+        least = clip - 2.0**self.exponent * math.sqrt(columns) / 2.0
+        return max(0.0, least * (1.0 - (columns + 16) * 2.0**-52))
 
-    A row with a non-finite entry counts as zero.
-    """
-    limit = shrunk_clip(clip, 2.0**exponent, vectors.shape[1])
-    squares = np.einsum("ij,ij->i", vectors, vectors)
-    if not np.isfinite(squares).all():
-        # Non-finite rows become zero; finite ones whose square overflows are scaled down first.
-        vectors = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
-        largest = np.maximum(np.abs(vectors).max(axis=1, initial=0.0), clip)
-        vectors = vectors / largest[:, None]
+    def sum(self, vectors: Vectors, clip: float) -> Integers:
+        """Return the exact sum of the rows, each clipped and rounded to integers.
+
+        A row with a non-finite entry counts as zero.
+        """
+        limit = self.clip(clip, vectors.shape[1])
         squares = np.einsum("ij,ij->i", vectors, vectors)
-        factors = np.minimum(limit / np.maximum(np.sqrt(squares), 1e-300), largest)
-    else:
-        factors = np.minimum(1.0, limit / np.sqrt(np.maximum(squares, 1e-300)))
-    # Multiplying by a power of two is exact.
-    return np.asarray(_kernel()(vectors, factors * 2.0**-exponent))
+        if not np.isfinite(squares).all():
+            # Non-finite rows become zero; finite ones whose square overflows are scaled first.
+            vectors = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
+            largest = np.maximum(np.abs(vectors).max(axis=1, initial=0.0), clip)
+            vectors = vectors / largest[:, None]
+            squares = np.einsum("ij,ij->i", vectors, vectors)
+            factors = np.minimum(limit / np.maximum(np.sqrt(squares), 1e-300), largest)
+        else:
+            factors = np.minimum(1.0, limit / np.sqrt(np.maximum(squares, 1e-300)))
+        # Multiplying by a power of two is exact.
+        return np.asarray(_adding()(vectors, factors * 2.0**-self.exponent))
+
+    def counts(self, counts: Integers) -> Integers:
+        """Return counts in units of the grid."""
+        return np.asarray(counts, dtype=np.int64) << -self.exponent
+
+    def answer(self, integers: Integers, draw: Callable[[float, int], Integers]) -> Vectors:
+        """Add noise to integers, and return the answer in its own units."""
+        # Rounded up: the noise is at least what was recorded.
+        scale = self.scale * 2.0**-self.exponent * (1.0 + 2.0**-50)
+        noise = draw(scale, integers.size).reshape(integers.shape)
+        return (integers + noise) * 2.0**self.exponent
 
 
-def grid_rows(vectors: Vectors, clip: float, exponent: int) -> Integers:
-    """Return every row by itself, clipped and rounded by the same rule."""
-    parts = [grid_sum(vector[None], clip, exponent) for vector in vectors]
-    return np.stack(parts) if parts else np.zeros(vectors.shape, dtype=np.int64)
+def _power(number: float) -> int:
+    """Return k of the largest power of two 2^k that is not above the number."""
+    return math.frexp(number)[1] - 1
 
 
 _BLOCK = 2**12
@@ -90,7 +114,7 @@ _BLOCK = 2**12
 
 
 @functools.cache
-def _kernel() -> Callable[[Vectors, Vectors], Integers]:
+def _adding() -> Callable[[Vectors, Vectors], Integers]:
     import numba
 
     def add(vectors: Vectors, factors: Vectors) -> Any:
