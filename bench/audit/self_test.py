@@ -122,14 +122,14 @@ class _Half(NoiseSource):
     def __init__(self, source: NoiseSource) -> None:
         self._source = source
 
-    def normal(self, size: int | tuple[int, ...]) -> Floats:
-        return 0.5 * self._source.normal(size)
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        return self._source.words(count)
 
-    def laplace(self, size: int | tuple[int, ...]) -> Floats:
-        return 0.5 * self._source.laplace(size)
+    def normal(self, scale: float, size: int) -> npt.NDArray[np.int64]:
+        return self._source.normal(0.5 * scale, size)
 
-    def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
-        return self._source.poisson_sample(rows, rate)
+    def laplace(self, scale: float, size: int) -> npt.NDArray[np.int64]:
+        return self._source.laplace(0.5 * scale, size)
 
     def generator(self) -> np.random.Generator:
         return self._source.generator()

@@ -71,11 +71,8 @@ class _Streams(NoiseSource):
         )
         self.sampled: list[npt.NDArray[np.intp]] = []
 
-    def normal(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
-        return self._noise.normal(size)
-
-    def laplace(self, size: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
-        return self._noise.laplace(size)
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        return self._noise.words(count)
 
     def poisson_sample(self, rows: int, rate: float) -> npt.NDArray[np.intp]:
         self.sampled.append(self._sampling.poisson_sample(rows, rate))

@@ -43,6 +43,7 @@ from bench.privacy.events import (
     non_private,
     sampled_gaussian,
 )
+from bench.privacy.grid import Grid
 from bench.privacy.ledger import Entry, Ledger, PartPath
 from bench.privacy.noise import NoiseSource
 from bench.privacy.partition import (
@@ -54,7 +55,7 @@ from bench.privacy.partition import (
     row_parts,
     same_parts,
 )
-from bench.privacy.rowwise import RowFunction, clipped, clipped_sum, evaluate, positive
+from bench.privacy.rowwise import RowFunction, evaluate, positive
 from bench.privacy.trusted import table as trusted
 
 Vector = npt.NDArray[np.float64]
@@ -265,8 +266,9 @@ class PrivateData:
     def _noisy_sum(
         self, function: RowFunction, rows: EncodedRows, clip: float, noise_multiplier: float
     ) -> Vector:
-        total: Vector = clipped_sum(self._evaluate(function, rows), clip)
-        return total + (noise_multiplier * clip) * self._vault.noise.normal(len(total))
+        vectors = self._evaluate(function, rows)
+        grid = Grid.of(noise_multiplier * clip, clip, vectors.shape[1])
+        return grid.answer(grid.sum(vectors, clip), self._vault.noise.normal)
 
     def _evaluate(self, function: RowFunction, rows: EncodedRows) -> Vector:
         vectors = evaluate(function, rows, self._vault.check_rows)
@@ -299,10 +301,11 @@ class PrivateData:
             scale, draw = noise_multiplier * math.sqrt(binnings), self._vault.noise.normal
         else:
             scale, draw = noise_multiplier * binnings, self._vault.noise.laplace
+        grid = Grid.of_counts(scale)
         answers: list[Vector] = []
         for column, size in enumerate(bins):
             inside = table[:, column][(table[:, column] >= 0) & (table[:, column] < size)]
-            answers.append(np.bincount(inside, minlength=size) + scale * draw(size))
+            answers.append(grid.answer(grid.counts(np.bincount(inside, minlength=size)), draw))
         return answers
 
     # Parts --------------------------------------------------------------------------------------
@@ -388,9 +391,8 @@ class PrivateData:
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
         shape, vectors = self._answers(models, answer, noise_multiplier)
-        total = clipped_sum(vectors, clip)
-        noise = self._vault.noise.normal(len(total))
-        return (total + 2.0 * clip * noise_multiplier * noise).reshape(shape)
+        grid = Grid.of(2.0 * clip * noise_multiplier, clip, vectors.shape[1])
+        return grid.answer(grid.sum(vectors, clip), self._vault.noise.normal).reshape(shape)
 
     def part_vectors(
         self,
@@ -406,8 +408,9 @@ class PrivateData:
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
         _, vectors = self._answers(models, answer, noise_multiplier)
-        noise = self._vault.noise.normal(vectors.size).reshape(vectors.shape)
-        return clipped(vectors, clip) + 2.0 * clip * noise_multiplier * noise
+        grid = Grid.of(2.0 * clip * noise_multiplier, clip, vectors.shape[1])
+        rows = np.stack([grid.sum(vector[None], clip) for vector in vectors])
+        return grid.answer(rows, self._vault.noise.normal)
 
     def _answers(
         self, models: PartModels, answer: Callable[[Any], Any], noise_multiplier: float

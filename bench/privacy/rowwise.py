@@ -63,23 +63,3 @@ def _check_row_by_row(
                 "the row function does not act row by row: a row's vector changes with the other "
                 "rows in the batch (batch normalisation, centring, ranking?)"
             )
-
-
-def clipped_sum(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float64]:
-    """Sum the rows, each clipped to norm `clip`; a row with a non-finite entry counts as zero."""
-    squares = np.einsum("ij,ij->i", vectors, vectors)
-    if not np.isfinite(squares).all():
-        # Non-finite rows become zero; finite ones whose square overflows are scaled down first.
-        vectors = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
-        largest = np.maximum(np.abs(vectors).max(axis=1, initial=0.0), clip)
-        vectors = vectors / largest[:, None]
-        squares = np.einsum("ij,ij->i", vectors, vectors)
-        clips = np.minimum(clip / np.maximum(np.sqrt(squares), 1e-300), largest)
-        return np.asarray(clips @ vectors)
-    # One product instead of a scaled copy: NDPDC sums tens of thousands of times.
-    return np.asarray(np.minimum(1.0, clip / np.sqrt(np.maximum(squares, 1e-300))) @ vectors)
-
-
-def clipped(vectors: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float64]:
-    """Return the rows themselves, each clipped to norm `clip` by the same rule."""
-    return np.stack([clipped_sum(vector[None], clip) for vector in vectors])

@@ -88,7 +88,9 @@ def test_noise_and_sampling_of_the_kernel_are_as_recorded() -> None:
 
 def test_noise_that_is_not_as_recorded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     halved = privacy._Streams.normal
-    monkeypatch.setattr(privacy._Streams, "normal", lambda self, size: halved(self, size) / 2)
+    monkeypatch.setattr(
+        privacy._Streams, "normal", lambda self, scale, size: halved(self, scale / 2, size)
+    )
     (result,) = privacy.noise_is_as_recorded(on_tables(mistaken.Sound))
     assert result.status is CheckStatus.FAILED
 

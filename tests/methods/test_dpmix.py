@@ -23,11 +23,11 @@ class Silent(NoiseSource):
     def poisson_sample(self, rows: int, rate: float) -> np.ndarray:
         return np.arange(rows) < 3
 
-    def normal(self, size: int) -> np.ndarray:
-        return np.zeros(size)
+    def words(self, count: int) -> np.ndarray:
+        return np.zeros(count, dtype=np.uint64)
 
-    def laplace(self, size: int) -> np.ndarray:
-        return np.zeros(size)
+    def normal(self, scale: float, size: int) -> np.ndarray:
+        return np.zeros(size, dtype=np.int64)
 
     def generator(self) -> np.random.Generator:
         return np.random.default_rng(0)

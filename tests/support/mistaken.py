@@ -186,7 +186,7 @@ class Choosy(Mistaken):
 @final
 @dataclass(frozen=True)
 class Averse(Mistaken):
-    """Gets worse with a larger budget: it releases random labels then."""
+    """Gets worse with a larger budget: it exchanges the labels then."""
 
     name: ClassVar[str] = "averse"
 
@@ -195,7 +195,7 @@ class Averse(Mistaken):
         assert release.rows is not None and spec.budget is not None
         if spec.budget.epsilon < 20:
             return release
-        values = rng.permutation(release.rows.values)
+        values = release.rows.values[::-1]
         return Release(Rows(values, release.rows.labels), claim=release.claim)
 
 
