@@ -101,7 +101,7 @@ class Grid:
         # Rounded up: the noise is at least what was recorded.
         scale = self.scale * 2.0**-self.exponent * (1.0 + 2.0**-50)
         noise = draw(scale, integers.size).reshape(integers.shape)
-        return (integers + noise) * 2.0**self.exponent
+        return np.asarray((integers + noise) * 2.0**self.exponent, dtype=np.float64)
 
 
 def _power(number: float) -> int:
