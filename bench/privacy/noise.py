@@ -30,6 +30,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from bench.errors import PrivacyContractError
+
 Words = Callable[[int], npt.NDArray[np.uint64]]
 """Gives so many independent, uniform words of 64 bits."""
 
@@ -250,7 +252,10 @@ def rounded_laplace(scale: float, size: int, words: Words) -> Counts:
 
 def _check(scale: float) -> None:
     if not 0.0 < scale <= LARGEST_SCALE:
-        raise ValueError(f"scale {scale} is not in (0, {LARGEST_SCALE:g}]")
+        raise PrivacyContractError(
+            f"noise of scale {scale:g} in units of the kernel's grid is not in "
+            f"(0, {LARGEST_SCALE:g}]; ask for less noise"
+        )
 
 
 def bernoulli_sample(rows: int, rate: float, words: Words) -> npt.NDArray[np.intp]:
