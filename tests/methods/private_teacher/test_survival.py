@@ -58,8 +58,8 @@ GRID = FeatureGrid.equal_widths(DATASET.encoder, 32)
 class Silent:
     """No noise at all, for answers that are known."""
 
-    def normal(self, size: Any) -> np.ndarray:
-        return np.zeros(size)
+    def normal(self, scale: float, size: int) -> np.ndarray:
+        return np.zeros(size, dtype=np.int64)
 
 
 def opened(epsilon: float = 1.0, seed: int = 0, data: Dataset = DATASET) -> PrivateData:
