@@ -168,7 +168,7 @@ def test_bits_of_an_answer_say_nothing_about_the_table(name: str, secure: bool) 
     # The best guess between two neighbours: Phi(mu / 2) for a Gaussian, e^eps / (1 + e^eps) for
     # Laplace, where mu = eps = 1 / multiplier.
     allowed = max(ndtr(0.5 / MULTIPLIER), 1.0 / (1.0 + np.exp(-1.0 / MULTIPLIER)))
-    assert stats.binomtest(right, int(test.sum()), allowed, alternative="greater").pvalue > 1e-4
+    assert stats.binomtest(right, int(test.sum()), allowed, alternative="greater").pvalue > 1e-7
 
 
 def _grid(answers: list[Vector]) -> float:
