@@ -154,7 +154,7 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
 
 def _numbers(row: CellRow) -> tuple[str, str, str]:
     """IPC, target and proven epsilon as text."""
-    ipc = "full" if row.full_size else ("-" if row.ipc is None else str(row.ipc))
+    ipc = row.ipc_text
     target = "-" if row.eps_target is None else f"{row.eps_target:g}"
     proven = "-" if row.eps_proven is None else f"{row.eps_proven:.3g}"
     return ipc, target, proven

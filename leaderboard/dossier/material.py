@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from bench.data.dataset import SITE_PRESET, split_sizes
 from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
-from bench.leaderboard.tables import show
 from bench.leaderboard.tables.load import load_results
 from bench.plugins import registry
 from bench.plugins.metric import Family
@@ -218,7 +217,7 @@ def find_cell(cells: Sequence[CellRow], wanted: str) -> CellRow:
 
 
 def _matches(cell: CellRow, parts: Sequence[str]) -> bool:
-    ipc = show.ipc_text(cell.ipc, cell.full_size)
+    ipc = cell.ipc_text
     target = "none" if cell.eps_target is None else f"{cell.eps_target:g}"
     told = ((cell.label, cell.method), (cell.dataset,), (target,), (ipc,), (str(cell.seed),))
     if len(parts) > len(told) or all(part in _ANY for part in parts):
@@ -236,7 +235,7 @@ def _as_number(text: str) -> str:
 
 
 def _in_words(cell: CellRow) -> str:
-    ipc = show.ipc_text(cell.ipc, cell.full_size)
+    ipc = cell.ipc_text
     target = "none" if cell.eps_target is None else f"{cell.eps_target:g}"
     name = "/".join([cell.label, cell.dataset, target, ipc, str(cell.seed)])
     return f"{cell.key}  {name}  {cell.status}"

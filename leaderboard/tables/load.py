@@ -12,9 +12,8 @@ import pandas as pd
 
 from bench.errors import StoreError
 from bench.leaderboard.tables.audits import audited
-from bench.leaderboard.tables.show import ipc_text
 from bench.results.reading import check_values, read_audits, read_table
-from bench.results.records import CellRow, ScoreRow
+from bench.results.records import CellRow, ScoreRow, ipc_text
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]
 """Settings that must be equal for two results to be comparable, besides those in `GROUP`."""

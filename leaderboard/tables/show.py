@@ -105,11 +105,6 @@ def spread(measure: Measure) -> str:
     return f"{number(measure.seeds.low)} to {number(measure.seeds.high)}"
 
 
-def ipc_text(rows: int | None, full_size: bool) -> str:
-    """Return the IPC as tables write it: rows per class, `full`, or `own` where none was asked."""
-    return "full" if full_size else "own" if rows is None else str(rows)
-
-
 def ipc(text: str) -> str:
     """Return an IPC of the tables in words."""
     return _IPCS.get(text, text)
