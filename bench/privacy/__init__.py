@@ -3,10 +3,12 @@
 * `kernel.py`: `PrivateData`, the calls that a method makes. Each docstring states the mechanism,
   its sensitivity and its event: `poisson_sum`, `gaussian_sum`, `histograms`, `partition`,
   `partition_sum` and `part_vectors` (sensitivity 2 clip), `delegate`, `raw`; the budget
-  (`calibrate`, `reserve_all`). `rowwise.py` evaluates, checks and clips the vectors of rows.
+  (`calibrate`, `reserve_all`). `rowwise.py` evaluates and checks the vectors of rows; `grid.py`
+  clips them, rounds them to a public grid and sums them exactly.
 * `partition.py`: which part a row belongs to, and models that stay inside the kernel;
   `clients.py`: federated clients with label skew.
-* `opening.py`: `open_private` puts a dataset behind the kernel; `noise.py`: where noise comes from.
+* `opening.py`: `open_private` puts a dataset behind the kernel; `noise.py`: random
+  bits, and the integer noise that is sampled from them exactly.
 * `events.py`: DP events as data; `ledger.py`: all events of a release, and the compositions that
   one row can take part in; `accounting.py`: epsilon of a composition (RDP, PLD), and the smallest
   noise for a target.
