@@ -15,8 +15,8 @@ Sensitivities under add/remove of one row, each stated and used in the method of
 | `raw` | unbounded | non-private |
 
 Vectors of rows are evaluated and checked in `rowwise.py`, clipped, rounded and summed in `grid.py`;
-noise is sampled in `noise.py`; rows are assigned to parts in `partition.py`; the events are recorded
-in `ledger.py`.
+noise is sampled in `noise.py`; rows are assigned to parts in `partition.py`; the events are
+recorded in `ledger.py`.
 """
 
 from __future__ import annotations
