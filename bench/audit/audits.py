@@ -39,7 +39,7 @@ from bench.cluster.execute import Stop
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import blank_row, ended
-from bench.engine.fit import FitResult, for_fitting, guarded
+from bench.engine.fit import FitResult, guarded
 from bench.engine.options import RunOptions, circumstances
 from bench.engine.plan import Action, Job, RunPlan, decide, load_dataset
 from bench.engine.procedure import Work
@@ -168,7 +168,7 @@ class _Refits(ABC):
         seed = keys.seed_of(cell)
         return AuditTarget(
             self._method,
-            for_fitting(self.dataset),
+            self.dataset,
             cell.ipc,
             None if cell.epsilon is None else Budget(cell.epsilon, cell.delta),
             cell.delta,

@@ -4,30 +4,33 @@ A two-world audit compares a table with the same table plus one canary. Any fixe
 neighbours gives a valid bound; a good canary gives a large one. Which rows are far from the others
 cannot be known without reading them, so that several canaries are tried, and the first half of the
 trials shows which one is most visible in the releases.
+
+A canary is a row of the *table*: it is added before everything that the harness does with a table,
+and goes through the same split and encoding as the other rows. Its split follows from its content,
+so that a canary is moved by as little as it takes to make it a training row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.dataset import Dataset, Split
-from bench.data.encoder import EncodedRows, Encoder
+from bench.data.dataset import Dataset, rule_of_new_rows, with_rows
+from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric, Task
+from bench.errors import BenchError
 
 Array = npt.NDArray[np.float64]
 
-POSITION = 0.0
-"""Fixed position of the canary: the lowest one, so that a method that takes the first row of a part
-takes the canary. Guarantees hold for any fixed position."""
-
-_NO_UNITS = pd.DataFrame()
-"""Placeholder: trials need no table in units."""
+_ATTEMPTS = 64
+"""A row is a training row with a probability of at least one half."""
+_STEP = 2.0**-20
+"""Smallest step of a number of an encoded row: single precision distinguishes it near 1."""
 _PATTERN = 20_230_711
 """Seed of the public signs of the adversarial direction."""
 
@@ -35,12 +38,13 @@ _PATTERN = 20_230_711
 @final
 @dataclass(frozen=True)
 class Canary:
-    """One encoded row with its label and site."""
+    """One encoded row with its label and site, and the same row in the units of the schema."""
 
     name: str
     values: npt.NDArray[np.float32]
     label: int
     site: int
+    frame: pd.DataFrame
 
 
 def canaries(dataset: Dataset) -> tuple[Canary, ...]:
@@ -68,10 +72,8 @@ def canaries(dataset: Dataset) -> tuple[Canary, ...]:
         made.append(("adversarial direction", _signs(encoder, _PATTERN), rare))
     if any(_wide(block.column) for block in encoder.blocks):
         made.append(("rare categories", _rare_categories(encoder), rare))
-    return tuple(
-        Canary(name, _legal(encoder, values, label, site), label, site)
-        for name, values, label in made
-    )
+    rule = rule_of_new_rows(dataset)
+    return tuple(_placed(dataset, rule, name, values, label, site) for name, values, label in made)
 
 
 def many_canaries(dataset: Dataset, count: int, rng: np.random.Generator) -> tuple[Canary, ...]:
@@ -79,39 +81,68 @@ def many_canaries(dataset: Dataset, count: int, rng: np.random.Generator) -> tup
 
     Random signs are nearly orthogonal, so that one canary carries little information on another.
     """
-    encoder, site = dataset.encoder, _smallest_site(dataset)
+    encoder, site, rule = dataset.encoder, _smallest_site(dataset), rule_of_new_rows(dataset)
     corners: dict[bytes, Canary] = {}
     for attempt in range(20 * count):
         if len(corners) == count:
             break
-        # Bounds and categories are in the schema already: nothing to make legal.
-        values = _signs(encoder, int(rng.integers(2**62))).astype(np.float32)
-        label = int(rng.integers(len(encoder.schema.classes)))
+        values = _signs(encoder, int(rng.integers(2**62)))
         # Two canaries with the same values could not be distinguished.
-        corners.setdefault(values.tobytes(), Canary(f"corner {attempt}", values, label, site))
+        label, mark = int(rng.integers(len(encoder.schema.classes))), values.tobytes()
+        if mark not in corners:
+            corners[mark] = _placed(dataset, rule, f"corner {attempt}", values, label, site)
     return tuple(corners.values())
 
 
-def with_canaries(
-    dataset: Dataset, chosen: Sequence[Canary], positions: Sequence[float] | None = None
-) -> Dataset:
-    """Return the dataset with canaries as training rows; declared counts and other rows stay.
-
-    The canaries are added after the split, at fixed positions: no other row moves to another part.
-    """
+def with_canaries(dataset: Dataset, chosen: Sequence[Canary]) -> Dataset:
+    """Return the dataset of the table with these canaries; declared counts stay."""
     if not chosen:
         return dataset
-    rows = dataset.train.rows
-    where = np.full(len(chosen), POSITION) if positions is None else np.asarray(positions)
-    together = EncodedRows(
-        np.concatenate([rows.values, np.stack([canary.values for canary in chosen])]),
-        np.concatenate([rows.labels, [canary.label for canary in chosen]]).astype(
-            rows.labels.dtype
-        ),
-        np.concatenate([rows.sites, [canary.site for canary in chosen]]).astype(rows.sites.dtype),
-        np.concatenate([rows.positions, where]),
-    )
-    return replace(dataset, train=Split(_NO_UNITS, together))
+    return with_rows(dataset, pd.concat([canary.frame for canary in chosen], ignore_index=True))
+
+
+def _placed(
+    dataset: Dataset,
+    rule: Callable[[pd.DataFrame], str],
+    name: str,
+    values: Array,
+    label: int,
+    site: int,
+) -> Canary:
+    """Return the canary at the first of some neighbouring places where it is a training row."""
+    encoder = dataset.encoder
+    for attempt in range(_ATTEMPTS):
+        frame = encoder.decode(_moved(encoder, values, attempt)[None, :], np.array([label]))
+        column = encoder.schema.site
+        if column is not None:
+            frame[column.name] = column.categories[site]
+        if dataset.declaration.id:
+            frame[dataset.declaration.id] = f"canary {attempt}: {name}"
+        if rule(frame) == "train":
+            break
+    else:
+        raise BenchError(f"canary {name!r}: none of {_ATTEMPTS} similar rows is a training row")
+    rows, _ = encoder.encode(frame)
+    return Canary(name, np.array(rows.values[0], dtype=np.float32), label, site, frame)
+
+
+def _moved(encoder: Encoder, values: Array, attempt: int) -> Array:
+    """Return a row that differs as little as the schema allows; attempt 0 is the row itself."""
+    moved, numbers = values.copy(), []
+    for block in encoder.blocks:
+        if isinstance(block.column, Numeric):
+            whole = 2.0 / (block.column.high - block.column.low) if block.column.integer else 0.0
+            numbers.append((max(whole, _STEP), block.start))
+    if attempt and numbers:
+        step, place = min(numbers)
+        moved[place] -= np.copysign(attempt * step, moved[place])
+    elif attempt:
+        block = encoder.blocks[attempt % len(encoder.blocks)]
+        if _wide(block.column):
+            moved[block.slice] = np.roll(moved[block.slice], 1 + attempt // len(encoder.blocks))
+        else:
+            moved[block.start] *= -1.0
+    return moved
 
 
 def _survival(encoder: Encoder) -> list[tuple[str, Array, int]]:
@@ -173,16 +204,6 @@ def _rare_categories(encoder: Encoder) -> Array:
 
 def _wide(column: object) -> bool:
     return isinstance(column, Categorical) and not column.binary
-
-
-def _legal(encoder: Encoder, values: Array, label: int, site: int) -> npt.NDArray[np.float32]:
-    """Return the nearest row that the schema allows, with integers rounded."""
-    frame = encoder.decode(values[None, :], np.array([label]))
-    column = encoder.schema.site
-    if column is not None:
-        frame[column.name] = column.categories[site]
-    rows, _ = encoder.encode(frame)
-    return np.array(rows.values[0], dtype=np.float32)
 
 
 def _smallest_site(dataset: Dataset) -> int:

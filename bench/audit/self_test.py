@@ -97,7 +97,7 @@ class HalvedNoise(NoisySum):
 @final
 @dataclass(frozen=True)
 class RowCopier(NoisySum):
-    """A bug: with a small probability the row of lowest position is released as it is.
+    """A bug: with a small probability the row of largest norm is released as it is.
 
     Its true epsilon is infinite at every delta below `probability`.
     """
@@ -109,8 +109,8 @@ class RowCopier(NoisySum):
         values = _summed(private, noise)
         if rng.random() >= self.probability:
             return values
-        rows = private._rows
-        return np.asarray(rows.values[int(np.argmin(rows.positions))], dtype=np.float64)
+        rows = np.asarray(private._rows.values, dtype=np.float64)
+        return rows[int(np.argmax(np.linalg.norm(rows, axis=1)))]
 
 
 @final

@@ -142,11 +142,8 @@ class AuditTarget:
     def table(self, trial: TrialId) -> Dataset:
         """Return the table of a trial. Declared counts are the same in every world."""
         if self.one_run:
-            coins = self.coins(trial)
-            # Different positions, the same in every run: not all in one part.
-            places = keys.generator(self.seed_key, "positions").random(len(self.canaries))
-            inside = [self.canaries[number] for number in np.flatnonzero(coins)]
-            return with_canaries(self.dataset, inside, places[coins].tolist())
+            inside = [self.canaries[number] for number in np.flatnonzero(self.coins(trial))]
+            return with_canaries(self.dataset, inside)
         if trial.canary == OUT:
             return self.dataset
         # The last one is kept: trials of one canary come together, and tables may be large.

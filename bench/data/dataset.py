@@ -1,10 +1,14 @@
-"""Datasets: a public declaration and a table that is split before neighbours are defined."""
+"""Datasets: a public declaration and a table, split so that each row is assigned by itself.
+
+`splits.py` has the rule and why neighbouring tables stay neighbours.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -13,32 +17,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.encoder import EncodedRows, Encoder, category_codes
+from bench.data.encoder import EncodedRows, Encoder
 from bench.data.files import Obtain, obtain_from_table
 from bench.data.schema import Schema, Task, read_toml, schema_from_table
+from bench.data.splits import (
+    SITE_PRESET,
+    SPLITS,
+    assign_splits,
+    check_preset,
+    content_counts,
+    expected_sizes,
+    fixed_positions,
+    home_site,
+    identity_hashes,
+    split_key,
+)
 from bench.errors import DataError, InputError, PrivacyContractError, SchemaError
-
-SPLITS = ("train", "validation", "control", "test")
-
-PRESETS: Mapping[str, tuple[float, float, float]] = {
-    "default": (0.10, 0.10, 0.20),
-    # The zero-order paper's 70/10/20: no rows are left for a control, the test rows stand in.
-    "paper": (0.10, 0.0, 0.20),
-}
-"""Shares of validation, control and test rows; training rows are the rest."""
-
-SITE_PRESET = "site:"
-"""`site:<name>` trains on one site and tests on all: the rows of that site are split as by
-`default`, those of all other sites are test rows."""
-
-
-def check_preset(preset: str) -> None:
-    """Refuse a split preset that does not exist."""
-    if preset not in PRESETS and not preset.startswith(SITE_PRESET):
-        raise InputError(
-            f"unknown split preset {preset!r}; known: {', '.join(sorted(PRESETS))}, and "
-            f"{SITE_PRESET}<name> for datasets with sites"
-        )
 
 
 @final
@@ -55,6 +49,9 @@ class Declaration:
     citation: str
     source: str
     unit: str = "row"
+    id: str = ""
+    """Column that identifies a row or a patient: the split follows from it, and no method sees it.
+    Without one a row is identified by its content."""
     simulated: bool = False
     stands_for: str = ""
     """The closed dataset of a paper that this open or simulated one stands in for."""
@@ -82,6 +79,7 @@ def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
             citation=table["citation"],
             source=table["source"],
             unit=table.get("unit", "row"),
+            id=table.get("id", ""),
             simulated=bool(table.get("simulated", False)),
             stands_for=table.get("stands_for", ""),
             extra=table.get("extra", ""),
@@ -132,6 +130,8 @@ class Split:
 
     frame: pd.DataFrame
     rows: EncodedRows
+    ids: pd.Series | None = None
+    """Entries of the declared id column, which is not in `frame`."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -157,6 +157,8 @@ class Dataset:
     """Public by declaration: training rows, also by class and by site."""
     validation_counts: Counts
     """Public counts of the validation rows."""
+    official_test: bool
+    """True where the test rows are fixed by the field, and no part of the table that is split."""
     fingerprint: str
     clipped: Mapping[str, int]
     """How many values lay outside the public bounds: non-private, for the evaluator only."""
@@ -176,13 +178,13 @@ class Dataset:
     @property
     def home(self) -> str | None:
         """The only site that training rows come from, under a preset `site:<name>`."""
-        return _home(self.preset)
+        return home_site(self.preset)
 
 
 def check_split(name: str, declaration: Declaration, preset: str) -> None:
     """Refuse a split preset that does not exist, or a site that the dataset does not have."""
     check_preset(preset)
-    home = _home(preset)
+    home = home_site(preset)
     if home is None:
         return
     if declaration.schema.site is None or not declaration.by_site_class:
@@ -207,31 +209,19 @@ def split_dataset(
 ) -> Dataset:
     """Split and encode a table; `official` holds the test rows where the field uses fixed ones."""
     check_split(name, declaration, preset)
-    home = _home(preset)
     frame = frame.reset_index(drop=True)
     if frame.empty:
         raise DataError(f"dataset {name}: no rows")
-    generator = np.random.default_rng(
-        np.random.SeedSequence([_number(f"split/{name}/{preset}"), split_seed])
-    )
     encoder = Encoder(declaration.schema)
-    strata = _strata(frame, declaration.schema)
-    members = _assign(strata, preset, official is not None, generator)
-    if home is not None and declaration.schema.site is not None:
-        members[frame[declaration.schema.site.name].astype(str).to_numpy() != home] = "test"
-    positions = generator.random(len(frame))
-    clipped: dict[str, int] = dict.fromkeys((block.column.name for block in encoder.blocks), 0)
-    splits: dict[str, Split] = {}
-    for split in SPLITS:
-        chosen = members == split
-        part = frame[chosen].reset_index(drop=True)
-        where = positions[chosen]
-        if split == "test" and official is not None:
-            part, where = official.reset_index(drop=True), generator.random(len(official))
-        rows, outside = encoder.encode(part, where)
-        splits[split] = Split(part, rows)
-        for column, count in outside.items():
-            clipped[column] += count
+    key = split_key(name, preset, split_seed)
+    whole, hashes, clipped = _encoded(frame, declaration, encoder, key)
+    members = _assigned(whole, hashes, declaration, preset, official is not None)
+    splits = {split: _taken(whole, members == split) for split in SPLITS}
+    if official is not None:
+        splits["test"], _, outside = _encoded(
+            official.reset_index(drop=True), declaration, encoder, key
+        )
+        clipped = {column: count + outside[column] for column, count in clipped.items()}
     if preset == "paper":
         splits["control"] = splits["test"]
     return Dataset(
@@ -244,67 +234,112 @@ def split_dataset(
         **splits,
         counts=_declared_counts(declaration, preset, official is not None, "train"),
         validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
+        official_test=official is not None,
         fingerprint=_fingerprint(
             [name, dict(parameters or {}), preset, split_seed, repr(_without_texts(declaration))],
             frame,
             official,
         ),
         clipped=clipped,
-        differs=_differs(declaration, strata % len(declaration.by_class)),
+        differs=_differs(declaration, whole.rows.labels),
     )
 
 
-def split_sizes(rows: int, preset: str, official_test: bool) -> dict[str, int]:
-    """Rows of a stratum in each split: a public formula, the same for every seed."""
-    validation, control, test = PRESETS["default" if _home(preset) else preset]
-    if official_test:
-        rest = 1.0 - test
-        validation, control, test = validation / rest, control / rest, 0.0
-    sizes = {
-        "validation": round(rows * validation),
-        "control": round(rows * control),
-        "test": round(rows * test),
-    }
-    return {"train": rows - sum(sizes.values()), **sizes}
+def with_rows(dataset: Dataset, more: pd.DataFrame) -> Dataset:
+    """Return the dataset of the same table with more rows, by everything that is done to a table.
+
+    `more` holds the columns of the schema, and the id column where one is declared.
+    """
+    declaration = dataset.declaration
+    tables = [_with_ids(split, declaration) for split in _table_splits(dataset)]
+    return split_dataset(
+        dataset.name,
+        declaration,
+        pd.concat([*tables, more], ignore_index=True),
+        _with_ids(dataset.test, declaration) if dataset.official_test else None,
+        parameters=dataset.parameters,
+        preset=dataset.preset,
+        split_seed=dataset.split_seed,
+    )
 
 
-def _home(preset: str) -> str | None:
-    return preset.removeprefix(SITE_PRESET) if preset.startswith(SITE_PRESET) else None
+def rule_of_new_rows(dataset: Dataset) -> Callable[[pd.DataFrame], str]:
+    """Return the function that says which split a new row, a table of one row, would get."""
+    declaration = dataset.declaration
+    key = split_key(dataset.name, dataset.preset, dataset.split_seed)
+    present: Counter[bytes] = Counter()
+    if not declaration.id:
+        for split in _table_splits(dataset):
+            present += content_counts(split.rows, key)
+
+    def rule(row: pd.DataFrame) -> str:
+        table, hashes, _ = _encoded(row, declaration, dataset.encoder, key, present)
+        members = _assigned(table, hashes, declaration, dataset.preset, dataset.official_test)
+        return str(members[0])
+
+    return rule
 
 
-def _assign(
-    strata: npt.NDArray[np.int64], preset: str, official_test: bool, rng: np.random.Generator
+def _table_splits(dataset: Dataset) -> list[Split]:
+    """Return the splits that together are the table."""
+    names = [
+        split
+        for split in SPLITS
+        if not (split == "control" and dataset.preset == "paper")
+        and not (split == "test" and dataset.official_test)
+    ]
+    return [getattr(dataset, name) for name in names]
+
+
+def _assigned(
+    table: Split,
+    hashes: npt.NDArray[np.uint64],
+    declaration: Declaration,
+    preset: str,
+    official_test: bool,
 ) -> npt.NDArray[np.str_]:
-    members = np.empty(len(strata), dtype="<U10")
-    for stratum in np.unique(strata):
-        order = rng.permutation(np.flatnonzero(strata == stratum))
-        start = 0
-        for split, size in split_sizes(len(order), preset, official_test).items():
-            members[order[start : start + size]] = split
-            start += size
+    members = assign_splits(hashes, preset, official_test)
+    home = home_site(preset)
+    if home is not None and declaration.schema.site is not None:
+        members[table.rows.sites != declaration.schema.site.categories.index(home)] = "test"
     return members
 
 
-def _strata(frame: pd.DataFrame, schema: Schema) -> npt.NDArray[np.int64]:
-    for column in (schema.label, schema.site):
-        if column is not None and column.name not in frame.columns:
-            raise SchemaError(
-                f"the table lacks the column {column.name!r} that its schema declares"
-            )
-    codes = category_codes(frame[schema.label.name], schema.label)
-    if schema.site is not None:
-        sites = category_codes(frame[schema.site.name], schema.site)
-        codes = codes + len(schema.classes) * sites
-    return codes
+def _encoded(
+    frame: pd.DataFrame,
+    declaration: Declaration,
+    encoder: Encoder,
+    key: bytes,
+    before: Mapping[bytes, int] | None = None,
+) -> tuple[Split, npt.NDArray[np.uint64], Mapping[str, int]]:
+    """Return a whole table with positions, the hashes of its rows, and the counts of clipping."""
+    ids = None
+    if declaration.id:
+        if declaration.id not in frame.columns:
+            raise SchemaError(f"the table lacks the column {declaration.id!r}, its declared id")
+        ids, frame = frame[declaration.id], frame.drop(columns=declaration.id)
+    rows, clipped = encoder.encode(frame)
+    hashes = identity_hashes(rows, ids, key, before)
+    placed = EncodedRows(rows.values, rows.labels, rows.sites, fixed_positions(hashes))
+    return Split(frame, placed, ids), hashes, clipped
+
+
+def _taken(whole: Split, chosen: npt.NDArray[np.bool_]) -> Split:
+    ids = None if whole.ids is None else whole.ids[chosen].reset_index(drop=True)
+    return Split(whole.frame[chosen].reset_index(drop=True), whole.rows.take(chosen), ids)
+
+
+def _with_ids(split: Split, declaration: Declaration) -> pd.DataFrame:
+    return split.frame if split.ids is None else split.frame.assign(**{declaration.id: split.ids})
 
 
 def _declared_counts(
     declaration: Declaration, preset: str, official_test: bool, split: str
 ) -> Counts:
     def share(rows: int) -> int:
-        return split_sizes(rows, preset, official_test)[split]
+        return expected_sizes(rows, preset, official_test)[split]
 
-    home = _home(preset)
+    home = home_site(preset)
     if declaration.by_site_class:
         by_site_class = {
             site: tuple(share(rows) if home in (None, site) else 0 for rows in by_class)
@@ -317,7 +352,7 @@ def _declared_counts(
     return Counts(sum(by_class), by_class)
 
 
-def _differs(declaration: Declaration, labels: npt.NDArray[np.int64]) -> str:
+def _differs(declaration: Declaration, labels: npt.NDArray[np.integer]) -> str:
     actual = tuple(np.bincount(labels, minlength=len(declaration.by_class)).tolist())
     if actual == declaration.by_class:
         return ""
@@ -350,7 +385,3 @@ def _fingerprint(facts: list[Any], frame: pd.DataFrame, official: pd.DataFrame |
             digest.update(json.dumps(list(map(str, table.columns))).encode())
             digest.update(pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes())
     return digest.hexdigest()
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

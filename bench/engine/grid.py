@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
-from bench.data.dataset import check_preset
+from bench.data.splits import check_preset
 from bench.errors import GridError, InputError, UnknownNameError
 from bench.plugins import registry
 from bench.results.records import Cell, Variant

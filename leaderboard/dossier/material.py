@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.data.dataset import SITE_PRESET, split_sizes
+from bench.data.splits import expected_sizes, home_site
 from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
 from bench.leaderboard.tables.load import load_results
@@ -374,11 +374,11 @@ def _training_rows(source: DatasetSource, preset: str) -> tuple[int, ...]:
     official = type(source).load_official_test is not DatasetSource.load_official_test
     tables = [declared.by_class]
     if declared.by_site_class:
-        home = preset.removeprefix(SITE_PRESET) if preset.startswith(SITE_PRESET) else None
+        home = home_site(preset)
         sites = declared.by_site_class
         tables = [counts for site, counts in sites.items() if home in (None, site)]
     shares = [
-        [split_sizes(count, preset, official)["train"] for count in table] for table in tables
+        [expected_sizes(count, preset, official)["train"] for count in table] for table in tables
     ]
     return tuple(sum(column) for column in zip(*shares, strict=True))
 

@@ -111,7 +111,11 @@ def test_both_worlds_have_the_same_counts_and_differ_by_the_canary_alone() -> No
         for name in ("values", "labels", "sites", "positions"):
             assert np.array_equal(getattr(rest, name), getattr(theirs, name))
         assert np.array_equal(mine.values[-1], canary.values)
-        assert (mine.labels[-1], mine.positions[-1]) == (canary.label, 0.0)
+        assert mine.labels[-1] == canary.label
+        for split in ("validation", "control", "test"):
+            here, there = getattr(inside, split), getattr(outside, split)
+            assert np.array_equal(here.rows.values, there.rows.values)
+            assert np.array_equal(here.rows.positions, there.rows.positions)
 
 
 def test_no_two_trials_share_a_seed_and_no_seed_depends_on_the_rows() -> None:
