@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     callback=shared.comma(),
     help="Metrics, families, `default` or `all`; comma-separated [default: the grid's].",
 )
+@click.option(
+    "--train-on",
+    type=click.Choice(["split", "all"]),
+    default="split",
+    show_default=True,
+    help="`all` uses every row for training, for a release that is to be published: no rows are "
+    "left to evaluate it with.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the cells and their number; run nothing.")
 @shared.on_ray
 @click.option(
@@ -79,6 +87,7 @@ def run(**options: Any) -> None:
         epsilon=options["eps"],
         seeds=options["seeds"],
         metrics=options["metrics"],
+        split="all" if options["train_on"] == "all" else "",
     )
     grid.check_plugins()
     if options["dry_run"]:

@@ -118,6 +118,7 @@ class Grid:
         epsilon: Sequence[float] = (),
         seeds: Sequence[int] = (),
         metrics: Sequence[str] = (),
+        split: str = "",
     ) -> Grid:
         """Return the grid with some of its axes replaced from the command line.
 
@@ -132,6 +133,7 @@ class Grid:
             epsilon=tuple(epsilon) or self.epsilon,
             seeds=tuple(seeds) or self.seeds,
             metrics=tuple(metrics) or self.metrics,
+            split=split or self.split,
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bench.data.dataset import Dataset, Split
+from bench.data.splits import ALL
 from bench.engine import keys
 from bench.engine.fit import in_words, synthesize
 from bench.environments import overlays
@@ -21,6 +22,9 @@ from bench.plugins import registry
 from bench.plugins.metric import Evaluation, Metric, Refit, Score
 from bench.plugins.release import Release
 from bench.results.records import Cell, Outcome, ScoreRow
+
+
+NO_ROWS_LEFT = "every row was used for training (--train-on all): none is left to evaluate with"
 
 
 @final
@@ -73,6 +77,9 @@ def score_release(
     for name in metrics:
         metric = registry.metric(name)
         if dataset.task not in metric.tasks:
+            continue
+        if dataset.preset == ALL:
+            scores += [_score_row(key, score) for score in metric.all_absent(NO_ROWS_LEFT).scores]
             continue
         try:
             computed = (

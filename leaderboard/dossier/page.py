@@ -18,6 +18,7 @@ from typing import final
 
 from markupsafe import Markup
 
+from bench.data.splits import ALL
 from bench.errors import StoreError
 from bench.leaderboard.dossier import attacks, privacy, words
 from bench.leaderboard.dossier.cell import four_epsilons, parameters_in_words
@@ -247,6 +248,15 @@ def points(
         )
     if bounded and delta.too_large:
         notes.append(("numbers", delta.text))
+    if row.split == ALL:
+        notes.append(
+            (
+                "untested",
+                "Every row was used for training: no row was left to measure how useful or how "
+                "attackable this release is. Such scores are those of another release, made "
+                "with the usual split.",
+            )
+        )
     if row.eps_audited is None:
         notes.append(("untested", "The method was not audited."))
     loud = attacks.alarms(assessed)
@@ -298,8 +308,15 @@ def assumptions(
         else "Noise comes from the entropy of the operating system and was not stored."
     )
     yield (
-        "The proof is about exact arithmetic; noise is drawn as floating-point numbers, and "
-        "attacks on their last digits are not addressed."
+        "Sums of rows are exact integers on a public grid, and their noise is sampled exactly, so "
+        "that no last digit of an answer depends on a row. How long a computation takes is not "
+        "protected, and trusted libraries compute in floating point."
+    )
+    yield (
+        f"All rows are training rows; one {unit.name} more or less changes no other row."
+        if row.split == ALL
+        else "Each row is assigned to training or evaluation by a hash of that row alone: one "
+        f"{unit.name} more or less in the table moves no other row."
     )
     yield (
         "The code of the method accesses private rows only through the harness, which guards "

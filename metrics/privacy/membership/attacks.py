@@ -105,8 +105,9 @@ class NeighbourAttack(Metric):
         Output(
             "mia/bound-swap",
             Direction.NEUTRAL,
-            "The same bound for a split of fixed size, as used here: one row in is another out, "
-            "two steps of add/remove adjacency, so 2 eps and (1 + e^eps) delta.",
+            "The same bound where a split has a fixed size, as in other studies: one row in is "
+            "another out, two steps of add/remove adjacency, so 2 eps and (1 + e^eps) delta. Here "
+            "each row is a training row independently of the others, and `mia/bound` applies.",
         ),
     )
 
