@@ -223,10 +223,10 @@ def test_ukb_proteomics_takes_its_proteins_from_the_header(folder: Path) -> None
     assert "HLA_DRA" in frame and "SMNDC1" not in frame and frame["CD5L"].isna().sum() == 1
     assert frame["ACTA2"].dtype == np.float32
     # 98 cases in the training data of the paper, at its split of 70, 10 and 20 percent.
-    from bench.data.dataset import split_sizes
+    from bench.data.splits import expected_sizes
 
     positives = source.declare().by_class[1]
-    assert split_sizes(positives, "paper", False)["train"] == 98
+    assert expected_sizes(positives, "paper", False)["train"] == 98
     path = folder / "ukb_proteomics" / "olink_instance_0.csv"
     for old, new, words in (
         ("cd27", "cd28", "'CD27' has no column"),

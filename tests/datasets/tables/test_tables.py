@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.data.dataset import PRESETS, Dataset
+from bench.data.dataset import Dataset
 from bench.data.encoder import EncodedRows, category_codes
 from bench.data.schema import Categorical
+from bench.data.splits import PRESETS
 from bench.plugins.registry import build_source
 from bench.plugins.source import FileSource, build_dataset
 from tests.support.places import ROOT
@@ -147,11 +148,12 @@ def test_few_values_lie_outside_the_public_bounds(name: str, clipped: dict[str, 
     ("name", "preset"),
     [(name, preset) for name in NAMES for preset in PRESETS if (name, preset) != _SLOW],
 )
-def test_declared_training_counts_are_the_actual_ones(name: str, preset: str) -> None:
+def test_declared_training_counts_are_close_to_the_actual_ones(name: str, preset: str) -> None:
     dataset = built(name, preset)
-    labels = dataset.train.rows.labels
-    assert dataset.counts.total == len(labels)
-    assert dataset.counts.by_class == tuple(np.bincount(labels, minlength=2))
+    actual = np.bincount(dataset.train.rows.labels, minlength=2)
+    # A binomial number: five standard deviations of at most half the root of the rows of a class.
+    spread = 2.5 * np.sqrt(np.array(dataset.declaration.by_class)) + 1.0
+    assert (np.abs(actual - np.array(dataset.counts.by_class)) <= spread).all()
 
 
 # Adult --------------------------------------------------------------------------------------------
@@ -162,11 +164,8 @@ def test_adult_is_tested_on_the_official_test_file() -> None:
     test = dataset.test.frame
     assert len(test) == 16_281
     assert (test["income"] == ">50K").sum() == 3_846
-    assert [len(part) for part in (dataset.train, dataset.validation, dataset.control)] == [
-        24_421,
-        4_070,
-        4_070,
-    ]
+    sizes = [len(part) for part in (dataset.train, dataset.validation, dataset.control)]
+    assert sizes == pytest.approx([24_421, 4_070, 4_070], rel=0.05) and sum(sizes) == 32_561
     # adult.names: 45,222 of 48,842 instances have no unknown value.
     both = pd.concat([loaded("adult"), test])
     assert (~both.eq("(missing)").any(axis=1)).sum() == 45_222
