@@ -176,6 +176,12 @@ class Dataset:
         return self.schema.task
 
     @property
+    def training_class_counts(self) -> tuple[int, ...]:
+        """Rows of each class among the training rows: non-private, for the evaluator only."""
+        counts = np.bincount(self.train.rows.labels, minlength=len(self.schema.classes))
+        return tuple(counts.tolist())
+
+    @property
     def home(self) -> str | None:
         """The only site that training rows come from, under a preset `site:<name>`."""
         return home_site(self.preset)

@@ -2,7 +2,7 @@
 
 A release with as many rows of each class as of any other would differ from the training rows in
 every column correlated with the class, without being wrong. Released rows are therefore weighted to
-the declared class shares (within a class by the release's own weights): what is compared is the
+the real class shares (within a class by the release's own weights): what is compared is the
 population that the release represents. A class that the release lacks is left out of the shares.
 """
 
@@ -27,7 +27,7 @@ ColumnStatistic = Callable[[Array], Array]
 training rows negatively, each sums to one."""
 
 WEIGHTS_AND_INTERVAL = (
-    "Released rows are weighted to the declared class shares, times their own weights. Interval: "
+    "Released rows are weighted to the real class shares, times their own weights. Interval: "
     "200 bootstrap resamples of both tables (released rows within class), corrected for the "
     "inflation of distances between resamples."
 )
@@ -48,12 +48,12 @@ GROUPED_INTERVAL = (
 )
 
 
-def class_shares(labels: Integers, declared: Sequence[int]) -> Array:
-    """Declared share of the class of each row, among the classes that are present."""
-    present = np.bincount(labels, minlength=len(declared)) > 0
-    shares = np.where(present, declared, 0)
+def class_shares(labels: Integers, real: Sequence[int]) -> Array:
+    """Share of the class of each row in the training rows, among the classes that are present."""
+    present = np.bincount(labels, minlength=len(real)) > 0
+    shares = np.where(present, real, 0)
     if not shares.sum():
-        raise NotComputable("every released row has a class that is declared empty")
+        raise NotComputable("every released row has a class that no training row has")
     result: Array = (shares / shares.sum())[labels]
     return result
 
@@ -132,7 +132,7 @@ def pooled(evaluation: Evaluation) -> PooledRows:
             pd.concat([real, evaluation.decoded.iloc[kept]], ignore_index=True),
             np.concatenate([np.zeros(len(real), dtype=np.int64), 1 + labels]),
             row_weights(rows)[kept],
-            class_shares(labels, dataset.counts.by_class),
+            class_shares(labels, dataset.training_class_counts),
         )
 
     return evaluation.shared("pooled", build)
@@ -239,7 +239,7 @@ def grouped_tables(evaluation: Evaluation, resamples: int = RESAMPLES) -> Groupe
     """Both tables in groups, the same for every metric of a release.
 
     Rows are assigned at random within table and class; released groups are weighted back to the
-    declared class shares in each resample, as the rows are.
+    real class shares in each resample, as the rows are.
     """
     return evaluation.shared(
         ("groups", resamples),

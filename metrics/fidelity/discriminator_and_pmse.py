@@ -1,7 +1,7 @@
 """Can a model distinguish released rows from training rows by all columns, label included?
 
 Rows are decoded, as a reader of the release would see them. Both tables weigh one half in training
-and in testing; released rows are weighted to the declared class shares, as in `_pooled`.
+and in testing; released rows are weighted to the real class shares, as in `_pooled`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Discriminator(Metric):
         "indistinguishable and the best; lower values are chance. Equal records, real or "
         "released, are kept in one fold: a copied row whose twin was trained on would count as "
         "fidelity below 0.5. Both tables weigh the same, released rows are weighted to the "
-        "declared class shares, times their own weights; at most 20,000 rows and 1,000,000 values "
+        "real class shares, times their own weights; at most 20,000 rows and 1,000,000 values "
         "of each table, drawn at random. Interval: 200 bootstrap resamples of the predictions "
         "within table and class; models are not refitted, which makes it too narrow for tables of "
         "some hundred rows."
@@ -145,7 +145,7 @@ class PropensityError(Metric):
         "lacks the division by the number of rows; Snoke et al. 2018) of a logistic model with one "
         "term for each numeric column and each category but one, label included, fitted to "
         "training and released rows, each table weighing one half (c = 1/2), released rows to the "
-        "declared class shares. Absent above 300 parameters; the ratio needs 10 effective released "
+        "real class shares. Absent above 300 parameters; the ratio needs 10 effective released "
         "rows for each. Interval: 200 bootstrap resamples of both tables with one Newton step "
         "each, corrected for the inflation of distances between resamples."
     )

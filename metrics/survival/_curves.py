@@ -119,19 +119,20 @@ class TiedTimes:
 
 
 def population_weights(
-    labels: Integers, weights: npt.NDArray[np.floating] | None, declared: Sequence[int]
+    labels: Integers, weights: npt.NDArray[np.floating] | None, real: Sequence[int]
 ) -> Array:
-    """Weights of mean 1 under which events and censored rows have their declared shares.
+    """Weights of mean 1 under which events and censored rows have their real shares.
 
-    A release of half events and half censored rows represents a population whose shares are public.
+    A release of half events and half censored rows is compared with the training rows, whose shares `real`
+    counts.
     Within a status rows keep their own weights. A status that the release lacks cannot be weighted
     up: the rows then represent the other status alone.
     """
     given = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
-    totals = np.bincount(labels, weights=given, minlength=len(declared))
-    shares = np.where(totals > 0, np.asarray(declared, dtype=np.float64), 0.0)
+    totals = np.bincount(labels, weights=given, minlength=len(real))
+    shares = np.where(totals > 0, np.asarray(real, dtype=np.float64), 0.0)
     if not shares.sum():
-        raise NotComputable("every released row has a status that is declared empty")
+        raise NotComputable("every released row has a status that no training row has")
     factors = np.divide(shares, totals, out=np.zeros_like(shares), where=totals > 0)
     scaled = given * factors[labels]
     result: Array = scaled / scaled.mean()

@@ -2,9 +2,9 @@
 
 Ranking patients (C-index, time-dependent AUC) uses the models as they are trained on the rows as
 released. Whatever describes absolute survival or the population (Brier score, predicted
-curves, hazard ratios) trains on rows weighted to the declared shares of events and censored rows,
+curves, hazard ratios) trains on rows weighted to the real shares of events and censored rows,
 times the release's own weights: a release of half events would otherwise be blamed for a death
-rate that nobody claimed. For a release with the declared shares both are the same.
+rate that nobody claimed. For a release with the real shares both are the same.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class AftSurvival(SurvivalModel):
 
 
 def population_examples(evaluation: Evaluation) -> Examples:
-    """The released rows, weighted to the declared shares of events and censored rows."""
+    """The released rows, weighted to the real shares of events and censored rows."""
 
     def build() -> Examples:
         examples = downstream_models.released_examples(evaluation)
-        declared = evaluation.dataset.counts.by_class
-        weights = _curves.population_weights(examples.labels, examples.weights, declared)
-        kept = weights > 0  # rows of a status that is declared empty count for nothing
+        real = evaluation.dataset.training_class_counts
+        weights = _curves.population_weights(examples.labels, examples.weights, real)
+        kept = weights > 0  # rows of a status that no training row has count for nothing
         weighted = replace(examples, weights=weights / weights[kept].mean(), soft_labels=None)
         return weighted.take(kept)
 
@@ -112,7 +112,7 @@ def times_and_events(examples: Examples) -> tuple[Array, Flags]:
 
 
 def released_cox(evaluation: Evaluation) -> CoxFit:
-    """Penalised Cox model of the released rows, weighted to the declared shares."""
+    """Penalised Cox model of the released rows, weighted to the real shares."""
     return evaluation.shared("survival/cox", lambda: _penalised(population_examples(evaluation)))
 
 
@@ -122,7 +122,7 @@ def real_cox(evaluation: Evaluation) -> CoxFit:
 
 
 def released_survival(evaluation: Evaluation, model: str) -> SurvivalModel:
-    """A model trained on the released rows, weighted to the declared shares."""
+    """A model trained on the released rows, weighted to the real shares."""
     if evaluation.predictor is not None:
         raise NotComputable("the released model gives a risk only, no survival probabilities")
 
@@ -130,7 +130,7 @@ def released_survival(evaluation: Evaluation, model: str) -> SurvivalModel:
         examples = population_examples(evaluation)
         if model == "cox":
             return _cox_survival(examples, released_cox(evaluation))
-        # The same seed as the model of the C-index: with declared shares it is the same model.
+        # The same seed as the model of the C-index: with real shares it is the same model.
         return _aft_survival(evaluation, examples, evaluation.generator("model/xgboost-aft"))
 
     return evaluation.shared(("survival", model), build)

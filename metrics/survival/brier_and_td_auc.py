@@ -59,7 +59,7 @@ class IntegratedBrier(Metric):
     )
     definition: ClassVar[str] = (
         "Integrated Brier score (Graf et al., 1999) on the real test rows of survival models "
-        "trained on the released rows, which are weighted to the declared shares of events and "
+        "trained on the released rows, which are weighted to the real shares of events and "
         "censored rows times their own weights; trapezoidal mean over the times. 0 is perfect; the "
         "table `brier` holds the score of the Kaplan-Meier curve of the real training rows, which "
         "uses no covariate. " + _COMMON

@@ -83,7 +83,7 @@ class HazardRatios(Metric):
         ),
     )
     definition: ClassVar[str] = (
-        "Cox model of the released rows, weighted to the declared shares of events and censored "
+        "Cox model of the released rows, weighted to the real shares of events and censored "
         "rows times their own weights, against the same model of the real training rows "
         "(zero-order paper, section 2.5 and table 5). Direction and rank: every encoded column, L2 "
         "penalty of 0.1 as in section 4.7; interval: 1000 draws of both coefficient vectors from "

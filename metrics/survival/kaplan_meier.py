@@ -1,7 +1,7 @@
 """Do the released rows, and models trained on them, show the survival of the real rows?
 
 A release of half events and half censored rows has a Kaplan-Meier curve that falls far too fast.
-Released rows are therefore weighted to the declared shares of events and censored rows, times
+Released rows are therefore weighted to the real shares of events and censored rows, times
 their own weights. That corrects the curve as far as times are right within each status: the
 curve depends on the times of the censored rows as well, and a release whose censoring times are
 arbitrary (condensed rows, whose times only have to train a model) still shows another curve.
@@ -64,7 +64,7 @@ class KaplanMeier(Metric):
     definition: ClassVar[str] = (
         "Kaplan-Meier curve of the released rows against that of the real training rows (fidelity "
         "paper, section 3.6.2, which compares p-values only). Released rows are weighted to the "
-        "declared shares of events and censored rows, times their own weights. Up to the horizon: "
+        "real shares of events and censored rows, times their own weights. Up to the horizon: "
         "the last time with 10 real rows at risk, or the last released time if earlier. Intervals: "
         "200 bootstrap resamples of both tables within status, corrected for the inflation of "
         "distances between resamples."
@@ -109,7 +109,7 @@ class PredictedSurvival(Metric):
     definition: ClassVar[str] = (
         "Mean predicted survival of the real test rows by a model trained on the released rows "
         "(zero-order paper, section 2.3 and figure 2): Cox (L2 penalty of 0.1, Breslow's baseline) "
-        "and XGBoost-AFT, rows weighted to the declared shares of events and censored rows times "
+        "and XGBoost-AFT, rows weighted to the real shares of events and censored rows times "
         "their own weights. Compared at 101 even times from 0 to the last with 10 test rows at "
         "risk; a Cox curve stays level after its last event. Intervals: 1000 bootstrap resamples "
         "of the test rows for fixed models, corrected for the inflation of distances."

@@ -460,7 +460,7 @@ def test_smirnov_of_few_and_of_many_values_agree_with_a_plain_loop(distinct: int
 
 
 def test_p_values_are_those_of_scipy_and_stand_in_the_table(table):
-    """Rows of equal weight: classes released in the declared shares."""
+    """Rows of equal weight: classes released in the real shares."""
     scores = KolmogorovSmirnov().compute(evaluate(table, table.control))
     details = scores.details["ks"].set_index("column")
     for name in ("age", "marker"):
