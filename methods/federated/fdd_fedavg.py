@@ -65,6 +65,13 @@ class FddFedAvg(TrainsNetwork):
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation for Efficient Distributed "
         "Training and Anomaly Detection in Multi-Center Healthcare, Algorithm 1"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = (
+        "adult",
+        "breast-cancer",
+        "curial-sim",
+        "digits",
+        "unknown",
+    )
     uses_ipc: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {
         "rounds": 2,
