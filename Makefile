@@ -124,7 +124,7 @@ audits: $(STAMP) ## attack every shipped method, then `make claims`: docs/audits
 	$(BIN)/bench audit --table runs/audits --page docs/audits.md
 
 # With the settings of the papers. The results are kept in docs/audits/, where the page comes from.
-claims: $(STAMP) ## attack published claims: docs/claims.md; 3 hours of one core, only what is missing
+claims: $(STAMP) ## attack published claims: docs/claims.md; 4 hours of one core, only what is missing
 	$(BIN)/bench audit --claims docs/audits/claims.toml --out runs/audits --cpus 1 || [ $$? -eq 1 ]
 	$(BIN)/bench audit --table runs/audits --keep docs/audits
 	$(BIN)/bench audit --table docs/audits --claims docs/audits/claims.toml --page docs/claims.md
