@@ -58,6 +58,7 @@ class DpSgd(Method):
     name: ClassVar[str] = "dp-sgd"
     title: ClassVar[str] = "Model trained directly with DP-SGD"
     paper: ClassVar[str] = "Abadi et al., Deep Learning with Differential Privacy, Algorithm 1"
+    tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     uses_ipc: ClassVar[bool] = False
 
     steps: int = 300

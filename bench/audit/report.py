@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+from bench.errors import UnknownNameError
+from bench.plugins import registry
 from bench.results.audits import Refutation, refutations
 from bench.results.records import ONE_RUN, AuditRow, CellRow, Outcome, Status
 from bench.results.verdicts import Verdict
@@ -94,19 +96,22 @@ def report(outcome: Outcome, refutation: Refutation | None) -> str:
     if audit is None:
         return f"{head}\n\n  {conclusion.verdict}: {conclusion.sentence}"
     lines = [
-        ("eps target", _epsilon(row.eps_target)),
-        ("eps claimed", _epsilon(row.eps_claimed)),
-        ("eps proven", _epsilon(row.eps_proven)),
-        ("eps audited", f"{_epsilon(row.eps_audited)}  or more, with 95% confidence"),
+        ("eps target", epsilon_text(row.eps_target)),
+        ("eps claimed", epsilon_text(row.eps_claimed)),
+        ("eps proven", epsilon_text(row.eps_proven)),
+        ("eps audited", f"{epsilon_text(row.eps_audited)}  or more, with 95% confidence"),
     ]
     if audit.eps_gaussian is not None:
         lines.append(
-            ("  as Gaussian", f"{_epsilon(audit.eps_gaussian)}  or more, if its noise is Gaussian")
+            (
+                "  as Gaussian",
+                f"{epsilon_text(audit.eps_gaussian)}  or more, if its noise is Gaussian",
+            )
         )
     lines.append(
         (
             "eps detectable",
-            f"{_epsilon(audit.eps_detectable)}  is the maximum that these trials could show",
+            f"{epsilon_text(audit.eps_detectable)}  is the maximum that these trials could show",
         )
     )
     lines += _attack_lines(row, audit)
@@ -134,7 +139,7 @@ def _attack_lines(row: CellRow, audit: AuditRow) -> list[tuple[str, str]]:
         lines.append(
             (
                 "replication",
-                f"eps {_epsilon(audit.replicated_eps)} or more, p-values: claim "
+                f"eps {epsilon_text(audit.replicated_eps)} or more, p-values: claim "
                 f"{audit.replicated_p_claim:.2g}, proof {audit.replicated_p_proof:.2g}",
             )
         )
@@ -148,14 +153,31 @@ def page(audits: Sequence[Outcome]) -> str:
     """Return the page of the documentation about all audits."""
     finished = [(one.row, one.audit) for one in _newest(audits) if one.audit is not None]
     together = refutations(audits)
-    refuted = sorted(
-        {row.label for row, _ in finished if together[row.key].claim or together[row.key].proof}
-    )
-    said = f"Refuted: {', '.join(refuted)}." if refuted else "Nothing is refuted."
+    refuted = [row for row, _ in finished if together[row.key].claim or together[row.key].proof]
+    reduced = sorted({row.label for row in refuted if has_quick_parameters(row)})
+    others = sorted({row.label for row in refuted} - set(reduced))
+    said = f"Refuted: {', '.join(others)}." if others else "Nothing is refuted."
+    if reduced:
+        said += (
+            f" Refuted with reduced parameters, which says nothing about other parameters: "
+            f"{', '.join(reduced)}."
+        )
     methods = len({row.method for row, _ in finished})
     refits = sum(audit.refits for _, audit in finished)
     counted = f"{len(finished)} audits of {methods} methods, {refits} refits."
-    return f"{_PAGE}\n{counted} {_cell(said)}\n\n{markdown_table(audits)}"
+    return f"{_PAGE}\n{counted} {markdown_cell(said)}\n\n{markdown_table(audits)}"
+
+
+def has_quick_parameters(row: CellRow) -> bool:
+    """Return True where an audit had a parameter of `bench audit --quick`, not the default."""
+    try:
+        quick = registry.method_class(row.method).quick
+    except UnknownNameError:
+        return False
+    given = json.loads(row.parameters)
+    # By way of JSON, where tuples are lists.
+    spelled = json.loads(json.dumps(dict(quick)))
+    return any(name in given and given[name] == value for name, value in spelled.items())
 
 
 def _p(number: float | None, p_value: float) -> str:
@@ -189,10 +211,10 @@ def markdown_table(audits: Sequence[Outcome], alpha: float = 0.05) -> str:
         if elsewhere is not None and not conclusion.refuted:
             conclusion = replace(conclusion, verdict=elsewhere)
         if audit is None:
-            where = f"{_cell(row.label)} on {_cell(row.dataset)}"
-            notes.append(f"- {where}: {conclusion.verdict}: {_cell(conclusion.sentence)}")
+            where = f"{markdown_cell(row.label)} on {markdown_cell(row.dataset)}"
+            notes.append(f"- {where}: {conclusion.verdict}: {markdown_cell(conclusion.sentence)}")
             continue
-        lines.append(f"| {' | '.join(map(_cell, _cells(row, audit, conclusion)))} |")
+        lines.append(f"| {' | '.join(map(markdown_cell, _cells(row, audit, conclusion)))} |")
     return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
@@ -216,11 +238,11 @@ def _cells(row: CellRow, audit: AuditRow, conclusion: AuditConclusion) -> Sequen
     return (
         row.method,
         row.dataset,
-        _epsilon(row.eps_target),
-        _epsilon(row.eps_claimed),
-        _epsilon(row.eps_proven),
-        f"≥ {_epsilon(row.eps_audited)}{gaussian}",
-        _epsilon(audit.eps_detectable),
+        epsilon_text(row.eps_target),
+        epsilon_text(row.eps_claimed),
+        epsilon_text(row.eps_proven),
+        f"≥ {epsilon_text(row.eps_audited)}{gaussian}",
+        epsilon_text(audit.eps_detectable),
         "-" if audit.planted is None else f"{100 * audit.planted:.0f}%",
         str(trials),
         conclusion.verdict,
@@ -228,7 +250,7 @@ def _cells(row: CellRow, audit: AuditRow, conclusion: AuditConclusion) -> Sequen
     )
 
 
-def _cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
     """Escape bars, tags and line ends, which have a meaning in tables of Markdown."""
     return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
 
@@ -239,7 +261,8 @@ def _size(row: CellRow) -> str:
     return "" if row.ipc is None else f"{row.ipc} rows per class, "
 
 
-def _epsilon(value: float | None) -> str:
+def epsilon_text(value: float | None) -> str:
+    """Return an epsilon with three digits."""
     if value is None:
         return "-"
     return "infinite" if math.isinf(value) else f"{value:.3g}"

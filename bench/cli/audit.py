@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from bench.cli import options as shared
 from bench.cli.options import echo_error
@@ -17,6 +18,23 @@ if TYPE_CHECKING:
     from bench.cluster.driver import RunSummary
     from bench.engine.options import RunOptions
     from bench.results.records import Cell
+
+
+_LISTED = (
+    "method",
+    "methods",
+    "dataset",
+    "eps",
+    "trials",
+    "attack",
+    "ipc",
+    "delta",
+    "parameters",
+    "seed",
+    "minutes",
+    "quick",
+)
+"""What a list of claims says itself."""
 
 
 @click.command()
@@ -66,6 +84,18 @@ if TYPE_CHECKING:
 @click.option(
     "--page", type=shared.PATH, metavar="FILE", help="With --table: write the page of the docs."
 )
+@click.option(
+    "--claims",
+    type=shared.PATH,
+    metavar="FILE",
+    help="Audit the published claims that FILE (TOML) lists; with --table: the page is about them.",
+)
+@click.option(
+    "--keep",
+    type=shared.PATH,
+    metavar="DIR",
+    help="With --table: write the finished audits to DIR/journal.jsonl, without logs.",
+)
 @shared.as_json
 @shared.cpus
 @shared.ray_address
@@ -77,8 +107,10 @@ def audit(**options: Any) -> None:
     interrupted audit; finished trials are not repeated. `all` audits every method on the dataset.
     """
     if options["table"] is not None:
-        _show_table(options["table"], options["page"])
+        _show_table(options["table"], options["page"], options["claims"], options["keep"])
         return
+    if options["page"] is not None or options["keep"] is not None:
+        raise click.UsageError("--page and --keep belong to --table DIR")
     try:
         if options["self_test"]:
             sys.exit(_self_test(options))
@@ -91,7 +123,8 @@ def audit(**options: Any) -> None:
     sys.exit(_show(summary, options["as_json"]))
 
 
-def _show_table(directory: Path, file: Path | None) -> None:
+def _show_table(directory: Path, file: Path | None, claims: Path | None, kept: Path | None) -> None:
+    from bench.audit.claims import JOURNAL, claims_page, keep_audits, read_claims
     from bench.audit.report import markdown_table, page
     from bench.audit.trials import write_file
     from bench.errors import StoreError
@@ -100,11 +133,18 @@ def _show_table(directory: Path, file: Path | None) -> None:
     audits = read_audits(directory)
     if not audits:
         raise StoreError(f"{directory} holds no audits; `bench audit --out {directory}` makes one")
-    if file is None:
-        click.echo(markdown_table(audits), nl=False)
-        return
-    write_file(file, page(audits).encode())
-    click.echo(f"wrote {file}")
+    if kept is not None:
+        keep_audits(audits, kept)
+        click.echo(f"wrote {kept / JOURNAL}")
+    if claims is not None:
+        text = claims_page(read_claims(claims), audits)
+    else:
+        text = markdown_table(audits) if file is None else page(audits)
+    if file is not None:
+        write_file(file, text.encode())
+        click.echo(f"wrote {file}")
+    elif kept is None or claims is not None:
+        click.echo(text, nl=False)
 
 
 def _settings(options: dict[str, Any], out: Path) -> RunOptions:
@@ -124,6 +164,9 @@ def _audited(options: dict[str, Any]) -> RunSummary:
     from bench.results.records import FEWEST_TRIALS, ONE_RUN, TWO_WORLD, AuditSpec
     from bench.results.run_directory import RunStore
 
+    settings = _settings(options, options["out"])
+    if options["claims"] is not None:
+        return _claims_audited(options, settings)
     if options["dataset"] is None:
         raise click.UsageError("name a --dataset; `bench list datasets` shows them")
     ipc = parse_ipc(options["ipc"])
@@ -141,7 +184,6 @@ def _audited(options: dict[str, Any]) -> RunSummary:
             seed=options["seed"],
         )
 
-    settings = _settings(options, options["out"])
     names = shared.comma_separated(options["methods"])
     if options["method"] == "all":
         names = registry.method_names()
@@ -162,7 +204,7 @@ def _audited(options: dict[str, Any]) -> RunSummary:
             minutes = options["minutes"]
             return audit_many(cells, store, settings, echo_error, minutes=minutes, cpus=cpus)
     if options["method"] is None:
-        raise click.UsageError("name a METHOD, --methods, --self-test or --table")
+        raise click.UsageError("name a METHOD, --methods, --claims, --self-test or --table")
     trials = options["trials"] or (200 if options["attack"] == ONE_RUN else 1000)
     spec = AuditSpec(options["attack"], trials)
     asked = cell(options["method"], options["dataset"], spec, options["parameters"])
@@ -170,6 +212,29 @@ def _audited(options: dict[str, Any]) -> RunSummary:
     with RunStore(options["out"]) as store:
         procedure = AuditProcedure(asked, dataset, store.directory, say=echo_error)
         return run_audits([procedure], store, settings, echo_error)
+
+
+def _claims_audited(options: dict[str, Any], settings: RunOptions) -> RunSummary:
+    from bench.audit.audits import AuditProcedure, load, run_audits
+    from bench.audit.claims import read_claims
+    from bench.results.run_directory import RunStore
+
+    context = click.get_current_context()
+    for name in _LISTED:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            spelled = name.upper() if name == "method" else f"--{name}"
+            raise click.UsageError(f"--claims lists what to audit; leave {spelled} out")
+    claims = read_claims(options["claims"])
+    cells = [claims.cell(audit) for audit in claims.audits]
+    datasets = {
+        cell.dataset: load(cell) for cell in {cell.dataset: cell for cell in cells}.values()
+    }
+    with RunStore(options["out"]) as store:
+        procedures = [
+            AuditProcedure(cell, datasets[cell.dataset], store.directory, say=echo_error)
+            for cell in cells
+        ]
+        return run_audits(procedures, store, settings, echo_error)
 
 
 def _show(summary: RunSummary, as_json: bool) -> int:

@@ -132,6 +132,9 @@ def has_a_description(subject: Subject) -> Iterator[CheckResult]:
     kind = subject.kind
     missing = [name for name in ("title", "paper") if not getattr(kind, name, "")]
     document = getattr(inspect.getmodule(kind), "__doc__", None) or ""
+    names: object = kind.tuned_on  # a plugin need not be typed
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        missing.append("`tuned_on` as a tuple of names of datasets")
     if len(document.split()) < 10:
         missing.append("a module docstring with what is computed, paper and equation")
     yield CheckResult(

@@ -73,6 +73,7 @@ def _methods() -> list[dict[str, Any]]:
             "parameters": ", ".join(
                 f"{item.name}={json.loads(item.default or 'null')}" for item in method.parameters
             ),
+            "defaults chosen on": method.tuned_in_words,
             "paper": method.paper,
         }
         for method in described

@@ -26,7 +26,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
 from bench.errors import StoreError
-from bench.plugins.method import Method
+from bench.plugins.method import UNKNOWN, Method
 from bench.plugins.metric import Metric, Output, RefitMetric
 from bench.plugins.source import DatasetSource
 from bench.plugins.user_tables import OwnTable
@@ -87,6 +87,13 @@ class MethodDescription:
     environment: Text = ""
     requirements: Items[Text] = ()
     parameters: Items[ParameterDescription] = ()
+    tuned_on: Items[Text] = (UNKNOWN,)
+    """Datasets in view when the defaults were chosen, see `Method.tuned_on`."""
+
+    @property
+    def tuned_in_words(self) -> str:
+        """The datasets in view when the defaults were chosen, as a list."""
+        return tuned_in_words(self.tuned_on)
 
 
 @final
@@ -209,7 +216,16 @@ def describe_method(kind: type[Method]) -> MethodDescription:
         environment="" if environment is None else environment.name,
         requirements=() if environment is None else environment.requirements,
         parameters=_parameters(kind),
+        tuned_on=tuple(kind.tuned_on),
     )
+
+
+def tuned_in_words(tuned_on: Sequence[str]) -> str:
+    """Return the datasets of `Method.tuned_on` as a list."""
+    names = [name for name in tuned_on if name != UNKNOWN]
+    if UNKNOWN not in tuned_on:
+        return ", ".join(names) or "none"
+    return f"{', '.join(names)}; others are not on record" if names else "not on record"
 
 
 def _parameters(kind: type[Method]) -> tuple[ParameterDescription, ...]:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from bench.privacy.kernel import PrivateData
 
 
+UNKNOWN = "unknown"
+"""Word in `Method.tuned_on` where it is not on record which datasets were in view."""
+
+
 @final
 @dataclass(frozen=True)
 class Environment:
@@ -98,6 +102,13 @@ class Method(ABC):
     quick: ClassVar[Mapping[str, Any]] = {}
     """Hyperparameters with which it takes a second on a toy table, where the defaults take longer.
     The contract tests use them: what they check holds for any setting."""
+
+    tuned_on: ClassVar[tuple[str, ...]] = (UNKNOWN,)
+    """Datasets whose rows, or scores on them, were in view when the defaults were chosen.
+
+    Names of dataset plugins: those that its author looked at, those that the authors of the paper
+    say they looked at, and those that hold some of the same people. "unknown" among them means that
+    there may be others, which are not on record; an empty tuple, that no dataset was in view."""
 
     environment: ClassVar[Environment | None] = None
     """Packages that it needs beside or instead of ours; its cells are fitted there."""

@@ -24,8 +24,10 @@ from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
 from bench.leaderboard.tables.load import load_results
 from bench.plugins import registry
+from bench.plugins.method import UNKNOWN
 from bench.plugins.metric import Family
 from bench.plugins.source import DatasetSource
+from bench.plugins.user_tables import OwnTable
 from bench.results.journal import Finished
 from bench.results.reading import (
     charged_keys,
@@ -79,6 +81,8 @@ class PublicFacts:
     sensitive: tuple[str, ...] = ()
     simulated: bool = False
     inferred: bool = False
+    own: bool = False
+    """True for a user's own table."""
 
     def class_name(self, code: int) -> str:
         """Return a class in words: `cens = 1`."""
@@ -113,11 +117,15 @@ class Material:
     known: tuple[KnownMetric, ...] = ()
     method_title: str = ""
     """Title of the method; empty if its plugin is not installed."""
+    tuned_on: tuple[str, ...] = (UNKNOWN,)
+    """Datasets in view when the defaults of the method were chosen, see `Method.tuned_on`."""
 
 
 # Reading a run directory --------------------------------------------------------------------------
 
 
+_SHIPPED = "bench.methods."
+"""Prefix of the modules of the methods in this distribution."""
 _FILES = ("synthetic.parquet", "encoded.parquet", "ledger.json")
 _LARGEST_LEDGER = 64 << 20
 _LISTED = 12
@@ -133,6 +141,7 @@ def gather(directory: Path, wanted: str) -> Material:
     files = _read_files(directory / "releases" / row.key, row)
     _, scores = finished(row.key)
     ceiling = next((cell for cell in cells if _is_ceiling_of(cell, row)), None)
+    facts = _public_facts(row)
     return Material(
         run=directory.resolve().name,
         manifest=manifest,
@@ -140,11 +149,12 @@ def gather(directory: Path, wanted: str) -> Material:
         scores=scores,
         cells=cells,
         files=files,
-        facts=_public_facts(row),
+        facts=facts,
         ceiling=() if ceiling is None else finished(ceiling.key)[1],
         charged=frozenset(charged_keys(directory)),
         known=_known_metrics(),
         method_title=_method_title(row.method),
+        tuned_on=_tuned_on(row.method, facts is not None and facts.own),
     )
 
 
@@ -356,6 +366,7 @@ def _public_facts(row: CellRow) -> PublicFacts | None:
         sensitive=schema.sensitive,
         simulated=declared.simulated,
         inferred=schema.inferred,
+        own=isinstance(source, OwnTable),
     )
 
 
@@ -365,6 +376,22 @@ def _method_title(name: str) -> str:
     except (BenchError, ImportError):
         return ""
     return f"{kind.title} ({kind.paper})" if getattr(kind, "paper", "") else kind.title
+
+
+def _tuned_on(name: str, own_table: bool) -> tuple[str, ...]:
+    """Return the datasets in view when the defaults of a method were chosen.
+
+    Nobody who wrote a method of this distribution had a user's own table, whatever else is not on
+    record; the author of another plugin may be that user.
+    """
+    try:
+        kind = registry.method_class(name)
+    except (BenchError, ImportError):
+        return (UNKNOWN,)
+    shipped = kind.__module__.startswith(_SHIPPED)
+    return tuple(
+        entry for entry in kind.tuned_on if not (own_table and shipped and entry == UNKNOWN)
+    )
 
 
 def _training_rows(source: DatasetSource, preset: str) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from bench.leaderboard.dossier.privacy import Composition, compose, ipc_in_words
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.show import ABSENT
 from bench.leaderboard.templates import rendering
+from bench.plugins.method import UNKNOWN
 from bench.results.records import CellRow
 from bench.results.reproduce import json_object
 
@@ -272,6 +273,10 @@ def points(
     if composed.bounded + composed.unbounded > 1:
         text = "There are other releases of this dataset: their epsilons add up."
         notes.append(("several", text))
+    if tuned_here(material):
+        notes.append(
+            ("assumptions", "The defaults of the method were chosen with this dataset in view.")
+        )
     if material.manifest.get("dirty"):
         notes.append(
             ("released", "The source had uncommitted changes: the commit does not identify it.")
@@ -283,6 +288,33 @@ def points(
 
 def _readable(assessed: tuple[attacks.AssessedRisk, ...]) -> int:
     return sum(item.tone != "absent" for one in assessed for item in one.findings)
+
+
+def tuned_here(material: Material) -> bool:
+    """Return True where the method's defaults were chosen with this dataset in view."""
+    row = material.row
+    return (row.dataset_name or row.dataset) in material.tuned_on
+
+
+def tuning(material: Material) -> str:
+    """Return whether the method's defaults were chosen with this dataset in view."""
+    defaults = "the default parameters of the method"
+    others = [name for name in material.tuned_on if name != UNKNOWN]
+    if tuned_here(material):
+        return (
+            f"Not met: {defaults} were chosen with this dataset in view, its rows or scores on "
+            "them. That is an access to the rows that no epsilon on this page includes."
+        )
+    if UNKNOWN in material.tuned_on:
+        known = f" On record are {', '.join(others)}." if others else ""
+        return (
+            f"{defaults.capitalize()} were not chosen with this dataset in view: this is assumed, "
+            f"because it is not on record.{known}"
+        )
+    own = material.facts is not None and material.facts.own
+    where = "on this table, the user's own" if own else "with this dataset in view"
+    seen = f" In view were {', '.join(others)}." if others else ""
+    return f"{defaults.capitalize()} were not chosen {where}.{seen}"
 
 
 def assumptions(
@@ -323,7 +355,13 @@ def assumptions(
         "against mistakes, not against malice: the code with the hash above is assumed to have "
         "been reviewed."
     )
-    yield "Parameters of the method were not tuned on these rows."
+    yield tuning(material)
+    given = parameters_in_words(row.parameters)
+    if given:
+        yield (
+            f"Parameters that were set for this run ({given}) were not chosen by looking at these "
+            "rows: whoever set them has to know, it is not recorded."
+        )
     if replayed.proof is not None:
         for library in replayed.proof.trust:
             yield f"{library} works as documented; its code is not proven here."

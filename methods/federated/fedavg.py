@@ -36,6 +36,7 @@ class FedAvg(TrainsNetwork):
         "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized "
         "Data, AISTATS 2017"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     uses_budget: ClassVar[bool] = False
     uses_ipc: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"rounds": 3, "epochs": 1, "clients": 3}

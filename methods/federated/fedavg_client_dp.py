@@ -60,6 +60,7 @@ class FedAvgClientDp(TrainsNetwork):
         "Geyer, Klein and Nabi, Differentially Private Federated Learning: A Client Level "
         "Perspective, 2017"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     unit: ClassVar[str] = "client"
     uses_ipc: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"rounds": 2, "epochs": 1, "clients": 3}

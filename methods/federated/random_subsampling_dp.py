@@ -53,6 +53,7 @@ class RandomSubsamplingDp(DistilsAtClients):
     paper: ClassVar[str] = (
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation, section 5.1 (baseline)"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
 
     noisy_labels: bool = False
     """True perturbs the label as well, and makes no promise about the size of a class."""

@@ -103,6 +103,7 @@ class DpHp(Method):
         "Vinaroz, Charusaie, Harder, Adamczewski and Park, Hermite Polynomial Features for "
         "Private Data Generation, ICML 2022"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("adult", "digits", "unknown")
 
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15}
 

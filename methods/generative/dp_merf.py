@@ -79,6 +79,7 @@ class DpMerf(Method):
         "Harder, Adamczewski and Park, DP-MERF: Differentially Private Mean Embeddings with "
         "Random Features, AISTATS 2021"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("fashion-mnist", "mnist", "mnist-5k", "unknown")
 
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15}
 

@@ -53,6 +53,7 @@ class Aim(Method):
         "McKenna, Mullins, Sheldon and Miklau, AIM: An Adaptive and Iterative Mechanism for "
         "Differentially Private Synthetic Data, VLDB 2022"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 20, "rounds": 2.0}

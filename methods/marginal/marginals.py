@@ -37,6 +37,7 @@ class Marginals(Method):
     name: ClassVar[str] = "marginals"
     title: ClassVar[str] = "Independent noisy marginals (floor)"
     paper: ClassVar[str] = "none: a baseline of this benchmark"
+    tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
 
     bins: int = 16
     """Bins of a numeric column, equal in width between the public bounds."""

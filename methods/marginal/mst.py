@@ -51,6 +51,7 @@ class Mst(Method):
         "McKenna, Miklau and Sheldon, Winning the NIST Contest: A scalable and general approach to "
         "differentially private synthetic data, Journal of Privacy and Confidentiality 2021"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 50}

@@ -47,6 +47,7 @@ class Mwem(Method):
         "Hardt, Ligett and McSherry, A Simple and Practical Algorithm for Differentially Private "
         "Data Release, NeurIPS 2012"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "iterations": 2, "updates": 5, "cells": 100}

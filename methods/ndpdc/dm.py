@@ -58,6 +58,7 @@ class Dm(Method):
     paper: ClassVar[str] = (
         "Zhao and Bilen, Dataset Condensation with Distribution Matching, WACV 2023"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("digits", "unknown")
     uses_budget: ClassVar[bool] = False
 
     quick: ClassVar[Mapping[str, Any]] = {"iterations": 15}

@@ -29,6 +29,7 @@ class Ldpdc(Method):
     name: ClassVar[str] = "ldpdc"
     title: ClassVar[str] = "Linear DP dataset condensation"
     paper: ClassVar[str] = "Zheng and Li, Differentially Private Dataset Condensation, Algorithm 1"
+    tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
 
     group_size: float = 50.0
     """Expected number of rows in a sum: L."""

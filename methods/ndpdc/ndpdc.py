@@ -50,6 +50,14 @@ class Ndpdc(Method):
     name: ClassVar[str] = "ndpdc"
     title: ClassVar[str] = "Nonlinear DP dataset condensation"
     paper: ClassVar[str] = "Zheng and Li, Differentially Private Dataset Condensation, Algorithm 2"
+    tuned_on: ClassVar[tuple[str, ...]] = (
+        "adult",
+        "cifar10",
+        "fashion-mnist",
+        "mnist",
+        "mnist-5k",
+        "unknown",
+    )
 
     quick: ClassVar[Mapping[str, Any]] = {"iterations": 15}
 

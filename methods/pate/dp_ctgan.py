@@ -65,6 +65,7 @@ class DpCtgan(Method):
         "Rosenblatt et al., Differentially Private Synthetic Data: Applied Evaluations and "
         "Enhancements, 2020"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     environment: ClassVar[Environment | None] = SMARTNOISE
     quick: ClassVar[Mapping[str, Any]] = {"batch": 200, "steps": 2}
 

@@ -56,6 +56,7 @@ class PateCtgan(TrainsPateCtgan):
         "Rosenblatt et al., Differentially Private Synthetic Data: Applied Evaluations and "
         "Enhancements, 2020"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     quick: ClassVar[Mapping[str, Any]] = {"batch": 20, "steps": 5}
 

@@ -117,6 +117,7 @@ class PateCtganSound(Method):
         "Privacy Guarantees, ICLR 2019; Xu et al., Modeling Tabular Data using Conditional GAN, "
         "NeurIPS 2019"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("adult",)
     quick: ClassVar[Mapping[str, Any]] = {
         "rounds": 2,
         "batch": 40,

@@ -68,6 +68,7 @@ class PateGan(Method):
         "Jordon, Yoon and van der Schaar, PATE-GAN: Generating Synthetic Data with Differential "
         "Privacy Guarantees, ICLR 2019"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     environment: ClassVar[Environment | None] = SMARTNOISE
     quick: ClassVar[Mapping[str, Any]] = {"steps": 2, "teacher_steps": 1, "student_steps": 1}
 

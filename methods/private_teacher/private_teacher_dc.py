@@ -87,6 +87,19 @@ class PrivateTeacherDc(Method):
         "none: designed for this benchmark, after zero-order condensation and private boosting "
         "(Nori et al., ICML 2021)"
     )
+    tuned_on: ClassVar[tuple[str, ...]] = (
+        "adult",
+        "breast-cancer",
+        "curial-sim",
+        "eicu",
+        "eicu-demo",
+        "mimic-sim",
+        "rhc",
+        "seer-breast",
+        "seer-incidence",
+        "support-deepsurv",
+        "support2",
+    )
     quick: ClassVar[Mapping[str, Any]] = {"steps": 3, "pool": 1000, "judges": 200, "rounds": 3}
 
     teacher: Literal["auto", "additive", "ebm", "naive-bayes", "counts"] = "auto"

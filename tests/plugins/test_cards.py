@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from bench.plugins import registry
-from bench.plugins.cards import DATASETS, METRICS, dataset_card, dataset_page, metric_card
+from bench.plugins.cards import (
+    DATASETS,
+    DEFAULTS,
+    METRICS,
+    dataset_card,
+    dataset_page,
+    defaults_line,
+    metric_card,
+)
 from tests.support.places import ROOT
 
 
@@ -28,6 +36,13 @@ def test_the_page_has_this_metric_as_declared(name: str) -> None:
     """Run `make cards` after a metric was added or changed."""
     page = (ROOT / "docs" / METRICS).read_text(encoding="utf-8")
     assert "\n".join(metric_card(registry.metric(name))) in page + "\n"
+
+
+@pytest.mark.parametrize("name", registry.method_names())
+def test_the_page_has_the_defaults_of_this_method(name: str) -> None:
+    """Run `make cards` after `tuned_on` of a method was changed."""
+    page = (ROOT / "docs" / DEFAULTS).read_text(encoding="utf-8")
+    assert f"\n{defaults_line(name)}\n" in page
 
 
 def test_what_was_measured_elsewhere_is_kept(

@@ -29,6 +29,7 @@ from bench.plugins.description import (
     parse_descriptions,
     read_descriptions,
 )
+from bench.plugins.method import UNKNOWN
 from bench.plugins.source import DatasetSource
 from tests.support.tables import ToyTable
 
@@ -82,6 +83,39 @@ def test_parameters_distinguish_descriptions() -> None:
     assert card.identity == ("curial-sim", json.dumps({name: value}))
     assert dataset_identity("curial-sim", "label", json.dumps({name: value})) == card.identity
     assert dataset_identity("", "label", "{") == ("label", "{")
+
+
+@pytest.mark.parametrize(
+    ("tuned_on", "words"),
+    [
+        ((), "none"),
+        (("unknown",), "not on record"),
+        (("adult", "digits"), "adult, digits"),
+        (("adult", "unknown"), "adult; others are not on record"),
+    ],
+)
+def test_which_datasets_were_in_view_in_words(tuned_on: tuple[str, ...], words: str) -> None:
+    assert MethodDescription("name", "title", tuned_on=tuned_on).tuned_in_words == words
+
+
+@pytest.mark.parametrize("name", registry.method_names())
+def test_every_method_says_which_datasets_its_defaults_were_chosen_on(name: str) -> None:
+    kind = registry.method_class(name)
+    declared = vars(kind).get("tuned_on")  # inherited would be the word for "nobody said"
+    assert isinstance(declared, tuple), "declare `tuned_on` in the class"
+    assert len(set(declared)) == len(declared)
+    assert set(declared) <= {UNKNOWN, *registry.dataset_names()}
+    assert describe_method(kind).tuned_on == declared
+
+
+def test_what_a_run_of_an_earlier_version_does_not_say_is_not_on_record() -> None:
+    method = MethodDescription("name", "title", tuned_on=("adult",))
+    text = Descriptions(methods=(method,)).to_json()
+    assert parse_descriptions(text).methods == (method,)
+    document = json.loads(text)
+    del document["methods"][0]["tuned_on"]
+    (read,) = parse_descriptions(json.dumps(document)).methods
+    assert read.tuned_in_words == "not on record"
 
 
 def test_facts_of_a_method() -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from bench.cli.main import main
 from bench.leaderboard.dossier import words
 from bench.leaderboard.dossier.material import _training_rows
 from bench.plugins import registry
@@ -204,6 +206,81 @@ def test_the_ledger_is_told_entry_by_entry(one: Callable[..., Made]) -> None:
     assert "3 times in each part training rows, class benign; training rows, class malig" in text
     assert "Laplace noise, scale 4 times the most that one row can change" in text
     assert "The recomputed bound agrees with the result table" in text
+
+
+# Where the parameters come from -------------------------------------------------------------------
+
+NOT_MET = "Not met: the default parameters of the method were chosen with this dataset in view"
+ASSUMED = "were not chosen with this dataset in view: this is assumed, because it is not on record."
+NOT_IN_VIEW = "The default parameters of the method were not chosen with this dataset in view. In"
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize(
+    ("method", "dataset", "sentence"),
+    [
+        ("private-teacher-dc", "breast-cancer", NOT_MET),
+        ("private-teacher-dc", "gbsg2", f"{NOT_IN_VIEW} view were adult, breast-cancer, "),
+        ("fedavg-dp", "digits", NOT_MET),
+        ("ldpdc", "breast-cancer", ASSUMED),
+        ("dm", "breast-cancer", f"{ASSUMED} On record are digits."),
+        ("not-installed", "breast-cancer", ASSUMED),
+    ],
+)
+def test_defaults_are_said_to_be_chosen_where_they_were(
+    one: Callable[..., Made], method: str, dataset: str, sentence: str, public: bool
+) -> None:
+    page = one(method=method, dataset=dataset).page("abc123", public)
+    text = plain(page)
+    assert sentence in text
+    said = [other for other in (NOT_MET, ASSUMED, NOT_IN_VIEW) if other in text]
+    assert len(said) == 1
+    above = plain(page[: page.index("<main>")])
+    warned = "The defaults of the method were chosen with this dataset in view." in above
+    assert warned == (sentence == NOT_MET)
+
+
+def test_a_dataset_under_another_label_is_still_the_one_in_view(one: Callable[..., Made]) -> None:
+    text = plain(one(method="dm", dataset="small", dataset_name="digits").page("abc123"))
+    assert NOT_MET in text
+
+
+@pytest.mark.parametrize(
+    ("tuned_on", "module", "sentence"),
+    [
+        (("adult", "unknown"), "bench.methods.mine", "s own. In view were adult."),
+        (("unknown",), "their_package.mine", ASSUMED),
+        (("ward",), "their_package.mine", NOT_MET),
+    ],
+)
+def test_only_its_own_author_can_have_seen_a_users_own_table(
+    one: Callable[..., Made],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tuned_on: tuple[str, ...],
+    module: str,
+    sentence: str,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    monkeypatch.setenv("BENCH_DATA", str(data))
+    rows = "".join(f"{age},{age % 2}\n" for age in range(20, 80))
+    (data / "ward.csv").write_text(f"age,died\n{rows}")
+    added = CliRunner().invoke(main, ["data", "add", str(data / "ward.csv"), "--target", "died"])
+    assert added.exit_code == 0, added.output
+    kind = registry.method_class("ldpdc")
+    monkeypatch.setattr(kind, "tuned_on", tuned_on)
+    monkeypatch.setattr(kind, "__module__", module)
+    assert sentence in plain(one(dataset="ward").page("abc123"))
+
+
+def test_parameters_set_for_a_run_are_not_covered_by_the_defaults(one: Callable[..., Made]) -> None:
+    text = plain(one(parameters='{"group_size": 20.0}').page("abc123"))
+    assert "Parameters that were set for this run (group_size = 20.0) were not chosen by" in text
+
+
+def test_without_set_parameters_nothing_is_said_about_them(one: Callable[..., Made]) -> None:
+    assert "Parameters that were set for this run" not in plain(one().page("abc123"))
 
 
 # Delta --------------------------------------------------------------------------------------------

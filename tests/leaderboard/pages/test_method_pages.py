@@ -30,6 +30,7 @@ CARD = MethodDescription(
     ),
     environment="smartnoise",
     requirements=("snsynth==1.0",),
+    tuned_on=("adult", "unknown"),
     parameters=(
         ParameterDescription("steps", "3", "how often"),
         ParameterDescription("rate", "0.5"),
@@ -77,6 +78,7 @@ def test_the_card_is_shown(run: Any, tmp_path: Path) -> None:
         "s = (noise + sum) / L",
         "smartnoise",
         "snsynth==1.0",
+        "Defaults chosen on adult; others are not on record",
     ):
         assert text in told
     assert "<li>one noise for all</li>" in page.source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -17,8 +18,12 @@ from bench.methods.zero_order import _teachers
 from bench.methods.zero_order._setup import RealRows, half_range, initial_times, middle
 from bench.methods.zero_order._teachers import LabelledRows, TeacherKind, time_scale
 from bench.methods.zero_order.zero_order_dc import (
+    MOMENTS_REASON,
     REASONS,
+    SCALE_REASON,
     TEACHER_REASON,
+    TIMES_REASON,
+    UNITS_REASON,
     VALIDATION_REASON,
     ZeroOrderDc,
 )
@@ -92,6 +97,55 @@ def test_half_the_survival_rows_are_censored_at_the_last_censoring_time() -> Non
     assert len(np.unique(np.floor((events - observed[happened].min()) / last * 10))) >= 9
 
 
+def released_months(follow_up: str, rows: EncodedRows, data: Dataset) -> np.ndarray:
+    """Times of a release from these rows in place of the training rows of `data`."""
+    made = dataclasses.replace(data, train=dataclasses.replace(data.train, rows=rows))
+    release, _ = condensed(made, noise=False, steps=1, validate_every=0, follow_up=follow_up)
+    assert release.rows is not None
+    return data.encoder.decode(release.rows.values, release.rows.labels)["months"].to_numpy()
+
+
+def test_a_public_end_of_follow_up_releases_no_patients_time() -> None:
+    data = toy("survival")
+    column = data.schema.time
+    assert column is not None
+    rows = data.train.rows
+    later = rows.values.copy()
+    censored = np.flatnonzero(rows.labels == 0)
+    later[censored[later[censored, -1].argmax()], -1] = 1.0  # one patient is followed to the end
+    other = dataclasses.replace(rows, values=later)
+    published = [released_months("observed", table, data) for table in (rows, other)]
+    public = [released_months("public", table, data) for table in (rows, other)]
+    assert published[0].max() < published[1].max() == pytest.approx(column.high)
+    assert public[0].tobytes() == public[1].tobytes()
+    assert public[0].max() == pytest.approx(column.high)
+
+
+def test_public_units_do_not_follow_the_rows() -> None:
+    data = toy("table")
+    wide = dataclasses.replace(data.train.rows, values=data.train.rows.values * 0.5)
+    moved = dataclasses.replace(data, train=dataclasses.replace(data.train, rows=wide))
+    starts = {
+        reading: [
+            condensed(
+                table,
+                noise=False,
+                steps=1,
+                validate_every=0,
+                learning_rate=1e-9,
+                standardise=reading,
+            )[0].rows
+            for table in (data, moved)
+        ]
+        for reading in ("public", "rows")
+    }
+    for reading, (first, second) in starts.items():
+        assert first is not None and second is not None
+        alike = np.allclose(first.values, second.values, atol=1e-6)
+        assert alike == (reading == "public")
+    assert ZeroOrderDc().standardise == "public" and ZeroOrderDc().follow_up == "observed"
+
+
 def test_the_time_scale_is_the_interquartile_range_or_else_the_median_of_event_times() -> None:
     times, events = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 99.0]), np.array([1, 1, 1, 1, 1, 0])
     assert time_scale(times, events) == 2.0
@@ -151,22 +205,22 @@ def test_no_teacher_without_rows_of_a_class() -> None:
 def test_condensation_without_noise_lowers_the_loss_and_raises_downstream_quality(
     name: str, kind: TeacherKind
 ) -> None:
-    settings: dict[str, Any] = {
-        "noise": False,
-        "validate_every": 0,
-        "learning_rate": 0.02,
-        "seed": 1,
-    }
-    before, _ = condensed(toy(name), steps=1, **settings)
-    after, _ = condensed(toy(name), steps=400, **settings)
-    assert float(after.notes["loss_last"]) < 0.9 * float(after.notes["loss_first"])
-    assert downstream(toy(name), after, kind) > downstream(toy(name), before, kind) + 0.1
+    data, gains = toy(name), []
+    for seed in range(6):
+        settings: dict[str, Any] = {"noise": False, "validate_every": 0, "seed": seed, "ipc": 40}
+        before, _ = condensed(data, steps=1, **settings)
+        after, _ = condensed(data, steps=400, learning_rate=0.02, **settings)
+        assert float(after.notes["loss_last"]) < 0.9 * float(after.notes["loss_first"])
+        gains.append(downstream(data, after, kind) - downstream(data, before, kind))
+    assert np.mean(gains) > 0.08
 
 
 @pytest.mark.parametrize("kind", ["aft", "cox"])
 def test_each_survival_teacher_condenses(kind: TeacherKind) -> None:
-    release, _ = condensed(toy("survival"), noise=False, teacher=kind, ipc=40)
-    assert downstream(toy("survival"), release, kind) > 0.6
+    data = toy("survival")
+    settings: dict[str, Any] = {"noise": False, "teacher": kind, "ipc": 40, "learning_rate": 0.02}
+    releases = [condensed(data, seed=seed, **settings)[0] for seed in range(6)]
+    assert np.mean([downstream(data, release, kind) for release in releases]) > 0.6
 
 
 @pytest.mark.parametrize("kind", ["logistic", "forest", "svm"])
@@ -188,6 +242,8 @@ def test_a_teacher_of_another_task_is_refused() -> None:
         condensed(toy("table"), noise=False, teacher="cox")
     with pytest.raises(InputError, match="teacher"):
         ZeroOrderDc(teacher="oracle")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="follow_up"):
+        ZeroOrderDc(follow_up="never")  # type: ignore[arg-type]
 
 
 def test_the_demos_start_from_the_moments_of_each_class_is_better_than_random_rows() -> None:
@@ -225,6 +281,22 @@ def test_the_claim_is_within_the_target_and_nothing_is_proven(
     assert judge(Budget(epsilon, 1e-5), release.claim, proof).verdict is Verdict.UNPROVEN
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("table", {"standardise": "rows"}, {UNITS_REASON}),
+        ("table", {"start": "classes"}, {MOMENTS_REASON}),
+        ("survival", {}, {SCALE_REASON, TIMES_REASON}),
+        ("survival", {"follow_up": "public"}, {SCALE_REASON}),
+    ],
+)
+def test_the_ledger_says_which_settings_read_the_rows(
+    name: str, settings: dict[str, Any], expected: set[str]
+) -> None:
+    _, ledger = condensed(toy(name), 1.0, steps=2, validate_every=0, **settings)
+    assert set(ledger.proof().reasons) == {TEACHER_REASON, *REASONS} | expected
+
+
 def test_the_published_count_leaves_out_all_steps_but_the_first() -> None:
     release, _ = condensed(toy("table"), 1.0, accounting="published", steps=100)
     assert release.claim is not None
@@ -250,8 +322,9 @@ def test_without_a_look_at_validation_rows_the_last_step_is_released() -> None:
 
 
 @pytest.mark.slow
-def test_seer_condensed_for_cox_is_within_a_hundredth_of_the_full_data(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("reading", "apart"), [("rows", 0.01), ("public", 0.02)])
+def test_seer_condensed_for_cox_is_close_to_the_full_data(
+    reading: str, apart: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bench.plugins import registry
 
@@ -260,10 +333,10 @@ def test_seer_condensed_for_cox_is_within_a_hundredth_of_the_full_data(
     gaps = []
     for split in range(5):
         data = build_dataset(source, "paper", split)
-        release, _ = condensed(data, noise=False, ipc=100, steps=2000)
+        release, _ = condensed(data, noise=False, ipc=100, steps=2000, standardise=reading)
         train, test = (
             RealRows.of(data.encoder, part.rows).examples for part in (data.train, data.test)
         )
         full = _teachers.fit("cox", train, np.random.default_rng(0))
         gaps.append(_teachers.quality("cox", full, test) - downstream(data, release, "cox"))
-    assert abs(float(np.mean(gaps))) < 0.01
+    assert abs(float(np.mean(gaps))) < apart
