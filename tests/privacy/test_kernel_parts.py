@@ -112,6 +112,54 @@ class TestParts:
         sizes = [len(part._rows) for part in inner.values()]
         assert min(sizes) > 15, sizes
 
+    def test_a_partition_function_returns_one_part_for_each_row(self) -> None:
+        private, _ = opened()
+        for wrong in (lambda rows: ["x"], lambda rows: ["x"] * (len(rows) + 1), lambda rows: []):
+            with pytest.raises(PrivacyContractError, match="one part for each row") as refusal:
+                private.partition(wrong, ["x"], name="wrong")
+            assert str(len(DATASET.train)) not in str(refusal.value)
+
+    def test_parts_answer_with_vectors_of_one_length(self) -> None:
+        """Which length a part has can depend on its rows: the message does not say it."""
+        private, _ = opened()
+        parts = private.partition("teacher", parts=3)
+        models = private.fit_parts(parts, lambda rows, _: len(rows))
+        sizes = iter([1, 2, 3, 1, 2, 3])
+        for call in (private.partition_sum, private.part_vectors):
+            with pytest.raises(PrivacyContractError, match="different lengths") as refusal:
+                call(models, lambda _: np.ones(next(sizes)), 1.0, 1.0)
+            assert not any(digit in str(refusal.value) for digit in "0123456789")
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e300])
+    def test_a_part_that_answers_no_number_moves_the_sum_by_its_clip_at_most(
+        self, bad: float
+    ) -> None:
+        private, _ = opened()
+        models = private.fit_parts(private.partition("teacher", parts=3), lambda rows, _: len(rows))
+        turn = iter([bad, 1.0, 1.0, bad, 1.0, 1.0])
+
+        def answer(_: int) -> list[float]:
+            return [next(turn), 0.0]
+
+        total = private.partition_sum(models, answer, 1.0, 1e-9)
+        expected = 3.0 if bad == 1e300 else 2.0
+        assert total == pytest.approx([expected, 0.0], abs=0.02)
+        vectors = private.part_vectors(models, answer, 1.0, 1e-9)
+        assert vectors == pytest.approx(
+            np.array([[expected - 2.0, 0.0], [1.0, 0.0], [1.0, 0.0]]), abs=0.02
+        )
+
+    def test_answers_of_torch_are_accepted(self) -> None:
+        import torch
+
+        private, _ = opened()
+        models = private.fit_parts(
+            private.partition("teacher", parts=3),
+            lambda rows, _: torch.ones(2, requires_grad=True),
+        )
+        total = private.partition_sum(models, lambda model: model, 10.0, 1e-9)
+        assert total == pytest.approx([3.0, 3.0], abs=0.01)
+
     def test_a_partition_that_ranks_rows_is_caught(self) -> None:
         private, _ = opened(check_rows=True)
 

@@ -48,7 +48,7 @@ from dp_accounting import dp_event
 from bench.data.encoder import EncodedRows, Encoder
 from bench.errors import PrivacyContractError
 from bench.privacy.events import DpEvent
-from bench.privacy.rowwise import evaluate, positive
+from bench.privacy.rowwise import codes_within, evaluate, positive
 from bench.privacy.third_party import seeded_global_generators, silenced_output
 
 Codes = npt.NDArray[np.int64]
@@ -262,9 +262,8 @@ class _Vector:
 def _tables(rows: EncodedRows, parameters: Mapping[str, Any]) -> list[Any]:
     """Return the table of codes, or one per class without the label, as mbi's datasets."""
     sizes: Sequence[int] = parameters["sizes"]
-    codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
     # mbi refuses codes out of range, which would reveal that there is one.
-    codes = np.clip(codes, 0, np.asarray(sizes) - 1)
+    codes = codes_within(evaluate(parameters["codes"], rows, check_rows=True), sizes)
     if len(parameters["totals"]) == 1:
         return [_dataset(codes, sizes)]
     labels = codes[:, -1]
