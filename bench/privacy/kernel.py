@@ -436,7 +436,8 @@ class PrivateData:
     def delegate(self, mechanism: str | trusted.TrustedMechanism, **parameters: Any) -> object:
         """Run a mechanism of another library that the harness trusts; see `trusted/table.py`.
 
-        Its noise comes from the kernel's generator, never from the method's public one.
+        Its noise comes from the kernel's generator, never from the method's public one; under
+        secure noise from the operating system's entropy where the library can draw from it.
         """
         self._vault.refuse_for_clients()
         entry = trusted.find(mechanism)
@@ -446,8 +447,10 @@ class PrivateData:
         else:
             self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
         self._vault.started = True
-        rows = self._rows.copy()
-        return entry.run(rows, self.encoder, self._vault.noise.generator(), parameters)
+        rows, noise = self._rows.copy(), self._vault.noise
+        if entry.run_secure is not None and not noise.reproducible:
+            return entry.run_secure(rows, self.encoder, parameters)
+        return entry.run(rows, self.encoder, noise.generator(), parameters)
 
     def raw(self, reason: str) -> EncodedRows:
         """Return a copy of the rows themselves: non-private access.

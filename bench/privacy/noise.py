@@ -118,7 +118,9 @@ class SystemNoise(NoiseSource):
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
     def generator(self) -> np.random.Generator:
-        return np.random.default_rng(int.from_bytes(os.urandom(32), "big"))
+        # A pool of eight words: the default one would keep 128 of the 256 bits.
+        entropy = np.random.SeedSequence(int.from_bytes(os.urandom(32), "big"), pool_size=8)
+        return np.random.Generator(np.random.PCG64(entropy))
 
 
 # Exact sampling -----------------------------------------------------------------------------------

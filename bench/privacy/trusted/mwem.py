@@ -23,8 +23,9 @@ Findings from reading the library, and what is done about them:
   marginals only, and draws once.
 * `mwem` returns the exact histograms beside the noisy ones: they are discarded.
 
-Noise is OpenDP's Laplace, which takes no seed, on the grid of `smartnoise.on_grid`. Choices are
-drawn from Python's global generator, seeded for the call.
+Noise is OpenDP's Laplace, which takes no seed (OpenSSL's generator, see `smartnoise.py`), on the
+grid of `smartnoise.on_grid`. Choices are drawn from Python's global generator (one double of 53
+bits each, without modulo bias), which is seeded for the call with 256 bits.
 """
 
 from __future__ import annotations

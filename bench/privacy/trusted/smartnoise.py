@@ -27,10 +27,13 @@ Findings from reading the library (smartnoise-synth 1.0.8), and what is done abo
 
 Private steps are the library's own code: `MSTSynthesizer.measure` and `exponential_mechanism`,
 `AIMSynthesizer._worst_approximated` and `snsynth.utils.gaussian_noise`. Noise is OpenDP's Gaussian,
-which takes no seed. The library adds it in double precision, where the last bits of a sum can
-reveal the count (Mironov 2012): here noisy counts are rounded to multiples of 1/1024 (`on_grid`),
-which makes the sum of a whole count and its noise exact. The choices are drawn from numpy's global
-generator, seeded for the call. The returned records contain noisy answers only.
+which takes no seed: it is sampled exactly from OpenSSL's generator, which the operating system
+seeds with 384 bits (observed by tracing its system calls), also where the cell's noise is seeded.
+The library adds it in double precision, where the last bits of a sum can reveal the count (Mironov
+2012): here noisy counts are rounded to multiples of 1/1024 (`on_grid`), which makes the sum of a
+whole count and its noise exact. The choices are drawn from numpy's global generator (`choice` with
+probabilities: one double of 53 bits each, without modulo bias), which is seeded for the call with
+256 bits. The returned records contain noisy answers only.
 """
 
 from __future__ import annotations
