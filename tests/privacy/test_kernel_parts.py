@@ -9,11 +9,15 @@ from importlib.metadata import version as installed
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from bench import PrivateData, gaussian
 from bench.data.encoder import EncodedRows
-from bench.errors import BudgetExceededError, PrivacyContractError, UnknownNameError
+from bench.errors import BudgetExceededError, InputError, PrivacyContractError, UnknownNameError
 from bench.privacy.clients import SkewedClients
+from bench.privacy.kernel import PlannedEvents
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
 from bench.privacy.trusted.table import TrustedMechanism
@@ -331,6 +335,68 @@ class TestClientsAsUnit:
             inner.partition_sum(models, lambda model: [1.0], 1.0, 9.0)
         models = private.fit_parts(private.partition(SkewedClients(3)), lambda rows, _: len(rows))
         assert np.isfinite(private.partition_sum(models, lambda model: [1.0], 1.0, 9.0)).all()
+
+    def test_training_and_validation_rows_of_a_client_compose(self) -> None:
+        """One sum over the clients on each split: a client takes part in both.
+
+        Two Gaussians of multiplier s are one of multiplier s / sqrt(2), whose epsilon is computed
+        here by the analytic formula (Balle and Wang 2018, theorem 8).
+        """
+        private, ledger = open_private(
+            DATASET, BUDGET, SeededNoise(np.random.default_rng(0)), unit="client"
+        )
+        assert private.validation is not None
+        both = (private, private.validation)
+
+        def plans(noise: float) -> list[PlannedEvents]:
+            return [data.plan(gaussian(noise)) for data in both]
+
+        noise = private.calibrate(plans)
+        private.reserve_all(plans(noise))
+        for data in both:
+            models = data.fit_parts(data.partition(SkewedClients(3)), lambda rows, _: len(rows))
+            data.partition_sum(models, lambda model: [1.0], 1.0, noise)
+        true = gaussian_epsilon(noise / math.sqrt(2.0), 1e-5)
+        proven = ledger.proof().epsilon
+        assert true <= proven <= 1.0 and proven == pytest.approx(true, rel=5e-3)
+        assert Ledger.from_json(ledger.to_json()).proof().epsilon == proven
+        with pytest.raises(BudgetExceededError):
+            private.validation.reserve(gaussian(noise))
+
+    @pytest.mark.parametrize("unit, composed", [("row", 1), ("patient", 1), ("client", 3)])
+    def test_parts_compose_in_parallel_for_units_that_lie_in_one_of_them(
+        self, unit: str, composed: int
+    ) -> None:
+        noise = SeededNoise(np.random.default_rng(0))
+        private, ledger = open_private(DATASET, None, noise, unit=unit)
+        assert private.validation is not None
+        for data in (*private.partition("class").values(), private.validation):
+            data.reserve(gaussian(4.0))
+        true = gaussian_epsilon(4.0 / math.sqrt(composed), 1e-5)
+        assert ledger.proof().epsilon == pytest.approx(true, rel=5e-3)
+
+    def test_counts_of_clients_cannot_be_bought_with_noise_for_rows(self) -> None:
+        noise = SeededNoise(np.random.default_rng(0))
+        with pytest.raises(PrivacyContractError, match="unit of privacy is the client"):
+            open_private(DATASET, BUDGET, noise, private_counts=True, unit="client")
+
+    def test_an_unknown_unit_is_refused(self) -> None:
+        noise = SeededNoise(np.random.default_rng(0))
+        with pytest.raises(InputError, match="'hospital' is unknown; expected one of row, patient"):
+            open_private(DATASET, BUDGET, noise, unit="hospital")
+
+
+def gaussian_epsilon(multiplier: float, delta: float) -> float:
+    """Epsilon of one Gaussian mechanism, by the analytic formula."""
+
+    def excess(epsilon: float) -> float:
+        near, far = (
+            0.5 / multiplier - epsilon * multiplier,
+            -0.5 / multiplier - epsilon * multiplier,
+        )
+        return float(norm.cdf(near) - math.exp(epsilon) * norm.cdf(far) - delta)
+
+    return float(brentq(excess, 0.0, 50.0))
 
 
 def test_a_partition_cannot_be_widened() -> None:

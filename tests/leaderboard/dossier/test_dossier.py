@@ -206,6 +206,20 @@ def test_the_ledger_is_told_entry_by_entry(one: Callable[..., Made]) -> None:
     assert "The recomputed bound agrees with the result table" in text
 
 
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [("row", "Each row belongs to one part"), ("client", "the steps on all parts add up")],
+)
+def test_how_parts_compose_depends_on_the_unit(
+    one: Callable[..., Made], unit: str, said: str
+) -> None:
+    ledger = Ledger(Budget(1.0, 1e-5), unit=unit)
+    for split in ("train", "validation"):
+        ledger.add(Entry((("split", split),), gaussian(9.0)), 1)
+    page = one(ledger, unit=unit, eps_proven=ledger.proof().epsilon).page("abc123")
+    assert said in plain(page) and "Inconsistency" not in page
+
+
 # Delta --------------------------------------------------------------------------------------------
 
 
