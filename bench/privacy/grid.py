@@ -48,7 +48,7 @@ Vectors = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 FINE = 20
-"""The grid is at least so many powers of two finer than the noise."""
+"""The grid is so many powers of two finer than the noise, or more; less for next to no noise."""
 FINEST = 31
 """And at most so many: beyond, exact sampling of the noise would be slow."""
 _LARGEST = 32

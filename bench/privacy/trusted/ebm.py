@@ -39,8 +39,9 @@ them:
   /dev/urandom four bytes at a time (observed by tracing its system calls); that for Linux on ARM
   names the same file; for macOS and Windows the library's authors state /dev/urandom and the
   system's cryptographic generator. `run_secure_ebm` uses this mode under secure noise.
-* Noise is a symmetric binomial number times 2^-57 of its range, added to sums of gradients in
-  doubles: the last bits of the scores are not protected as the kernel's answers are.
+* Noise is a binomial number on a grid of about 2^-56 of its deviation (Google's sampler), but the
+  sums of gradients that it is added to, in doubles, are not rounded to that grid: the last bits of
+  the scores are not protected as the kernel's answers are.
 """
 
 from __future__ import annotations
