@@ -7,6 +7,10 @@ samples, clips, sums and adds noise without recording or checking anything.
 The second pair is one Gaussian sum over all rows: on the kernel's grid with exactly sampled noise,
 and in doubles with `ndtri` of 52 random bits, as the kernel did before its answers were on a grid.
 
+The third pair is `gaussian_sum` as a method calls it, against the same sum in doubles: the kernel
+also copies the rows for the row function, which could write into them. The last line times that
+copy alone.
+
     python benchmarks/kernel_overhead.py
 """
 
@@ -19,7 +23,7 @@ import time
 import numpy as np
 from scipy.special import ndtri
 
-from bench import PrivateData, sampled_gaussian
+from bench import PrivateData, gaussian, sampled_gaussian
 from bench.data.dataset import Counts
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
@@ -49,6 +53,12 @@ def main() -> None:
     grid, doubles = (statistics.median(side) for side in zip(*pairs, strict=True))
     print(f"{SUMS} noisy sums of {ROWS} x {COLUMNS} (median of {ROUNDS}):")
     print(f"  on the grid {grid:.3f} s, in doubles {doubles:.3f} s, ratio {grid / doubles:.2f}")
+    pairs = [(_full(rows, encoder), _in_doubles(values)) for _ in range(ROUNDS)]
+    kernel, doubles = (statistics.median(side) for side in zip(*pairs, strict=True))
+    copies = statistics.median(_copies(rows) for _ in range(ROUNDS))
+    print(f"{SUMS} calls of gaussian_sum over {ROWS} x {COLUMNS} (median of {ROUNDS}):")
+    print(f"  kernel {kernel:.3f} s, in doubles {doubles:.3f} s, ratio {kernel / doubles:.2f}")
+    print(f"  of these, copies of the rows {copies:.3f} s")
 
 
 def _kernel(rows: EncodedRows, encoder: Encoder, rate: float) -> float:
@@ -58,6 +68,23 @@ def _kernel(rows: EncodedRows, encoder: Encoder, rate: float) -> float:
     private.reserve(sampled_gaussian(rate, 1.0), CALLS)
     for _ in range(CALLS):
         private.poisson_sum(lambda batch: batch.values, 8.0, 1.0, rate)
+    return time.perf_counter() - started
+
+
+def _full(rows: EncodedRows, encoder: Encoder) -> float:
+    vault = Vault(Ledger(), SystemNoise())
+    private = PrivateData(rows, encoder, Counts(ROWS, (ROWS, 0)), vault, ())
+    private.reserve(gaussian(1.0), SUMS)
+    started = time.perf_counter()
+    for _ in range(SUMS):
+        private.gaussian_sum(lambda batch: batch.values, 8.0, 1.0)
+    return time.perf_counter() - started
+
+
+def _copies(rows: EncodedRows) -> float:
+    started = time.perf_counter()
+    for _ in range(SUMS):
+        rows.copy()
     return time.perf_counter() - started
 
 
@@ -82,9 +109,10 @@ def _on_the_grid(vectors: np.ndarray) -> float:
     return time.perf_counter() - started
 
 
-def _in_doubles(vectors: np.ndarray) -> float:
+def _in_doubles(values: np.ndarray) -> float:
     started = time.perf_counter()
     for _ in range(SUMS):
+        vectors = np.asarray(values, dtype=np.float64)
         squares = np.einsum("ij,ij->i", vectors, vectors)
         total = np.minimum(1.0, 8.0 / np.sqrt(np.maximum(squares, 1e-300))) @ vectors
         words = np.frombuffer(os.urandom(8 * COLUMNS), dtype=np.uint64)

@@ -89,10 +89,12 @@ def tradeoff_curve(ledger: Ledger, parts: Mapping[str, str] | None = None) -> Cu
     if not math.isfinite(proof.epsilon):
         return None
     reported = (proof.epsilon, proof.delta)
-    entries = _within(ledger.entries, parts or {})
+    # A client has rows in all parts.
+    entries = _within(ledger.entries, {} if ledger.unit == "client" else parts or {})
     if not entries:
         return Curve((0.0,), (0.0,))
-    worlds = None if any(entry.adaptive for entry in entries) else ledgers.compositions(entries)
+    adaptive = any(entry.adaptive for entry in entries)
+    worlds = None if adaptive else ledgers.compositions(entries, ledger.unit)
     remaining = accountant.undominated(worlds) if worlds else []
     if not 0 < len(remaining) <= _WORLDS_AT_MOST:
         return Curve((reported[0],), (reported[1],))

@@ -47,8 +47,18 @@ class EncodedRows:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def copy(self) -> EncodedRows:
+        """Return the same rows in other memory.
+
+        The flag against writing stops NumPy only: `torch.from_numpy` writes through it. Code that
+        must not be able to change the rows gets a copy.
+        """
+        return EncodedRows(
+            self.values.copy(), self.labels.copy(), self.sites.copy(), self.positions.copy()
+        )
+
     def take(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> EncodedRows:
-        """Return the rows at `index`."""
+        """Return a copy of the rows at `index`."""
         return EncodedRows(
             self.values[index], self.labels[index], self.sites[index], self.positions[index]
         )

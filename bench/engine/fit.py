@@ -115,7 +115,11 @@ def for_fitting(dataset: Dataset) -> Dataset:
 @final
 @dataclass(frozen=True)
 class Randomness:
-    """Where the random numbers of one fit come from."""
+    """Where the random numbers of one fit come from.
+
+    The guarantee holds for every value of the public ones, whatever an attacker knows of them: no
+    length of their seeds matters to it.
+    """
 
     noise: NoiseSource
     """Noise and sampling of the kernel."""

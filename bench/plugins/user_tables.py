@@ -75,8 +75,19 @@ def read_own(path: Path, columns: list[str], table: dict[str, Any]) -> pd.DataFr
             usecols=wanted,
         )
     if patient:
+        _refuse_missing(frame[patient])
         frame = frame.drop_duplicates(patient)
     return frame[columns].reset_index(drop=True)
+
+
+def _refuse_missing(patients: pd.Series[Any]) -> None:
+    """Refuse rows without a patient: which of them is kept would depend on other patients' rows."""
+    missing = int(patients.isna().sum())
+    if missing:
+        raise DataError(
+            f"column {patients.name!r}: {missing} rows name no patient, so that one row per "
+            "patient cannot be kept; fill them in or remove these rows from the file"
+        )
 
 
 @contextmanager
@@ -202,6 +213,7 @@ def _summarise(
     rows = 0
     for chunk in _chunks(request, special):
         if request.patient:
+            _refuse_missing(chunk[request.patient])
             first = ~chunk[request.patient].duplicated() & ~chunk[request.patient].isin(seen)
             chunk = chunk[first]
             seen.update(chunk[request.patient])

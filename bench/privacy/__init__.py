@@ -8,7 +8,7 @@
 * `partition.py`: which part a row belongs to, and models that stay inside the kernel;
   `clients.py`: federated clients with label skew.
 * `opening.py`: `open_private` puts a dataset behind the kernel; `noise.py`: random
-  bits, and the integer noise that is sampled from them exactly.
+  bits, and the integer noise that is sampled from them exactly; `compiled.py`: compiles the loops.
 * `events.py`: DP events as data; `ledger.py`: all events of a release, and the compositions that
   one row can take part in; `accounting.py`: epsilon of a composition (RDP, PLD), and the smallest
   noise for a target.

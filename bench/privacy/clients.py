@@ -3,7 +3,8 @@
 The share of class c that client k holds is drawn once from Dirichlet(alpha) and public. A row of
 class c goes to the client in whose piece of [0, 1) its fixed position falls. Small alpha means
 strong skew: a client may lack a class. No row is with two clients, and no patient where a patient
-is one row, as in every dataset whose unit is the patient.
+is one row, as in every dataset whose unit is the patient. A client's rows are in several splits and
+classes: where the unit of privacy is the client, the ledger composes all events.
 """
 
 from __future__ import annotations

@@ -17,9 +17,18 @@ Rounding moves each coordinate by at most g / 2, so that
 
 where the factor (1 + (d + 16) 2^-52) bounds the error of computing |v|, the quotient and the
 products in doubles. The sensitivity in L2 is C, as recorded; what is lost is clip, not privacy.
+The integers q of a row are computed from that row alone, in one order of operations: a row that is
+not finite, or larger than the squares of doubles allow, changes no bit of another row's integers.
+What the kernel cannot see is a row function that computes the last bits of a row's vector in
+another way when another row is in the batch, as matrix products do.
 
 **Grid.** g is the largest power of two with g <= 2^-20 s (s: standard deviation of the noise) and
-g sqrt(d) <= 2^-8 C, but not below 2^-32 s or 2^-40 C. It depends on public numbers alone.
+g sqrt(d) <= 2^-8 C, but not below 2^-32 s or 2^-32 C. It depends on public numbers alone. Noise of
+more than 2^31 / sqrt(d) times the clip leaves nothing of it: C' is then 0, and the answer is noise.
+
+**Range.** An entry of q is below 2^33, so that sums of 2^29 rows, with noise, stay within 62 bits.
+(Beyond it they would wrap around, as function of the noisy integer: wrong, but as private.) The
+answer is a double, which rounds integers above 2^53: post-processing, too. Zero has no sign.
 """
 
 from __future__ import annotations
@@ -28,20 +37,22 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
+
+from bench.privacy.compiled import compiled
 
 Vectors = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 FINE = 20
-"""The grid is at least so many powers of two finer than the noise."""
+"""The grid is so many powers of two finer than the noise, or more; less for next to no noise."""
 FINEST = 31
 """And at most so many: beyond, exact sampling of the noise would be slow."""
-_LARGEST = 40
-"""Entries of a row are below 2^40 on the grid, so that sums of a block of rows are exact."""
+_LARGEST = 32
+"""Entries of a row are below 2^33 on the grid."""
 _COLUMNS = 8
 """The share of the clip that rounding takes is at most 2^-9, where FINEST allows it."""
 
@@ -55,46 +66,31 @@ class Grid:
     scale: float
     """In the units of the answer."""
 
-    @classmethod
-    def of(cls, scale: float, clip: float, columns: int) -> Grid:
+    @staticmethod
+    @functools.lru_cache(maxsize=1024)
+    def of(scale: float, clip: float, columns: int) -> Grid:
         """Return the grid of vectors of norm `clip`, for noise of this scale."""
         finest = _power(scale) - FINEST
         rounding = _power(clip / math.sqrt(max(1, columns))) - _COLUMNS
         exponent = max(finest, min(_power(scale) - FINE, rounding), _power(clip) - _LARGEST)
-        return cls(exponent, scale)
+        return Grid(exponent, scale)
 
     @classmethod
     def of_counts(cls, scale: float) -> Grid:
         """Return the grid of counts: counts are on it exactly."""
         return cls(min(0, max(_power(scale) - FINE, -_LARGEST)), scale)
 
-    def clip(self, clip: float, columns: int) -> float:
-        """Return C', to which vectors are clipped before they are rounded."""
-        least = clip - 2.0**self.exponent * math.sqrt(columns) / 2.0
-        return max(0.0, least * (1.0 - (columns + 16) * 2.0**-52))
-
     def sum(self, vectors: Vectors, clip: float) -> Integers:
         """Return the exact sum of the rows, each clipped and rounded to integers.
 
         A row with a non-finite entry counts as zero.
         """
-        limit = self.clip(clip, vectors.shape[1])
-        squares = np.einsum("ij,ij->i", vectors, vectors)
-        if not np.isfinite(squares).all():
-            # Non-finite rows become zero; finite ones whose square overflows are scaled first.
-            vectors = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
-            largest = np.maximum(np.abs(vectors).max(axis=1, initial=0.0), clip)
-            vectors = vectors / largest[:, None]
-            squares = np.einsum("ij,ij->i", vectors, vectors)
-            factors = np.minimum(limit / np.maximum(np.sqrt(squares), 1e-300), largest)
-        else:
-            factors = np.minimum(1.0, limit / np.sqrt(np.maximum(squares, 1e-300)))
-        # Multiplying by a power of two is exact.
-        return np.asarray(_adding()(vectors, factors * 2.0**-self.exponent))
+        limit = clip_before_rounding(self.exponent, clip, vectors.shape[1])
+        return _clipped_sum(np.ascontiguousarray(vectors), limit, 2.0**-self.exponent)
 
     def counts(self, counts: Integers) -> Integers:
         """Return counts in units of the grid."""
-        return np.asarray(counts, dtype=np.int64) << -self.exponent
+        return np.asarray(np.asarray(counts, dtype=np.int64) << -self.exponent)
 
     def answer(self, integers: Integers, draw: Callable[[float, int], Integers]) -> Vectors:
         """Add noise to integers, and return the answer in its own units."""
@@ -102,6 +98,14 @@ class Grid:
         scale = self.scale * 2.0**-self.exponent * (1.0 + 2.0**-50)
         noise = draw(scale, integers.size).reshape(integers.shape)
         return np.asarray((integers + noise) * 2.0**self.exponent, dtype=np.float64)
+
+
+@functools.lru_cache(maxsize=1024)
+def clip_before_rounding(exponent: int, clip: float, columns: int) -> float:
+    """Return C', to which vectors are clipped before they are rounded to the grid 2^exponent."""
+    # 2^-50 for the rounding of the difference, which can be small against the clip.
+    least = clip * (1.0 - 2.0**-50) - 2.0**exponent * math.sqrt(columns) / 2.0
+    return max(0.0, least * (1.0 - (columns + 16) * 2.0**-52))
 
 
 def _power(number: float) -> int:
@@ -113,22 +117,36 @@ _BLOCK = 2**12
 """Rows whose integers are added as doubles, which is exact below 2^53."""
 
 
-@functools.cache
-def _adding() -> Callable[[Vectors, Vectors], Integers]:
-    import numba
-
-    def add(vectors: Vectors, factors: Vectors) -> Any:
-        rows, columns = vectors.shape
-        total = np.zeros(columns, dtype=np.int64)
-        for start in range(0, rows, _BLOCK):
-            block = np.zeros(columns, dtype=np.float64)
-            for i in range(start, min(rows, start + _BLOCK)):
-                factor = factors[i]
-                for j in range(columns):
-                    block[j] += np.rint(vectors[i, j] * factor)
-            for j in range(columns):
-                total[j] += np.int64(block[j])
-        return total
-
-    compiled: Callable[[Vectors, Vectors], Integers] = numba.njit(cache=True, nogil=True)(add)
-    return compiled
+@compiled
+def _clipped_sum(vectors: Vectors, limit: float, unit: float) -> Integers:
+    """Return the sum of round(v' unit), where v' is a row clipped to the norm `limit`."""
+    rows, columns = vectors.shape
+    total = np.zeros(columns, dtype=np.int64)
+    for start in range(0, rows, _BLOCK):
+        block = np.zeros(columns, dtype=np.float64)
+        for row in range(start, min(rows, start + _BLOCK)):
+            squares = 0.0
+            for column in range(columns):
+                squares += vectors[row, column] * vectors[row, column]
+            if squares < np.inf:
+                # Multiplying by a power of two is exact.
+                factor = min(1.0, limit / math.sqrt(max(squares, 1e-300))) * unit
+                for column in range(columns):
+                    block[column] += np.rint(vectors[row, column] * factor)
+                continue
+            # Not finite, or finite with squares that overflow: such a row is scaled first.
+            largest = 0.0
+            finite = True
+            for column in range(columns):
+                finite = finite and np.isfinite(vectors[row, column])
+                largest = max(largest, abs(vectors[row, column]))
+            if finite:
+                squares = 0.0
+                for column in range(columns):
+                    squares += (vectors[row, column] / largest) ** 2
+                factor = limit / math.sqrt(squares) * unit
+                for column in range(columns):
+                    block[column] += np.rint(vectors[row, column] / largest * factor)
+        for column in range(columns):
+            total[column] += np.int64(block[column])
+    return total

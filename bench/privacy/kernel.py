@@ -14,9 +14,10 @@ Sensitivities under add/remove of one row, each stated and used in the method of
 | `delegate` | as the entry in `trusted/table.py` proves | the entry's event |
 | `raw` | unbounded | non-private |
 
-Vectors of rows are evaluated and checked in `rowwise.py`, clipped, rounded and summed in `grid.py`;
-noise is sampled in `noise.py`; rows are assigned to parts in `partition.py`; the events are
-recorded in `ledger.py`.
+Every function that reads rows gets a copy of them: what it writes, through torch for example, is
+seen by no later call. Vectors of rows are evaluated and checked in `rowwise.py`, clipped, rounded
+and summed in `grid.py`; noise is sampled in `noise.py`; rows are assigned to parts in
+`partition.py`; the events are recorded in `ledger.py`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from bench.privacy.partition import (
     row_parts,
     same_parts,
 )
-from bench.privacy.rowwise import RowFunction, evaluate, positive
+from bench.privacy.rowwise import RowFunction, as_numbers, counted, evaluate, positive
 from bench.privacy.trusted import table as trusted
 
 Vector = npt.NDArray[np.float64]
@@ -249,10 +250,11 @@ class PrivateData:
             raise PrivacyContractError(f"sampling rate {rate} is not in (0, 1]")
         self._vault.refuse_for_clients()
         self._charge(sampled_gaussian(rate, noise_multiplier))
-        rows = self._rows
-        if rate < 1.0:
+        rows, sampled = self._rows, rate < 1.0
+        if sampled:
             rows = rows.take(self._vault.noise.poisson_sample(len(rows), rate))
-        return self._noisy_sum(function, rows, clip, noise_multiplier)
+        vectors = self._evaluate(function, rows, copied=sampled)
+        return self._noisy_sum(vectors, clip, noise_multiplier)
 
     def gaussian_sum(self, function: RowFunction, clip: float, noise_multiplier: float) -> Vector:
         """Return the noisy sum of clipped per-row vectors over all rows.
@@ -262,17 +264,14 @@ class PrivateData:
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
         self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
-        return self._noisy_sum(function, self._rows, clip, noise_multiplier)
+        return self._noisy_sum(self._evaluate(function, self._rows), clip, noise_multiplier)
 
-    def _noisy_sum(
-        self, function: RowFunction, rows: EncodedRows, clip: float, noise_multiplier: float
-    ) -> Vector:
-        vectors = self._evaluate(function, rows)
+    def _noisy_sum(self, vectors: Vector, clip: float, noise_multiplier: float) -> Vector:
         grid = Grid.of(noise_multiplier * clip, clip, vectors.shape[1])
         return grid.answer(grid.sum(vectors, clip), self._vault.noise.normal)
 
-    def _evaluate(self, function: RowFunction, rows: EncodedRows) -> Vector:
-        vectors = evaluate(function, rows, self._vault.check_rows)
+    def _evaluate(self, function: RowFunction, rows: EncodedRows, copied: bool = False) -> Vector:
+        vectors = evaluate(function, rows, self._vault.check_rows, copied)
         return vectors[:0] if self._vault.blind else vectors
 
     def histograms(
@@ -293,7 +292,7 @@ class PrivateData:
         event = gaussian if mechanism == "gaussian" else laplace
         self._vault.refuse_for_clients()
         self._charge(event(noise_multiplier))
-        table = self._evaluate(codes, self._rows).astype(np.int64)
+        table = self._evaluate(codes, self._rows)
         if table.shape[1] != binnings:
             raise PrivacyContractError(
                 f"the bin function returned {table.shape[1]} columns for {binnings} binnings"
@@ -303,11 +302,10 @@ class PrivateData:
         else:
             scale, draw = noise_multiplier * binnings, self._vault.noise.laplace
         grid = Grid.of_counts(scale)
-        answers: list[Vector] = []
-        for column, size in enumerate(bins):
-            inside = table[:, column][(table[:, column] >= 0) & (table[:, column] < size)]
-            answers.append(grid.answer(grid.counts(np.bincount(inside, minlength=size)), draw))
-        return answers
+        return [
+            grid.answer(grid.counts(counted(table[:, column], size)), draw)
+            for column, size in enumerate(bins)
+        ]
 
     # Parts --------------------------------------------------------------------------------------
 
@@ -422,16 +420,24 @@ class PrivateData:
         if not (models.clients and len(self._path) == 1):
             self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
-        vectors = [np.asarray(value, dtype=np.float64) for value in models._ask(answer)]
+        vectors = [as_numbers(value, "answer of a part") for value in models._ask(answer)]
+        shape = vectors[0].shape
+        if any(vector.shape != shape for vector in vectors):
+            # The message has no shape: which one a part has can depend on its rows.
+            raise PrivacyContractError(
+                "the parts answered with vectors of different lengths; expected one length that "
+                "follows from public knowledge, also for a part without rows"
+            )
         flat = np.stack([vector.reshape(-1) for vector in vectors])
-        return vectors[0].shape, np.zeros_like(flat) if self._vault.blind else flat
+        return shape, np.zeros_like(flat) if self._vault.blind else flat
 
     # Other ways in ------------------------------------------------------------------------------
 
     def delegate(self, mechanism: str | trusted.TrustedMechanism, **parameters: Any) -> object:
         """Run a mechanism of another library that the harness trusts; see `trusted/table.py`.
 
-        Its noise comes from the kernel's generator, never from the method's public one.
+        Its noise comes from the kernel's generator, never from the method's public one; under
+        secure noise from the operating system's entropy where the library can draw from it.
         """
         self._vault.refuse_for_clients()
         entry = trusted.find(mechanism)
@@ -441,10 +447,13 @@ class PrivateData:
         else:
             self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
         self._vault.started = True
-        return entry.run(self._rows, self.encoder, self._vault.noise.generator(), parameters)
+        rows, noise = self._rows.copy(), self._vault.noise
+        if entry.run_secure is not None and not noise.reproducible:
+            return entry.run_secure(rows, self.encoder, parameters)
+        return entry.run(rows, self.encoder, noise.generator(), parameters)
 
     def raw(self, reason: str) -> EncodedRows:
-        """Return the rows themselves: non-private access.
+        """Return a copy of the rows themselves: non-private access.
 
         From then on the proven epsilon is infinite, and `reason` is shown with the result.
         """
@@ -454,7 +463,7 @@ class PrivateData:
             )
         self._record_access(reason)
         self._vault.started = True
-        return self._rows
+        return self._rows.copy()
 
     def _record_access(self, reason: str) -> None:
         self._vault.ledger.add(Entry(self._path, non_private(), reason=reason))

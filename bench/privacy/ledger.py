@@ -5,6 +5,10 @@ lies in exactly one part of each partition, so its composition is: the events of
 those of one part of every partition, recursively. The epsilon of a ledger is the largest over all
 such compositions (parallel composition; valid because adjacency is add/remove and a row's part
 depends on that row alone). A ledger's file replays to the same epsilon without the data.
+
+That holds for units of one row: a dataset whose unit is the patient has one row for each.
+A client has rows in many parts, among them the training and the validation rows: where the unit is
+the client, all events compose, whatever part they were charged to.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ from bench.privacy.events import DpEvent
 
 PartPath = tuple[tuple[str, str], ...]
 """Nested parts: ((partition key, part name), ...)."""
+
+UNITS = ("row", "patient", "image", "client")
+"""What a guarantee can protect; a patient, or an image, is one row."""
 
 _FORMAT_VERSION = 1
 _COMPOSITIONS_AT_MOST = 20_000
@@ -86,7 +93,7 @@ class Ledger:
             for entry, count in self.entries.items()
             if not events.is_non_private(entry.event)
         }
-        composed = compositions(noisy)
+        composed = compositions(noisy, self.unit)
         if composed is None:
             return math.inf, "none"
         order = self.order if any(entry.adaptive for entry in noisy) else None
@@ -194,9 +201,10 @@ def _entry(row: Mapping[str, Any]) -> Entry:
     )
 
 
-def compositions(entries: Mapping[Entry, int]) -> set[ComposedEvents] | None:
-    """Return the compositions of all possible rows; None for too many combinations of parts."""
-    flat = [(entry.path, entry.event, count) for entry, count in entries.items()]
+def compositions(entries: Mapping[Entry, int], unit: str) -> set[ComposedEvents] | None:
+    """Return the compositions of all possible units; None for too many combinations of parts."""
+    whole = unit == "client"
+    flat = [(() if whole else entry.path, entry.event, count) for entry, count in entries.items()]
     try:
         return _combine(flat)
     except OverflowError:

@@ -13,16 +13,31 @@ same zCDP parameter, but its privacy-loss distribution in several dimensions is 
 continuous one and would need another accountant.
 
 Sampling is exact in the sense of real numbers. A uniform U is an infinite sequence of random bits,
-of which the first 64 are drawn. K is a step function of U. The step is computed in doubles together
-with a bound on the error of that computation; where the bound cannot exclude the next step, U gets
-more bits and the comparison is made in multiple precision until it is decided. That happens about
-once in ten thousand numbers. Time is not constant: attacks that measure it are not covered.
+of which the first 63 or 64 are drawn. K is a step function of U. The step is computed in doubles
+together with a bound on the error of that computation; where the bound cannot exclude the next
+step, U gets more bits and the comparison is made in multiple precision until it is decided. That
+happens about once in ten thousand numbers of the largest scale, and once in ten million of the
+usual one. Time is not constant: attacks that measure it are not covered.
+
+**Error bound.** The steps are floor(y(U)), y = scale q(U) + offset, where q is the quantile at U
+of |X|: -ln U for Laplace numbers and gaps between coins, -ndtri(U / 2) for normal ones. In both
+cases q decreases, and |dq/dU| <= c / U with c = sqrt(pi / 2): for normal numbers U |dq/dU| is the
+Mills ratio of q, which decreases from c at q = 0. Let b >= 1 be the drawn bits as an integer, so
+that U lies in [b, b + 1) 2^-63, and u the double that stands for (b + 1/2) 2^-63, at a relative
+distance of at most 2^-52. Then
+
+    |q(U) - q(u)| <= c ln((b + 1/2) / b) + c 2^-52 <= c (1 / (b + 1/2) + 2^-52),
+
+to which the error of computing q, and y from it, is added: `_RELATIVE` (y + 1). At b = 0 only the
+lower bound holds, q being unbounded near 0: such a number is always decided with more bits.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, final
@@ -31,6 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.errors import PrivacyContractError
+from bench.privacy.compiled import compiled
 
 Words = Callable[[int], npt.NDArray[np.uint64]]
 """Gives so many independent, uniform words of 64 bits."""
@@ -76,8 +92,13 @@ class SeededNoise(NoiseSource):
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
+        # The same numbers as `integers` draws over the whole range, without its overhead.
+        raw = generator.bit_generator.random_raw
+        self._raw = raw if isinstance(generator.bit_generator, np.random.PCG64) else None
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
+        if self._raw is not None:
+            return np.asarray(self._raw(count), dtype=np.uint64)
         return self._generator.integers(2**64, size=count, dtype=np.uint64, endpoint=False)
 
     def generator(self) -> np.random.Generator:
@@ -97,57 +118,56 @@ class SystemNoise(NoiseSource):
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
     def generator(self) -> np.random.Generator:
-        return np.random.default_rng(int.from_bytes(os.urandom(32), "big"))
+        # A pool of eight words: the default one would keep 128 of the 256 bits.
+        entropy = np.random.SeedSequence(int.from_bytes(os.urandom(32), "big"), pool_size=8)
+        return np.random.Generator(np.random.PCG64(entropy))
 
 
 # Exact sampling -----------------------------------------------------------------------------------
 
 _RELATIVE = 2.0**-44
 """Bound on the relative error of `ndtri`, `log` and what is computed from them; measured errors
-are below 2^-49 (tests compare with mpmath)."""
+are below 2^-50 (tests compare with mpmath)."""
+
+_SLOPE = 1.2534
+"""Above sqrt(pi / 2): U |dq/dU| is at most this."""
 
 LARGEST_SCALE = 2.0**32
 """Beyond it doubles would leave too many numbers undecided."""
 
+_UNLIMITED = 2.0**62
+"""Above all numbers of noise: 2^32 times the quantile of 2^-63."""
+
 
 class _Steps(ABC):
-    """A non-increasing map from u in (0, 1) to a real y >= 0, whose floor is wanted."""
+    """A map from u in (0, 1) to y(u) = scale q(u) + offset, non-increasing; its floor is wanted."""
+
+    scale: float
+    offset: float
 
     @abstractmethod
-    def value(self, u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return y(u) in doubles."""
-
-    @abstractmethod
-    def slope(
-        self, u: npt.NDArray[np.float64], value: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        """Return |dy/du|, as y(u) changes by the unknown further bits of u."""
+    def quantiles(self, words: npt.NDArray[np.uint64], sign: int) -> npt.NDArray[np.float64]:
+        """Return q(u) of each word in doubles; the last `sign` bits are no part of u."""
 
     @abstractmethod
     def boundary(self, step: int, mp: Any) -> Any:
-        """Return the u with y(u) = step, in the precision of the context `mp`."""
+        """Return the u with y(u) = step, in the precision of `mp`; 1 where y(1) reaches it."""
 
 
 @final
 class _Normal(_Steps):
     """y(u) = scale |x| + 1/2 where u = P(|X| > |x|) for a standard normal X."""
 
+    offset = 0.5
+
     def __init__(self, scale: float) -> None:
-        self._scale = scale
+        self.scale = scale
 
-    def value(self, u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        from scipy.special import ndtri
-
-        return np.asarray(self._scale * -ndtri(0.5 * u) + 0.5)
-
-    def slope(
-        self, u: npt.NDArray[np.float64], value: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        x = (value - 0.5) / self._scale
-        return np.asarray(self._scale * math.sqrt(math.pi / 2.0) * np.exp(0.5 * x * x))
+    def quantiles(self, words: npt.NDArray[np.uint64], sign: int) -> npt.NDArray[np.float64]:
+        return np.asarray(-_ndtri()(_uniforms(words, sign, 0.5)))
 
     def boundary(self, step: int, mp: Any) -> Any:
-        x = (mp.mpf(step) - mp.mpf(1) / 2) / mp.mpf(self._scale)
+        x = (mp.mpf(step) - mp.mpf(1) / 2) / mp.mpf(self.scale)
         return mp.erfc(x / mp.sqrt(2)) if x > 0 else mp.mpf(1)
 
 
@@ -155,99 +175,176 @@ class _Normal(_Steps):
 class _Laplace(_Steps):
     """y(u) = -scale ln u + 1/2 where u = P(|X| > |x|) for a Laplace number X of scale 1."""
 
+    offset = 0.5
+
     def __init__(self, scale: float) -> None:
-        self._scale = scale
+        self.scale = scale
 
-    def value(self, u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.asarray(-self._scale * np.log(u) + 0.5)
-
-    def slope(
-        self, u: npt.NDArray[np.float64], value: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        return np.asarray(self._scale / u)
+    def quantiles(self, words: npt.NDArray[np.uint64], sign: int) -> npt.NDArray[np.float64]:
+        return -np.log(_uniforms(words, sign, 1.0))
 
     def boundary(self, step: int, mp: Any) -> Any:
-        x = (mp.mpf(step) - mp.mpf(1) / 2) / mp.mpf(self._scale)
+        x = (mp.mpf(step) - mp.mpf(1) / 2) / mp.mpf(self.scale)
         return mp.exp(-x) if x > 0 else mp.mpf(1)
 
 
 @final
 class _Gaps(_Steps):
-    """y(u) = ln u / ln(1 - rate): failures before the next success of coins with this rate."""
+    """y(u) = 1 + ln u / ln(1 - rate): coins with this rate up to and including the next success."""
+
+    offset = 1.0
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
-        self._log = math.log1p(-rate)
+        self.scale = -1.0 / math.log1p(-rate)
 
-    def value(self, u: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.asarray(np.log(u) / self._log)
-
-    def slope(
-        self, u: npt.NDArray[np.float64], value: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        return np.asarray(-1.0 / (u * self._log))
+    def quantiles(self, words: npt.NDArray[np.uint64], sign: int) -> npt.NDArray[np.float64]:
+        return -np.log(_uniforms(words, sign, 1.0))
 
     def boundary(self, step: int, mp: Any) -> Any:
-        return (1 - mp.mpf(self._rate)) ** step
+        return mp.exp((step - 1) * mp.log1p(-mp.mpf(self._rate))) if step > 1 else mp.mpf(1)
 
 
-def _floors(steps: _Steps, bits: npt.NDArray[np.uint64], drawn: int, words: Words) -> Counts:
-    """Return floor(y(U)) exactly; `bits` hold the first `drawn` bits of each U."""
-    unit = 2.0**-drawn
-    u = (bits.astype(np.float64) + 0.5) * unit
-    value = steps.value(u)
-    # Half a unit of unknown bits, and the rounding of u to a double.
-    error = steps.slope(u, value) * (unit + 2.0**-52 * u) + _RELATIVE * (value + 1.0)
-    floors = np.floor(value)
-    undecided = (np.floor(value - error) != floors) | (np.floor(value + error) != floors)
-    result = floors.astype(np.int64)
-    for index in np.flatnonzero(undecided):
-        low = max(0, math.floor(value[index] - error[index]) - 1)
-        high = math.floor(value[index] + error[index]) + 1
-        result[index] = _decide(steps, int(bits[index]), drawn, low, high, words)
-    return result
+@functools.cache
+def _ndtri() -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
+    from scipy.special import ndtri
+
+    inverse: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] = ndtri
+    return inverse
 
 
-def _decide(steps: _Steps, bits: int, drawn: int, low: int, high: int, words: Words) -> int:
-    """Return the step of U between `low` and `high`, drawing more of its bits as needed."""
+@compiled
+def _uniforms(words: npt.NDArray[np.uint64], sign: int, factor: float) -> npt.NDArray[np.float64]:
+    """Return the middles of the cells that the words begin, times a power of two."""
+    unit = 2.0 ** (sign - 64) * factor
+    u = np.empty(words.size, dtype=np.float64)
+    for index in range(words.size):
+        u[index] = (np.float64(words[index] >> np.uint64(sign)) + 0.5) * unit
+    return u
+
+
+@compiled
+def _sure_floors(
+    words: npt.NDArray[np.uint64],
+    sign: int,
+    quantiles: npt.NDArray[np.float64],
+    scale: float,
+    offset: float,
+    limit: float,
+    relative: float,
+) -> tuple[Counts, npt.NDArray[np.int64]]:
+    """Return floor(y) at most `limit`, with its sign; and the places where doubles do not decide.
+
+    At these places the floor is the likely one, without its sign.
+    """
+    floors = np.empty(words.size, dtype=np.int64)
+    undecided = np.empty(words.size, dtype=np.int64)
+    count = 0
+    for index in range(words.size):
+        bits = words[index] >> np.uint64(sign)
+        value = scale * quantiles[index] + offset
+        spread = _SLOPE * (1.0 / (np.float64(bits) + 0.5) + 2.0**-52)
+        error = scale * spread + relative * (value + 1.0)
+        if value - error >= limit:
+            floor = limit
+        else:
+            floor = np.floor(value)
+            if bits == 0 or value - error < floor or value + error >= floor + 1.0:
+                undecided[count] = index
+                count += 1
+                floors[index] = np.int64(min(floor, limit))
+                continue
+        negative = sign == 1 and (words[index] & np.uint64(1)) == np.uint64(1)
+        floors[index] = -np.int64(floor) if negative else np.int64(floor)
+    return floors, undecided[:count]
+
+
+def _floors(steps: _Steps, size: int, sign: int, limit: float, words: Words) -> Counts:
+    """Return `size` numbers floor(y(U)) exactly, but at most `limit`.
+
+    With `sign` the last bit of each word is the sign, and the others begin U.
+    """
+    drawn = words(size)
+    floors, undecided = _sure_floors(
+        drawn,
+        sign,
+        steps.quantiles(drawn, sign),
+        steps.scale,
+        steps.offset,
+        limit,
+        _RELATIVE,
+    )
+    for index in undecided:
+        word = int(drawn[index])
+        uniform = _Uniform(word >> sign, 64 - sign, words)
+        floor = min(_decided(steps, uniform, int(floors[index])), int(limit))
+        floors[index] = -floor if sign and word & 1 else floor
+    return floors
+
+
+@final
+class _Uniform:
+    """A uniform number U, of which further bits are drawn as comparisons need them."""
+
+    def __init__(self, bits: int, drawn: int, words: Words) -> None:
+        self._bits = bits
+        self._drawn = drawn
+        self._words = words
+
+    def reaches(self, steps: _Steps, step: int) -> bool:
+        """Whether y(U) >= step, which is U <= boundary(step)."""
+        while True:
+            mp = _context(self._drawn + 128)
+            boundary = steps.boundary(step, mp)
+            slack = mp.mpf(2) ** -(self._drawn + 64)
+            if mp.mpf(self._bits + 1) / mp.mpf(2) ** self._drawn <= boundary - slack:
+                return True
+            if mp.mpf(self._bits) / mp.mpf(2) ** self._drawn >= boundary + slack:
+                return False
+            self._bits = (self._bits << 64) | int(self._words(1)[0])
+            self._drawn += 64
+
+
+_contexts = threading.local()
+
+
+def _context(bits: int) -> Any:
+    """Return this thread's context of mpmath, set to a precision; making one is slow."""
     import mpmath
 
-    # y >= step if and only if U <= boundary(step).
-    while low < high:
-        step = (low + high + 1) // 2
-        while True:
-            context = mpmath.mp.clone()
-            context.prec = drawn + 128
-            boundary = steps.boundary(step, context)
-            slack = context.mpf(2) ** -(drawn + 64)
-            if context.mpf(bits + 1) / context.mpf(2) ** drawn <= boundary - slack:
-                low = step
-                break
-            if context.mpf(bits) / context.mpf(2) ** drawn >= boundary + slack:
-                high = step - 1
-                break
-            bits, drawn = (bits << 64) | int(words(1)[0]), drawn + 64
+    if not hasattr(_contexts, "mp"):
+        _contexts.mp = mpmath.mp.clone()
+    _contexts.mp.prec = bits
+    return _contexts.mp
+
+
+def _decided(steps: _Steps, uniform: _Uniform, likely: int) -> int:
+    """Return floor(y(U)), searched from a likely value in steps that double."""
+    low, width = likely, 1
+    while low > 0 and not uniform.reaches(steps, low):
+        low, width = max(0, low - width), 2 * width
+    high, width = max(likely, low) + 1, 1
+    while uniform.reaches(steps, high):
+        low, high, width = high, high + width, 2 * width
+    while high - low > 1:
+        middle = (low + high) // 2
+        if uniform.reaches(steps, middle):
+            low = middle
+        else:
+            high = middle
     return low
-
-
-def _signed(steps: _Steps, size: int, words: Words) -> Counts:
-    """Return symmetric integers: one bit is the sign, 63 bits begin U."""
-    drawn = words(size)
-    magnitude = _floors(steps, drawn >> np.uint64(1), 63, words)
-    negative = (drawn & np.uint64(1)).astype(bool)
-    return np.where(negative, -magnitude, magnitude)
 
 
 def rounded_normal(scale: float, size: int, words: Words) -> Counts:
     """Return `size` integers round(scale X), X standard normal and independent."""
     _check(scale)
-    return _signed(_Normal(scale), size, words)
+    return _floors(_Normal(scale), size, 1, _UNLIMITED, words)
 
 
 def rounded_laplace(scale: float, size: int, words: Words) -> Counts:
     """Return `size` integers round(scale X), X Laplace of scale 1 and independent."""
     _check(scale)
-    return _signed(_Laplace(scale), size, words)
+    return _floors(_Laplace(scale), size, 1, _UNLIMITED, words)
 
 
 def _check(scale: float) -> None:
@@ -268,11 +365,13 @@ def bernoulli_sample(rows: int, rate: float, words: Words) -> npt.NDArray[np.int
     steps = _Gaps(rate)
     pieces: list[npt.NDArray[np.intp]] = []
     last = -1
-    while last < rows:
+    while last < rows - 1:
         left = (rows - 1 - last) * rate
         size = max(8, int(left + 4.0 * math.sqrt(left) + 4.0))
-        gaps = np.minimum(_floors(steps, words(size), 64, words), rows)
-        places = last + np.cumsum(gaps + 1)
-        pieces.append(places[places < rows])
+        places = _floors(steps, size, 0, rows + 1.0, words).cumsum() + last
+        pieces.append(places[: places.searchsorted(rows)])
         last = int(places[-1])
-    return np.concatenate(pieces)
+    return pieces[0] if len(pieces) == 1 else np.concatenate([*pieces, _NOTHING])
+
+
+_NOTHING = np.zeros(0, dtype=np.intp)

@@ -7,10 +7,11 @@ import numpy.typing as npt
 
 from bench.data.dataset import Counts, Dataset
 from bench.data.encoder import EncodedRows
+from bench.errors import InputError
 from bench.privacy.accounting import Budget
 from bench.privacy.events import non_private
 from bench.privacy.kernel import PrivateData, Vault
-from bench.privacy.ledger import Entry, Ledger
+from bench.privacy.ledger import UNITS, Entry, Ledger
 from bench.privacy.noise import NoiseSource
 
 COUNTS_SHARE = 0.05
@@ -29,8 +30,18 @@ def open_private(
     public_entropy: int = 0,
     unit: str = "",
 ) -> tuple[PrivateData, Ledger]:
-    """Put training and validation rows behind one ledger; control and test rows stay outside."""
-    ledger = Ledger(budget=budget, delta=delta, unit=unit or dataset.declaration.unit)
+    """Put training and validation rows behind one ledger; control and test rows stay outside.
+
+    A row is in one of them. So is a patient, who is one row; a client has rows in both, which the
+    ledger composes.
+    """
+    unit = unit or dataset.declaration.unit
+    if unit not in UNITS:
+        raise InputError(
+            f"unit of privacy {unit!r} is unknown; expected one of {', '.join(UNITS)}. Correct "
+            "`unit` in the dataset's TOML file, or in the method's class"
+        )
+    ledger = Ledger(budget=budget, delta=delta, unit=unit)
     vault = Vault(ledger, noise, check_rows, blind, public_entropy)
     if dataset.schema.inferred:
         reason = "bounds and categories were inferred from the rows"
@@ -51,7 +62,8 @@ def open_private(
         validation,
     )
     if private_counts and budget is not None:
-        # Train and validation are disjoint parts: the second histogram costs nothing more.
+        # Train and validation are disjoint parts: the second histogram costs nothing more. For
+        # clients they are not, and the first histogram is refused.
         for part in (private, validation):
             part.counts = _noisy_counts(part, dataset, COUNTS_SHARE * budget.epsilon)
     return private, ledger

@@ -81,7 +81,14 @@ def row_parts(
     if isinstance(key, str):
         raise PrivacyContractError(f"unknown partition {key!r}")
     known = {name: code for code, name in enumerate(names)}
-    return np.array([known.get(str(part), -1) for part in key(rows)], dtype=np.int64)
+    codes = [known.get(str(part), -1) for part in key(rows.copy())]
+    if len(codes) != len(rows):
+        # The message has no number of rows, which is private.
+        raise PrivacyContractError(
+            "the partition function did not return one part for each row; expected a sequence of "
+            "names as long as the rows"
+        )
+    return np.array(codes, dtype=np.int64)
 
 
 def check_part_by_row(
@@ -124,7 +131,10 @@ def mixed_positions(positions: npt.NDArray[np.floating], where: str) -> npt.NDAr
 
 @final
 class PartModels:
-    """Models fitted on the parts. They stay in the kernel, which returns noisy answers only."""
+    """Models fitted on the parts. They stay in the kernel, which returns noisy answers only.
+
+    `fit` and `step` get a copy of their part's rows each time.
+    """
 
     def __init__(
         self,
@@ -144,7 +154,7 @@ class PartModels:
         seeds = np.random.SeedSequence([entropy, len(rows)]).spawn(len(rows))
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         self._models = [
-            fit(part, generator)
+            fit(part.copy(), generator)
             for part, generator in zip(self._rows.values(), self._generators, strict=True)
         ]
 
@@ -154,7 +164,7 @@ class PartModels:
     def update(self, step: Callable[[Any, EncodedRows, np.random.Generator], Any]) -> None:
         """Train each model further on its own part; `step` returns the new model."""
         self._models = [
-            step(model, part, generator)
+            step(model, part.copy(), generator)
             for model, part, generator in zip(
                 self._models, self._rows.values(), self._generators, strict=True
             )

@@ -56,6 +56,15 @@ def test_gaussians_have_the_gaussian_curve() -> None:
     assert frontier == pytest.approx(expected, abs=1e-3)
 
 
+def test_a_client_takes_part_in_the_events_of_all_parts() -> None:
+    charged = [((("split", split),), gaussian(4.0), 1) for split in ("train", "validation")]
+    for unit, mu in (("row", 0.25), ("client", 0.25 * math.sqrt(2.0))):
+        ledger = _ledger(*charged)
+        ledger.unit = unit
+        frontier = _curve(ledger, split="train").frontier(GRID)
+        assert frontier == pytest.approx(gaussian_frontier(mu)(GRID), abs=1e-3)
+
+
 def test_laplace_curve_is_the_exact_one() -> None:
     """Testing Laplace(0, 1) against Laplace(1, 1): the likelihood ratio cuts at x."""
     cut = np.linspace(-3, 4, 60)

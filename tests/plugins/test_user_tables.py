@@ -104,6 +104,23 @@ def test_survival_with_sites_and_patients(tmp_path: Path) -> None:
         assert tuple(np.bincount(labels, minlength=2)) == counts
 
 
+def test_a_patient_is_one_row_and_rows_without_a_patient_are_refused(tmp_path: Path) -> None:
+    """All rows without an id would count as one patient: removing the first reveals the next."""
+    frame = mixed().drop(columns=["months", "dead"])
+    path = written(tmp_path, frame)
+    assert bench("data", "add", path, "--target", "outcome", "--patient", "id").exit_code == 0
+    loaded = build_source("my-study").load()
+    first = frame.drop_duplicates("id")
+    assert len(loaded) == 100 and loaded["age"].tolist() == first["age"].tolist()
+    without = frame.assign(id=frame["id"].astype(object))
+    without.loc[[3, 8], "id"] = None
+    without.to_csv(path, index=False)
+    with pytest.raises(DataError, match="'id': 2 rows name no patient"):
+        build_source("my-study").load()
+    refused = bench("data", "add", path, "--target", "outcome", "--patient", "id", "--name", "b")
+    assert refused.exit_code == 2 and "2 rows name no patient" in refused.output
+
+
 @pytest.mark.parametrize("form", ["parquet", "csv.gz", "zip"])
 def test_parquet_gzip_and_zip(tmp_path: Path, form: str) -> None:
     frame = mixed()

@@ -113,6 +113,27 @@ class TestClipping:
         assert np.linalg.norm(answer - (len(DATASET.train) - 1)) <= math.sqrt(2) + 1e-6
 
 
+class TestHistogramCodes:
+    @pytest.mark.filterwarnings("error")
+    def test_codes_that_are_no_bins_count_nowhere_and_warn_of_nothing(self) -> None:
+        """A conversion of NaN or 1e300 to an integer is not defined, and warns of the rows."""
+        private, _ = opened()
+        strange = [math.nan, math.inf, -math.inf, 1e300, -1e300, 2.0**63, -0.5, -1.0, 3.0, 1e18]
+
+        def codes(rows: EncodedRows) -> np.ndarray:
+            numbers = np.ones((len(rows), 1))
+            numbers[: len(strange), 0] = strange
+            return numbers
+
+        (answer,) = private.histograms(codes, [3], 1e-9)
+        assert answer == pytest.approx([0.0, len(DATASET.train) - len(strange), 0.0], abs=1e-6)
+
+    def test_a_code_counts_in_the_bin_that_it_lies_in(self) -> None:
+        private, _ = opened()
+        (answer,) = private.histograms(lambda rows: np.full((len(rows), 1), 1.9), [3], 1e-9)
+        assert answer == pytest.approx([0.0, len(DATASET.train), 0.0], abs=1e-6)
+
+
 class TestRecord:
     def test_every_call_is_recorded_with_its_event_and_path(self) -> None:
         private, ledger = opened()
@@ -261,7 +282,25 @@ class TestContractOfRowFunctions:
         with pytest.raises(PrivacyContractError, match="one vector per row"):
             opened()[0].gaussian_sum(wrong, 1.0, 1.0)
 
-    @pytest.mark.parametrize("clip, noise", [(0, 1), (1, 0), (-1, 1), (math.nan, 1), (1, math.inf)])
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            lambda rows: [["secret 4711"]] * len(rows),
+            lambda rows: [[1.0] * (number % 2 + 1) for number in range(len(rows))],
+            lambda rows: None,
+        ],
+    )
+    def test_answers_that_are_no_numbers_are_refused_unquoted(
+        self, wrong: Callable[[EncodedRows], object]
+    ) -> None:
+        with pytest.raises(PrivacyContractError) as refusal:
+            opened()[0].gaussian_sum(wrong, 1.0, 1.0)
+        assert "4711" not in str(refusal.value) and refusal.value.__cause__ is None
+
+    @pytest.mark.parametrize(
+        "clip, noise",
+        [(0, 1), (1, 0), (-1, 1), (math.nan, 1), (1, math.inf), (1e-310, 1), (1e300, 1)],
+    )
     def test_meaningless_mechanisms_are_refused(self, clip: float, noise: float) -> None:
         private, ledger = opened()
         with pytest.raises(PrivacyContractError, match="positive"):

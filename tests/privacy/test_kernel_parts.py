@@ -9,11 +9,15 @@ from importlib.metadata import version as installed
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from bench import PrivateData, gaussian
 from bench.data.encoder import EncodedRows
-from bench.errors import BudgetExceededError, PrivacyContractError, UnknownNameError
+from bench.errors import BudgetExceededError, InputError, PrivacyContractError, UnknownNameError
 from bench.privacy.clients import SkewedClients
+from bench.privacy.kernel import PlannedEvents
+from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
 from bench.privacy.trusted.table import TrustedMechanism
@@ -111,6 +115,54 @@ class TestParts:
         inner = private.partition("client", parts=3)["0"].partition("teacher", parts=3)
         sizes = [len(part._rows) for part in inner.values()]
         assert min(sizes) > 15, sizes
+
+    def test_a_partition_function_returns_one_part_for_each_row(self) -> None:
+        private, _ = opened()
+        for wrong in (lambda rows: ["x"], lambda rows: ["x"] * (len(rows) + 1), lambda rows: []):
+            with pytest.raises(PrivacyContractError, match="one part for each row") as refusal:
+                private.partition(wrong, ["x"], name="wrong")
+            assert str(len(DATASET.train)) not in str(refusal.value)
+
+    def test_parts_answer_with_vectors_of_one_length(self) -> None:
+        """Which length a part has can depend on its rows: the message does not say it."""
+        private, _ = opened()
+        parts = private.partition("teacher", parts=3)
+        models = private.fit_parts(parts, lambda rows, _: len(rows))
+        sizes = iter([1, 2, 3, 1, 2, 3])
+        for call in (private.partition_sum, private.part_vectors):
+            with pytest.raises(PrivacyContractError, match="different lengths") as refusal:
+                call(models, lambda _: np.ones(next(sizes)), 1.0, 1.0)
+            assert not any(digit in str(refusal.value) for digit in "0123456789")
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e300])
+    def test_a_part_that_answers_no_number_moves_the_sum_by_its_clip_at_most(
+        self, bad: float
+    ) -> None:
+        private, _ = opened()
+        models = private.fit_parts(private.partition("teacher", parts=3), lambda rows, _: len(rows))
+        turn = iter([bad, 1.0, 1.0, bad, 1.0, 1.0])
+
+        def answer(_: int) -> list[float]:
+            return [next(turn), 0.0]
+
+        total = private.partition_sum(models, answer, 1.0, 1e-9)
+        expected = 3.0 if bad == 1e300 else 2.0
+        assert total == pytest.approx([expected, 0.0], abs=0.02)
+        vectors = private.part_vectors(models, answer, 1.0, 1e-9)
+        assert vectors == pytest.approx(
+            np.array([[expected - 2.0, 0.0], [1.0, 0.0], [1.0, 0.0]]), abs=0.02
+        )
+
+    def test_answers_of_torch_are_accepted(self) -> None:
+        import torch
+
+        private, _ = opened()
+        models = private.fit_parts(
+            private.partition("teacher", parts=3),
+            lambda rows, _: torch.ones(2, requires_grad=True),
+        )
+        total = private.partition_sum(models, lambda model: model, 10.0, 1e-9)
+        assert total == pytest.approx([3.0, 3.0], abs=0.01)
 
     def test_a_partition_that_ranks_rows_is_caught(self) -> None:
         private, _ = opened(check_rows=True)
@@ -283,6 +335,68 @@ class TestClientsAsUnit:
             inner.partition_sum(models, lambda model: [1.0], 1.0, 9.0)
         models = private.fit_parts(private.partition(SkewedClients(3)), lambda rows, _: len(rows))
         assert np.isfinite(private.partition_sum(models, lambda model: [1.0], 1.0, 9.0)).all()
+
+    def test_training_and_validation_rows_of_a_client_compose(self) -> None:
+        """One sum over the clients on each split: a client takes part in both.
+
+        Two Gaussians of multiplier s are one of multiplier s / sqrt(2), whose epsilon is computed
+        here by the analytic formula (Balle and Wang 2018, theorem 8).
+        """
+        private, ledger = open_private(
+            DATASET, BUDGET, SeededNoise(np.random.default_rng(0)), unit="client"
+        )
+        assert private.validation is not None
+        both = (private, private.validation)
+
+        def plans(noise: float) -> list[PlannedEvents]:
+            return [data.plan(gaussian(noise)) for data in both]
+
+        noise = private.calibrate(plans)
+        private.reserve_all(plans(noise))
+        for data in both:
+            models = data.fit_parts(data.partition(SkewedClients(3)), lambda rows, _: len(rows))
+            data.partition_sum(models, lambda model: [1.0], 1.0, noise)
+        true = gaussian_epsilon(noise / math.sqrt(2.0), 1e-5)
+        proven = ledger.proof().epsilon
+        assert true <= proven <= 1.0 and proven == pytest.approx(true, rel=5e-3)
+        assert Ledger.from_json(ledger.to_json()).proof().epsilon == proven
+        with pytest.raises(BudgetExceededError):
+            private.validation.reserve(gaussian(noise))
+
+    @pytest.mark.parametrize("unit, composed", [("row", 1), ("patient", 1), ("client", 3)])
+    def test_parts_compose_in_parallel_for_units_that_lie_in_one_of_them(
+        self, unit: str, composed: int
+    ) -> None:
+        noise = SeededNoise(np.random.default_rng(0))
+        private, ledger = open_private(DATASET, None, noise, unit=unit)
+        assert private.validation is not None
+        for data in (*private.partition("class").values(), private.validation):
+            data.reserve(gaussian(4.0))
+        true = gaussian_epsilon(4.0 / math.sqrt(composed), 1e-5)
+        assert ledger.proof().epsilon == pytest.approx(true, rel=5e-3)
+
+    def test_counts_of_clients_cannot_be_bought_with_noise_for_rows(self) -> None:
+        noise = SeededNoise(np.random.default_rng(0))
+        with pytest.raises(PrivacyContractError, match="unit of privacy is the client"):
+            open_private(DATASET, BUDGET, noise, private_counts=True, unit="client")
+
+    def test_an_unknown_unit_is_refused(self) -> None:
+        noise = SeededNoise(np.random.default_rng(0))
+        with pytest.raises(InputError, match="'hospital' is unknown; expected one of row, patient"):
+            open_private(DATASET, BUDGET, noise, unit="hospital")
+
+
+def gaussian_epsilon(multiplier: float, delta: float) -> float:
+    """Epsilon of one Gaussian mechanism, by the analytic formula."""
+
+    def excess(epsilon: float) -> float:
+        near, far = (
+            0.5 / multiplier - epsilon * multiplier,
+            -0.5 / multiplier - epsilon * multiplier,
+        )
+        return float(norm.cdf(near) - math.exp(epsilon) * norm.cdf(far) - delta)
+
+    return float(brentq(excess, 0.0, 50.0))
 
 
 def test_a_partition_cannot_be_widened() -> None:

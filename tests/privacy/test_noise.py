@@ -50,13 +50,126 @@ def test_noise_has_the_law_of_a_rounded_number(scale: float, source: NoiseSource
     assert goodness_of_fit(laplace, stats.laplace(scale=scale).cdf) > 1e-6
 
 
-def test_the_stated_error_of_the_inverse_is_far_above_the_measured_one() -> None:
+def difficult_points() -> npt.NDArray[np.float64]:
+    """Uniform numbers, both ends, and where `ndtri` changes from one approximation to another."""
     rng = np.random.default_rng(0)
-    points = rng.random(2000) * 10.0 ** (-15.0 * rng.random(2000))
-    with mpmath.workprec(120):
-        exact = [float(mpmath.sqrt(2) * mpmath.erfinv(1 - mpmath.mpf(u))) for u in points]
-    error = np.abs(-ndtri(0.5 * points) - exact)
-    assert (error <= sampling._RELATIVE / 16 * (np.array(exact) + 1.0)).all()
+    near = 1.0 + 1e-3 * (rng.random(200) - 0.5)
+    return np.concatenate(
+        [
+            rng.random(500),
+            2.0 ** (-66.0 * rng.random(1500)),
+            1.0 - 2.0 ** -(1.0 + 52.0 * rng.random(500)),
+            2.0 * math.exp(-2.0) * near,
+            2.0 * math.exp(-32.0) * near,
+            (np.arange(1, 100) + 0.5) * 2.0**-64,
+        ]
+    )
+
+
+def test_the_stated_error_of_the_quantiles_is_far_above_the_measured_one() -> None:
+    points = difficult_points()
+    with mpmath.workprec(160):
+        for u in points:
+            quantile = float(-ndtri(0.5 * u))
+            exact = mpmath.mpf(quantile)
+            for _ in range(3):  # Newton's method on P(|X| > x) = u
+                excess = mpmath.erfc(exact / mpmath.sqrt(2)) - mpmath.mpf(float(u))
+                exact += excess * mpmath.sqrt(mpmath.pi / 2) * mpmath.exp(exact**2 / 2)
+            assert abs(quantile - exact) <= sampling._RELATIVE / 16 * exact
+            logarithm = mpmath.log(mpmath.mpf(float(u)))
+            assert abs(float(np.log(u)) - logarithm) <= sampling._RELATIVE / 16 * -logarithm
+
+
+@pytest.mark.parametrize("steps", [sampling._Normal(1.0), sampling._Laplace(1.0)])
+def test_the_bound_on_unknown_bits_holds_over_the_whole_cell(steps: sampling._Steps) -> None:
+    """|q(U) - q(u)| for U at both ends of its cell, from the smallest numbers to the largest.
+
+    The quantile is convex: towards zero it rises more than its slope in the middle of the cell.
+    """
+    starts = (1, 2, 3, 10, 2**10, 2**30, 2**52, 2**62, 2**63 - 2)
+    words = np.array([start << 1 for start in starts], dtype=np.uint64)
+    quantiles = steps.quantiles(words, 1)
+    with mpmath.workprec(300):
+        for word, quantile in zip(words, quantiles, strict=True):
+            bits = int(word) >> 1
+            spread = sampling._SLOPE * (1.0 / (bits + 0.5) + 2.0**-52)
+            spread += sampling._RELATIVE * (quantile + 1.0)
+            # y(U) = q(U) + 1/2 lies between these two numbers at both ends of the cell.
+            for end in (bits, bits + 1):
+                u = mpmath.mpf(end) / 2**63
+                assert u <= _at(steps, quantile - spread) and u >= _at(steps, quantile + spread)
+
+
+def _at(steps: sampling._Steps, quantile: float) -> mpmath.mpf:
+    """P(|X| > quantile)."""
+    if quantile <= 0:
+        return mpmath.mpf(1)
+    if isinstance(steps, sampling._Laplace):
+        return mpmath.exp(-mpmath.mpf(quantile))
+    return mpmath.erfc(mpmath.mpf(quantile) / mpmath.sqrt(2))
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("law", ["normal", "laplace"])
+def test_small_scales_have_the_exact_probabilities(law: str, scale: float) -> None:
+    """Every value by itself against P(K = k), computed in multiple precision."""
+    draws = 200_000
+    values = getattr(seeded(7), law)(scale, draws)
+
+    def tail(k: float) -> float:
+        """P(scale X >= k), k > 0."""
+        x = mpmath.mpf(k) / mpmath.mpf(scale)
+        return float(mpmath.erfc(x / mpmath.sqrt(2)) / 2 if law == "normal" else mpmath.exp(-x) / 2)
+
+    last = 0
+    while draws * tail(last + 1.5) >= 10:
+        last += 1
+    half = [tail(k - 0.5) - tail(k + 0.5) for k in range(1, last + 1)] + [tail(last + 0.5)]
+    expected = np.array([*reversed(half), 1.0 - 2.0 * tail(0.5), *half]) * draws
+    counted = np.bincount(np.clip(values, -last - 1, last + 1) + last + 1, minlength=2 * last + 3)
+    assert stats.chisquare(counted, expected).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("draw", [rounded_normal, rounded_laplace])
+@pytest.mark.parametrize("scale", [0.02, 3.0, 2.0**20])
+def test_a_number_that_begins_with_zeros_gets_more_bits(
+    draw: Callable[..., npt.NDArray[np.int64]], scale: float
+) -> None:
+    """63 zero bits leave the number unbounded: further bits decide how far out it lies."""
+
+    def drawn(*further: int) -> int:
+        answers = iter([0, *further])
+        return int(draw(scale, 1, lambda count: np.array([next(answers)], dtype=np.uint64))[0])
+
+    def exact(u: mpmath.mpf) -> int:
+        if draw is rounded_laplace:
+            return int(mpmath.floor(scale * -mpmath.log(u) + 0.5))
+        x = mpmath.findroot(lambda x: mpmath.log(mpmath.erfc(x / mpmath.sqrt(2)) / u), 12.0)
+        return int(mpmath.floor(scale * x + 0.5))
+
+    with mpmath.workprec(400):
+        for first, second in ((2**63, 5), (3, 2**40), (0, 7)):
+            further = (first, second, 2**63, 12345)
+            bits = sum(word << 64 * place for place, word in enumerate(reversed(further)))
+            assert drawn(*further) == exact(mpmath.mpf(bits) / mpmath.mpf(2) ** (63 + 256))
+
+
+def test_a_tiny_rate_samples_nearly_nothing() -> None:
+    """A gap of more than 2^63 rows must not wrap around to a negative one."""
+    for rate in (1e-12, 1e-17, 1e-19, 1e-30, 1e-100):
+        sizes = [len(bernoulli_sample(1000, rate, seeded(seed).words)) for seed in range(200)]
+        assert sum(sizes) == 0
+    samples = [bernoulli_sample(3, 1.0 - 2.0**-53, seeded(seed).words) for seed in range(20)]
+    assert all(sample.tolist() == [0, 1, 2] for sample in samples)
+
+
+@pytest.mark.parametrize("generator", [np.random.PCG64, np.random.MT19937, np.random.Philox])
+def test_words_have_64_random_bits(generator: Callable[[int], np.random.BitGenerator]) -> None:
+    words = SeededNoise(np.random.Generator(generator(3))).words(4000)
+    ones = [int(((words >> np.uint64(bit)) & np.uint64(1)).sum()) for bit in range(64)]
+    assert min(stats.binomtest(count, 4000).pvalue for count in ones) > 1e-6 / 64
+    same = np.random.Generator(generator(3)).integers(2**64, size=4000, dtype=np.uint64)
+    assert (words == same).all()
 
 
 @pytest.mark.parametrize("draw", [rounded_normal, rounded_laplace])
@@ -88,9 +201,10 @@ def test_a_number_on_a_boundary_is_decided_by_further_bits() -> None:
 
     def decided(further: int) -> int:
         words = iter([further])
-        return sampling._decide(
-            steps, first, 63, 0, 3, lambda count: np.array([next(words)], dtype=np.uint64)
+        uniform = sampling._Uniform(
+            first, 63, lambda count: np.array([next(words)], dtype=np.uint64)
         )
+        return sampling._decided(steps, uniform, 3)
 
     # A larger U is a smaller number.
     assert decided(second - 5) == 1

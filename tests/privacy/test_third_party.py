@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import random
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
+from bench.errors import PrivacyContractError
+from bench.privacy import third_party
 from bench.privacy.third_party import seeded_global_generators, silenced_output
 
 
@@ -31,6 +34,38 @@ def test_global_generators_are_seeded_and_restored() -> None:
     assert all(one != other for one, other in zip(answers[0], answers[2], strict=True))
     assert before == after
     assert torch.manual_seed is seed is torch.random.manual_seed
+
+
+@pytest.mark.parametrize("draw", [torch.rand, torch.randn])
+def test_torch_gets_more_than_the_32_bits_of_a_seed(draw: Callable[[int], torch.Tensor]) -> None:
+    """`manual_seed` uses 32 bits: no seed may give the words that a library draws from."""
+    torch.manual_seed(7)
+    first = draw(20)
+    torch.manual_seed(7 + 2**32)
+    assert torch.equal(first, draw(20)), "torch.manual_seed uses more than 32 bits now"
+    with seeded_global_generators(np.random.default_rng(0)):
+        words = torch.get_rng_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
+        # The state that a seed makes follows from its first word, by Knuth's recurrence.
+        from_seed = int(words[0])
+        for number in range(1, 624):
+            from_seed = (1812433253 * (from_seed ^ (from_seed >> 30)) + number) % 2**32
+            if from_seed != int(words[number]):
+                break
+        assert number == 1
+        assert words.max() < 2**32 and len(np.unique(words)) > 600
+        drawn = draw(10_000)
+    assert 0.0 < float(drawn.std()) < 1.1 and abs(float(drawn.mean()) - float(first.mean())) < 1.0
+
+
+def test_another_form_of_torchs_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[index]  # noqa: NPY002
+    monkeypatch.setattr(third_party, "_STATE_START", 32)
+    with (
+        pytest.raises(PrivacyContractError, match="another form"),
+        seeded_global_generators(np.random.default_rng(0)),
+    ):
+        raise AssertionError("a library would draw from a state that is not random")
+    assert before == (random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[index]  # noqa: NPY002
 
 
 def test_nothing_is_printed_warned_or_logged(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from bench.data.encoder import EncodedRows
 from bench.errors import PrivacyContractError
 from bench.plugins.source import build_dataset
 from bench.privacy.accounting import compose_events
+from bench.privacy.noise import SeededNoise, SystemNoise
 from bench.privacy.trusted.ebm import (
     FittedEbm,
     check_scale,
@@ -125,6 +126,40 @@ def test_noise_follows_the_kernels_generator() -> None:
     assert first.effects[1].shape != other.effects[1].shape or not np.array_equal(
         first.effects[1], other.effects[1]
     )
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["seeded", "secure"])
+def test_secure_noise_does_not_come_from_a_seed(
+    secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A seed of 31 bits can be found by trying all; without one the library asks the system."""
+    from interpret.utils._native import Native
+
+    seeds: list[int | None] = []
+    original = Native.create_rng
+
+    def create_rng(self: Native, random_state: int | None) -> object:
+        seeds.append(random_state)
+        return original(self, random_state)
+
+    monkeypatch.setattr(Native, "create_rng", create_rng)
+    models = []
+    for _ in range(2):
+        noise = SystemNoise() if secure else SeededNoise(np.random.default_rng(5))
+        private, _ = opened(Budget(5.0, 1e-5), noise=noise)
+        models.append(private.delegate("interpret-dp-ebm", **parameters()))
+    assert seeds and all((seed is None) == secure for seed in seeds)
+    first, second = (np.concatenate([*model.cuts, *model.effects]) for model in models)  # type: ignore[attr-defined]
+    assert np.array_equal(first, second) != secure
+
+
+def test_unseeded_noise_of_the_library_has_the_scale_that_it_is_asked_for() -> None:
+    from interpret.utils._native import Native
+    from scipy import stats
+
+    noise = Native.get_native_singleton().generate_gaussian_random(None, 3.0, 5000)
+    assert stats.kstest(noise / 3.0, "norm").pvalue > 1e-6
+    assert len(np.unique(noise)) == 5000
 
 
 def test_bounds_are_public_and_categories_are_codes() -> None:

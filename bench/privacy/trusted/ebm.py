@@ -32,8 +32,16 @@ them:
   computes is not read, and the last model is used.
 * The fitted object keeps the exact number of rows (`bag_weights_`): only cuts, scores, noise scales
   and intercept are returned.
-* Noise comes from a generator with a 32-bit seed, which is drawn from the kernel's. An attacker who
-  can try 2^32 fits can find it: for a release that must withstand that, use a kernel teacher.
+* A `random_state` is cut to a seed of 32 bits, which an attacker finds by trying all: seeded noise
+  only is drawn so. `random_state=None` is a mode of its own: `Native.create_rng` returns no
+  generator, and `GenerateGaussianRandom` and `GenerateTermUpdate` then draw every word from
+  `std::random_device`, without modulo bias. In the library for Linux on x86-64 that reads
+  /dev/urandom four bytes at a time (observed by tracing its system calls); that for Linux on ARM
+  names the same file; for macOS and Windows the library's authors state /dev/urandom and the
+  system's cryptographic generator. `run_secure_ebm` uses this mode under secure noise.
+* Noise is a binomial number on a grid of about 2^-56 of its deviation (Google's sampler), but the
+  sums of gradients that it is added to, in doubles, are not rounded to that grid: the last bits of
+  the scores are not protected as the kernel's answers are.
 """
 
 from __future__ import annotations
@@ -124,8 +132,19 @@ def run_ebm(
     generator: np.random.Generator,
     parameters: Mapping[str, Any],
 ) -> FittedEbm:
-    """Fit the model. Parameters beside those of `gaussians`: `learning_rate`, `bins`, `leaves`,
-    `declared` (the public number of rows)."""
+    """Fit the model with seeded noise. Parameters beside those of `gaussians`: `learning_rate`,
+    `bins`, `leaves`, `declared` (the public number of rows)."""
+    return _fit(rows, encoder, int(generator.integers(2**31)), parameters)
+
+
+def run_secure_ebm(rows: EncodedRows, encoder: Encoder, parameters: Mapping[str, Any]) -> FittedEbm:
+    """Fit the model with noise that the library draws from the operating system's entropy."""
+    return _fit(rows, encoder, None, parameters)
+
+
+def _fit(
+    rows: EncodedRows, encoder: Encoder, seed: int | None, parameters: Mapping[str, Any]
+) -> FittedEbm:
     features, rounds = int(parameters["features"]), int(parameters["rounds"])
     rate = positive(parameters["learning_rate"])
     binning, boosting = positive(parameters["binning"]), positive(parameters["boosting"])
@@ -152,7 +171,7 @@ def run_ebm(
             outer_bags=1,
             validation_size=0,
             n_jobs=1,
-            random_state=int(generator.integers(2**31)),
+            random_state=seed,
             epsilon=first + second,
             delta=_DELTA,
             composition="gdp",

@@ -23,8 +23,9 @@ Findings from reading the library, and what is done about them:
   marginals only, and draws once.
 * `mwem` returns the exact histograms beside the noisy ones: they are discarded.
 
-Noise is OpenDP's Laplace, which takes no seed, on the grid of `smartnoise.on_grid`. Choices are
-drawn from Python's global generator, seeded for the call.
+Noise is OpenDP's Laplace, which takes no seed (OpenSSL's generator, see `smartnoise.py`), on the
+grid of `smartnoise.on_grid`. Choices are drawn from Python's global generator (one double of 53
+bits each, without modulo bias), which is seeded for the call with 256 bits.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from dp_accounting import dp_event
 
 from bench.data.encoder import EncodedRows, Encoder
 from bench.privacy.events import DpEvent
-from bench.privacy.rowwise import evaluate, positive
+from bench.privacy.rowwise import codes_within, evaluate, positive
 from bench.privacy.third_party import seeded_global_generators, silenced_output
 from bench.privacy.trusted.smartnoise import on_grid
 
@@ -82,8 +83,7 @@ def run_mwem(
     """
     sizes: Sequence[int] = parameters["sizes"]
     with silenced_output(), seeded_global_generators(generator):
-        codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
-        codes = np.clip(codes, 0, np.asarray(sizes) - 1)
+        codes = codes_within(evaluate(parameters["codes"], rows, check_rows=True), sizes)
         return tuple(
             tuple(
                 _histogram(codes[codes[:, -1] == label], group, float(total), parameters)

@@ -27,10 +27,13 @@ Findings from reading the library (smartnoise-synth 1.0.8), and what is done abo
 
 Private steps are the library's own code: `MSTSynthesizer.measure` and `exponential_mechanism`,
 `AIMSynthesizer._worst_approximated` and `snsynth.utils.gaussian_noise`. Noise is OpenDP's Gaussian,
-which takes no seed. The library adds it in double precision, where the last bits of a sum can
-reveal the count (Mironov 2012): here noisy counts are rounded to multiples of 1/1024 (`on_grid`),
-which makes the sum of a whole count and its noise exact. The choices are drawn from numpy's global
-generator, seeded for the call. The returned records contain noisy answers only.
+which takes no seed: it is sampled exactly from OpenSSL's generator, which the operating system
+seeds with 384 bits (observed by tracing its system calls), also where the cell's noise is seeded.
+The library adds it in double precision, where the last bits of a sum can reveal the count (Mironov
+2012): here noisy counts are rounded to multiples of 1/1024 (`on_grid`), which makes the sum of a
+whole count and its noise exact. The choices are drawn from numpy's global generator (`choice` with
+probabilities: one double of 53 bits each, without modulo bias), which is seeded for the call with
+256 bits. The returned records contain noisy answers only.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ from dp_accounting import dp_event
 from bench.data.encoder import EncodedRows, Encoder
 from bench.errors import PrivacyContractError
 from bench.privacy.events import DpEvent
-from bench.privacy.rowwise import evaluate, positive
+from bench.privacy.rowwise import codes_within, evaluate, positive
 from bench.privacy.third_party import seeded_global_generators, silenced_output
 
 Codes = npt.NDArray[np.int64]
@@ -262,9 +265,8 @@ class _Vector:
 def _tables(rows: EncodedRows, parameters: Mapping[str, Any]) -> list[Any]:
     """Return the table of codes, or one per class without the label, as mbi's datasets."""
     sizes: Sequence[int] = parameters["sizes"]
-    codes = evaluate(parameters["codes"], rows, check_rows=True).astype(np.int64)
     # mbi refuses codes out of range, which would reveal that there is one.
-    codes = np.clip(codes, 0, np.asarray(sizes) - 1)
+    codes = codes_within(evaluate(parameters["codes"], rows, check_rows=True), sizes)
     if len(parameters["totals"]) == 1:
         return [_dataset(codes, sizes)]
     labels = codes[:, -1]

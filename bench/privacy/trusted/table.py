@@ -32,11 +32,15 @@ class TrustedMechanism:
     event: Callable[[Mapping[str, Any]], DpEvent]
     """Returns the event of a call with these parameters; it is charged before the call."""
     run: Callable[[EncodedRows, Encoder, np.random.Generator, Mapping[str, Any]], object]
-    """Calls the library on the rows and returns the released result."""
+    """Calls the library on the rows and returns the released result. The generator was seeded with
+    256 bits: a library that takes shorter seeds needs `run_secure`."""
     plugin: str = ""
     """Name of the plugin that brings the entry; empty for the harness's own table."""
     below: tuple[tuple[str, str], ...] = ()
     """Packages that the library uses for noise or counts, each with the version checked."""
+    run_secure: Callable[[EncodedRows, Encoder, Mapping[str, Any]], object] | None = None
+    """Called instead of `run` under secure noise, where the library has a mode that draws from the
+    operating system's entropy. Under secure noise no seed of fewer than 128 bits decides noise."""
 
     def installed_version(self) -> str:
         """Return the installed version of the library."""
@@ -105,6 +109,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             ("0.7.8",),
             ebm.gaussians,
             ebm.run_ebm,
+            run_secure=ebm.run_secure_ebm,
         ),
     )
 }

@@ -283,6 +283,20 @@ def test_without_set_parameters_nothing_is_said_about_them(one: Callable[..., Ma
     assert "Parameters that were set for this run" not in plain(one().page("abc123"))
 
 
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [("row", "Each row belongs to one part"), ("client", "the steps on all parts add up")],
+)
+def test_how_parts_compose_depends_on_the_unit(
+    one: Callable[..., Made], unit: str, said: str
+) -> None:
+    ledger = Ledger(Budget(1.0, 1e-5), unit=unit)
+    for split in ("train", "validation"):
+        ledger.add(Entry((("split", split),), gaussian(9.0)), 1)
+    page = one(ledger, unit=unit, eps_proven=ledger.proof().epsilon).page("abc123")
+    assert said in plain(page) and "Inconsistency" not in page
+
+
 # Delta --------------------------------------------------------------------------------------------
 
 
