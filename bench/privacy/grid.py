@@ -23,12 +23,13 @@ What the kernel cannot see is a row function that computes the last bits of a ro
 another way when another row is in the batch, as matrix products do.
 
 **Grid.** g is the largest power of two with g <= 2^-20 s (s: standard deviation of the noise) and
-g sqrt(d) <= 2^-8 C, but not below 2^-32 s or 2^-32 C. It depends on public numbers alone. Noise of
-more than 2^31 / sqrt(d) times the clip leaves nothing of it: C' is then 0, and the answer is noise.
+g sqrt(d) <= 2^-8 C, but not below 2^-32 s or 2^-36 C. It depends on public numbers alone. Noise of
+some 2^32 / sqrt(d) times the clip leaves nothing of it: C' is then 0, and the answer is noise.
 
-**Range.** An entry of q is below 2^33, so that sums of 2^29 rows, with noise, stay within 62 bits.
-(Beyond it they would wrap around, as function of the noisy integer: wrong, but as private.) The
-answer is a double, which rounds integers above 2^53: post-processing, too. Zero has no sign.
+**Range.** An entry of q is below 2^37, so that sums of 2^25 rows (33 million) stay within 62 bits
+at any noise, and of more rows at usual noise. (Beyond that they would wrap around, as a function of
+the noisy integer: wrong, but as private.) The answer is a double, which rounds integers above 2^53:
+post-processing as well. Zero has no sign.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ FINE = 20
 """The grid is so many powers of two finer than the noise, or more; less for next to no noise."""
 FINEST = 31
 """And at most so many: beyond, exact sampling of the noise would be slow."""
-_LARGEST = 32
-"""Entries of a row are below 2^33 on the grid."""
+_LARGEST = 36
+"""Entries of a row are below 2^37 on the grid."""
 _COLUMNS = 8
 """The share of the clip that rounding takes is at most 2^-9, where FINEST allows it."""
 

@@ -181,7 +181,7 @@ class _Laplace(_Steps):
         self.scale = scale
 
     def quantiles(self, words: npt.NDArray[np.uint64], sign: int) -> npt.NDArray[np.float64]:
-        return -np.log(_uniforms(words, sign, 1.0))
+        return np.asarray(-np.log(_uniforms(words, sign, 1.0)))
 
     def boundary(self, step: int, mp: Any) -> Any:
         x = (mp.mpf(step) - mp.mpf(1) / 2) / mp.mpf(self.scale)
@@ -199,7 +199,7 @@ class _Gaps(_Steps):
         self.scale = -1.0 / math.log1p(-rate)
 
     def quantiles(self, words: npt.NDArray[np.uint64], sign: int) -> npt.NDArray[np.float64]:
-        return -np.log(_uniforms(words, sign, 1.0))
+        return np.asarray(-np.log(_uniforms(words, sign, 1.0)))
 
     def boundary(self, step: int, mp: Any) -> Any:
         return mp.exp((step - 1) * mp.log1p(-mp.mpf(self._rate))) if step > 1 else mp.mpf(1)

@@ -85,7 +85,7 @@ def _torch_state(torch: Any, rng: np.random.Generator) -> Any:
     """
     state = torch.Generator().manual_seed(0).get_state().numpy().copy()
     words = state[_STATE_START : _STATE_START + 8 * _STATE_WORDS].view(np.uint64)
-    expected = np.random.RandomState(0).get_state()[1]
+    expected = np.random.RandomState(0).get_state(legacy=False)["state"]["key"]
     if not np.array_equal(words, expected):
         raise PrivacyContractError(
             f"torch {torch.__version__} keeps the state of its generator in another form than the "
