@@ -45,6 +45,7 @@ from bench.privacy.events import (
     sampled_gaussian,
 )
 from bench.privacy.grid import Grid
+from bench.privacy.interception import Call, Interceptor, PassThrough
 from bench.privacy.ledger import Entry, Ledger, PartPath
 from bench.privacy.noise import NoiseSource
 from bench.privacy.partition import (
@@ -83,9 +84,8 @@ class Vault:
     ledger: Ledger
     noise: NoiseSource
     check_rows: bool = False
-    blind: bool = False
-    """For a check of methods: noisy calls evaluate the rows and answer as if there were none. A
-    release that still changes with the rows read them outside the kernel."""
+    interceptor: Interceptor = field(default_factory=PassThrough)
+    """For checks of methods: sees and may replace what noisy calls compute."""
     public_entropy: int = 0
     """Seed of public randomness inside the kernel."""
     started: bool = False
@@ -249,10 +249,12 @@ class PrivateData:
             raise PrivacyContractError(f"sampling rate {rate} is not in (0, 1]")
         self._vault.refuse_for_clients()
         self._charge(sampled_gaussian(rate, noise_multiplier))
+        call = Call("poisson_sum", self._path, noise_multiplier, clip, rate)
         rows = self._rows
         if rate < 1.0:
-            rows = rows.take(self._vault.noise.poisson_sample(len(rows), rate))
-        return self._noisy_sum(function, rows, clip, noise_multiplier)
+            drawn = self._vault.noise.poisson_sample(len(rows), rate)
+            rows = rows.take(self._vault.interceptor.sample(call, rows, drawn))
+        return self._noisy_sum(function, rows, call)
 
     def gaussian_sum(self, function: RowFunction, clip: float, noise_multiplier: float) -> Vector:
         """Return the noisy sum of clipped per-row vectors over all rows.
@@ -262,18 +264,18 @@ class PrivateData:
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
         self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
-        return self._noisy_sum(function, self._rows, clip, noise_multiplier)
+        call = Call("gaussian_sum", self._path, noise_multiplier, clip)
+        return self._noisy_sum(function, self._rows, call)
 
-    def _noisy_sum(
-        self, function: RowFunction, rows: EncodedRows, clip: float, noise_multiplier: float
-    ) -> Vector:
-        vectors = self._evaluate(function, rows)
-        grid = Grid.of(noise_multiplier * clip, clip, vectors.shape[1])
-        return grid.answer(grid.sum(vectors, clip), self._vault.noise.normal)
+    def _noisy_sum(self, function: RowFunction, rows: EncodedRows, call: Call) -> Vector:
+        vectors = self._evaluate(function, rows, call)
+        grid = Grid.of(call.noise_multiplier * call.clip, call.clip, vectors.shape[1])
+        answer = grid.answer(grid.sum(vectors, call.clip), self._vault.noise.normal)
+        return self._vault.interceptor.answer(call, answer)
 
-    def _evaluate(self, function: RowFunction, rows: EncodedRows) -> Vector:
+    def _evaluate(self, function: RowFunction, rows: EncodedRows, call: Call) -> Vector:
         vectors = evaluate(function, rows, self._vault.check_rows)
-        return vectors[:0] if self._vault.blind else vectors
+        return self._vault.interceptor.vectors(call, rows, vectors)
 
     def histograms(
         self,
@@ -293,7 +295,10 @@ class PrivateData:
         event = gaussian if mechanism == "gaussian" else laplace
         self._vault.refuse_for_clients()
         self._charge(event(noise_multiplier))
-        table = self._evaluate(codes, self._rows).astype(np.int64)
+        call = Call(
+            "histograms", self._path, noise_multiplier, bins=tuple(bins), mechanism=mechanism
+        )
+        table = self._evaluate(codes, self._rows, call).astype(np.int64)
         if table.shape[1] != binnings:
             raise PrivacyContractError(
                 f"the bin function returned {table.shape[1]} columns for {binnings} binnings"
@@ -306,7 +311,8 @@ class PrivateData:
         answers: list[Vector] = []
         for column, size in enumerate(bins):
             inside = table[:, column][(table[:, column] >= 0) & (table[:, column] < size)]
-            answers.append(grid.answer(grid.counts(np.bincount(inside, minlength=size)), draw))
+            noisy = grid.answer(grid.counts(np.bincount(inside, minlength=size)), draw)
+            answers.append(self._vault.interceptor.answer(call, noisy))
         return answers
 
     # Parts --------------------------------------------------------------------------------------
@@ -391,9 +397,11 @@ class PrivateData:
         and the event is charged to the whole, not to a part.
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
-        shape, vectors = self._answers(models, answer, noise_multiplier)
+        call = Call("partition_sum", self._path, noise_multiplier, clip)
+        shape, vectors = self._answers(models, answer, call)
         grid = Grid.of(2.0 * clip * noise_multiplier, clip, vectors.shape[1])
-        return grid.answer(grid.sum(vectors, clip), self._vault.noise.normal).reshape(shape)
+        total = grid.answer(grid.sum(vectors, clip), self._vault.noise.normal)
+        return self._vault.interceptor.answer(call, total).reshape(shape)
 
     def part_vectors(
         self,
@@ -408,23 +416,24 @@ class PrivateData:
         them together are one Gaussian mechanism of sensitivity 2 clip, charged to the whole.
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
-        _, vectors = self._answers(models, answer, noise_multiplier)
+        call = Call("part_vectors", self._path, noise_multiplier, clip)
+        _, vectors = self._answers(models, answer, call)
         grid = Grid.of(2.0 * clip * noise_multiplier, clip, vectors.shape[1])
         rows = np.stack([grid.sum(vector[None], clip) for vector in vectors])
-        return grid.answer(rows, self._vault.noise.normal)
+        return self._vault.interceptor.answer(call, grid.answer(rows, self._vault.noise.normal))
 
     def _answers(
-        self, models: PartModels, answer: Callable[[Any], Any], noise_multiplier: float
+        self, models: PartModels, answer: Callable[[Any], Any], call: Call
     ) -> tuple[tuple[int, ...], Vector]:
         """Charge the event, then return the shape of an answer and one flat vector per part."""
         if models._owner is not self:
             raise PrivacyContractError("these models were fitted on parts of other private data")
         if not (models.clients and len(self._path) == 1):
             self._vault.refuse_for_clients()
-        self._charge(gaussian(noise_multiplier))
+        self._charge(gaussian(call.noise_multiplier))
         vectors = [np.asarray(value, dtype=np.float64) for value in models._ask(answer)]
         flat = np.stack([vector.reshape(-1) for vector in vectors])
-        return vectors[0].shape, np.zeros_like(flat) if self._vault.blind else flat
+        return vectors[0].shape, self._vault.interceptor.parts(call, models._parts(), flat)
 
     # Other ways in ------------------------------------------------------------------------------
 
@@ -441,7 +450,9 @@ class PrivateData:
         else:
             self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
         self._vault.started = True
-        return entry.run(self._rows, self.encoder, self._vault.noise.generator(), parameters)
+        call = Call("delegate", self._path, mechanism=f"{entry.name}, {sorted(parameters.items())}")
+        result = entry.run(self._rows, self.encoder, self._vault.noise.generator(), parameters)
+        return self._vault.interceptor.delegated(call, result)
 
     def raw(self, reason: str) -> EncodedRows:
         """Return the rows themselves: non-private access.
