@@ -286,18 +286,23 @@ class Neighbour:
 def neighbours(dataset: Dataset) -> Iterator[Neighbour]:
     """Yield tables with one extreme row of the schema more, and tables that differ by many rows.
 
-    The row is last, first or in the middle, and in all, some or none of the samples. Many rows at
-    once show what one row seldom moves on a small table: a stopping rule, a choice, a vote. Copies
-    of one row lie in one part of every partition, so that all other parts must answer as before. A
-    table of other rows alone must still give the same release, since the answers are the same.
+    There is a row of each class, in turns the last one, in all Poisson samples, and the first one,
+    in every second sample; and a row in the middle that is never sampled. Many rows at once show
+    what one row seldom moves on a small table: a stopping rule, a choice, a vote. Copies of one row
+    lie in one part of every partition, so that all other parts must answer as before. A table of
+    other rows alone must still give the same release, since the answers are the same.
     """
     rows = canaries(dataset)
     train, validation = len(dataset.train), len(dataset.validation)
-    one = "one more training row"
-    # Position 0 is that of the first row of a random part; the others lie in other parts.
-    yield _added(dataset, "train", f"{one}, the last", rows[:1], train, 0.0)
-    yield _added(dataset, "train", f"{one}, the first", rows[1:2], 0, 0.3, each=2)
-    yield _added(dataset, "train", f"{one}, never sampled", rows[2:3], train // 2, 0.6, each=0)
+    classes = dataset.schema.classes
+    for code, label in enumerate(classes):
+        row = [replace(rows[code % len(rows)], label=code)]
+        place, said = (0, "first") if code % 2 else (train, "last")
+        name = f"one more training row of class {label}, the {said}"
+        # Position 0 is that of the first row of a random part; the others lie in other parts.
+        yield _added(dataset, "train", name, row, place, code / len(classes), 1 + code % 2)
+    name = "one more training row, never sampled"
+    yield _added(dataset, "train", name, rows[2:3], train // 2, 0.6, each=0)
     if validation:
         yield _added(dataset, "validation", "one more validation row", rows[:1], validation, 0.0)
     many = max(1, train // 2)
@@ -377,13 +382,13 @@ def coupled_neighbours(subject: Subject) -> Iterator[CheckResult]:
         yield CheckResult(check, CheckStatus.NOT_CHECKED, skipped[0])
         return
     hidden = len(problems) - _SHOWN
-    shown = problems[:_SHOWN] + [f"and {hidden} more differences"] * (hidden > 0)
+    shown = problems[:_SHOWN] + [f"and {hidden} more"] * (hidden > 0)
     yield CheckResult(
         check,
         passed_unless(problems),
         "\n".join(shown or [f"equal on {', '.join(compared)}", *skipped]),
-        "a row function, or a model of a part, uses its own rows and public constants only, keeps "
-        "nothing between calls, and is followed by the kernel's answers alone",
+        "a row function, or a model of a part, may use its own rows and public constants only and "
+        "keep nothing between calls; all else must follow from the kernel's answers",
     )
 
 

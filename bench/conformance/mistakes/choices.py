@@ -114,16 +114,16 @@ class BestOnValidation(Example):
 @final
 @dataclass(frozen=True)
 class BestOfSeveral(Example):
-    """Fits the class means four times and releases the fit nearest to the exact means.
+    """Fits the class means eight times and releases the fit nearest to the exact means.
 
-    All four fits are paid for; the choice among them is not.
+    All eight fits are paid for; the choice among them is not.
     """
 
     name: ClassVar[str] = "best-of-several"
     title: ClassVar[str] = "the best of several fits, by an exact score"
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
-        attempts = 4
+        attempts = 8
         parts = private.partition("class")
 
         def plans(level: float) -> list[PlannedEvents]:
