@@ -59,21 +59,41 @@ def new(kind: str, name: str, as_folder: bool, group: str | None, root: Path) ->
 
 
 @click.command()
-@click.argument("method")
+@click.argument("method", required=False)
 @shared.parameters
 @click.option("--no-audit", is_flag=True, help="Leave out the quick audit.")
-def check(method: str, parameters: dict[str, object], no_audit: bool) -> None:
-    """Check a method: contract, determinism, budget, noise, difficult tables, a quick audit.
+@click.option(
+    "--self-test", is_flag=True, help="Check methods with known mistakes instead: are all caught?"
+)
+def check(
+    method: str | None, parameters: dict[str, object], no_audit: bool, self_test: bool
+) -> None:
+    """Check METHOD: contract, determinism, budget, noise, difficult tables, a quick audit.
 
     It runs with its quick hyperparameters, which --parameters overrides. Exit code 1 if anything
-    must be fixed.
+    must be fixed, or if the self-test misses a mistake.
     """
     from bench.conformance.kit import check_method, to_text
     from bench.conformance.privacy import quick_audit
 
+    if (method is None) != self_test:
+        raise click.UsageError("give the name of a method, or --self-test without one")
+    if self_test:
+        sys.exit(_self_test())
+    assert method is not None
     further = () if no_audit else (quick_audit,)
-    report = check_method(
-        method, parameters, further=further, say=lambda text: shared.echo_error(f"... {text}")
-    )
+    report = check_method(method, parameters, further=further, say=_say)
     click.echo(to_text(report))
     sys.exit(1 if report.failed else 0)
+
+
+def _self_test() -> int:
+    from bench.conformance.self_test import self_test, to_text
+
+    result = self_test(_say)
+    click.echo(to_text(result))
+    return 0 if result.passed else 1
+
+
+def _say(text: str) -> None:
+    shared.echo_error(f"... {text}")

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from bench.conformance import contract, privacy
+from bench.conformance import contract, coupling, privacy
 from bench.conformance.subject import CheckResult, CheckStatus, Subject
 from bench.environments import overlays
-from bench.errors import InputError
+from bench.errors import InputError, PrivacyContractError
 from bench.plugins import registry
 
 Check = Callable[[Subject], Iterator[CheckResult]]
+
+KERNEL = "rules of the kernel"
+"""Name of what the kernel itself refuses, such as a row function that does not act row by row."""
 
 FIRST: tuple[Check, ...] = (contract.source_has_no_bypass, contract.has_a_description)
 CHECKS: tuple[Check, ...] = (
@@ -23,6 +26,7 @@ CHECKS: tuple[Check, ...] = (
     privacy.keeps_the_budget,
     privacy.noise_falls_with_epsilon,
     privacy.rows_come_through_the_kernel,
+    coupling.coupled_neighbours,
     privacy.noise_is_as_recorded,
     contract.grows_with_epsilon,
 )
@@ -86,6 +90,7 @@ def check_method(
 def check_subject(
     subject: Subject,
     *,
+    checks: tuple[Check, ...] = CHECKS,
     further: tuple[Check, ...] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> CheckReport:
@@ -96,7 +101,7 @@ def check_subject(
     applicable = _carried_out(contract.fits_some_task, subject, say)
     results += applicable
     if all(result.status is CheckStatus.PASSED for result in applicable):
-        for check in (*CHECKS, *further):
+        for check in (*checks, *further):
             results += _carried_out(check, subject, say)
     return CheckReport(subject.name, tuple(results))
 
@@ -109,5 +114,7 @@ def _carried_out(check: Check, subject: Subject, say: Callable[[str], None]) -> 
         # The error of the method is what its author must see; it is a result, not a crash.
         last = traceback.format_exc().strip().splitlines()[-7:]
         text = "\n".join([f"{type(problem).__name__}: {problem}", *last[:-1]])
-        name = check.__name__.replace("_", " ").strip()
+        # What the kernel refuses, it refuses in whichever check comes first.
+        refused = isinstance(problem, PrivacyContractError)
+        name = KERNEL if refused else check.__name__.replace("_", " ").strip()
         return [CheckResult(name, CheckStatus.FAILED, text, "fix this error")]

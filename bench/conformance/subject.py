@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -17,6 +17,7 @@ from bench.errors import NotApplicable
 from bench.plugins.method import Method
 from bench.plugins.release import Release
 from bench.privacy.accounting import Budget
+from bench.privacy.interception import Interceptor
 from bench.privacy.ledger import Ledger
 from bench.privacy.noise import NoiseSource, SeededNoise
 
@@ -65,9 +66,15 @@ class Run:
 class Subject:
     """A method with its hyperparameters."""
 
-    def __init__(self, kind: type[Method], parameters: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        kind: type[Method],
+        parameters: Mapping[str, Any] | None = None,
+        tables: Sequence[str] = tuple(TASKS),
+    ) -> None:
         self.name = kind.name
         self.kind = kind
+        self.tables = tables
         self.method = kind(**{**kind.quick, **(parameters or {})})
 
     @functools.cached_property
@@ -76,7 +83,7 @@ class Subject:
 
         A larger table is tried where it fits none: some methods need a thousand rows.
         """
-        reasons = {name: self._refusal(name) for name in TASKS}
+        reasons = {name: self._refusal(name) for name in self.tables}
         if all(reasons.values()):
             reasons[LARGE] = self._refusal(LARGE)
         return reasons
@@ -111,9 +118,9 @@ class Subject:
         ipc: int | None = 12,
         seed: int = 0,
         *,
-        blind: bool = False,
+        interceptor: Interceptor | None = None,
     ) -> Run:
-        """Fit any table; `blind` answers every noisy call as if there were no rows."""
+        """Fit any table. An interceptor sees each row function called once, as in a release."""
         budget = Budget(epsilon, DELTA) if self.method.uses_budget else None
         randomness = Randomness(noise, seed, np.random.default_rng([seed, 1]))
         release = run_method(
@@ -123,8 +130,8 @@ class Subject:
             ipc=ipc,
             budget=budget,
             delta=DELTA,
-            check_rows=not blind,
-            blind=blind,
+            check_rows=interceptor is None,
+            interceptor=interceptor,
         )
         assert release.ledger is not None
         return Run(release, release.ledger, budget, dataset)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from bench.data.dataset import Dataset, Declaration
+from bench.data.dataset import Dataset, Declaration, Split
+from bench.data.encoder import EncodedRows
 from bench.data.schema import Categorical, Column, Comparison, Numeric, Role, Rule, Schema, Task
 from bench.plugins.source import DatasetSource, build_dataset
 
@@ -239,3 +241,38 @@ def toy_dataset(name: str) -> Dataset:
     """Return one of the small tables, split and encoded."""
     large = ToyTable(negatives=1800, positives=1200)
     return build_dataset({**TASKS, **DIFFICULT, LARGE: large}[name])
+
+
+_BEYOND = 1e6
+"""Value far outside every schema."""
+
+
+def other_tables(dataset: Dataset) -> Mapping[str, Dataset]:
+    """Return tables of other values and other numbers of rows, by name; declared counts stay."""
+    classes = len(dataset.schema.classes)
+    uneven = np.arange(1.0, classes + 1.0)
+    return {
+        "other rows": _other_rows(dataset, uneven[::-1], 41),
+        "no row of the first class": _other_rows(dataset, uneven - 1.0, 43),
+    }
+
+
+def _other_rows(dataset: Dataset, shares: npt.NDArray[np.float64], seed: int) -> Dataset:
+    rng = np.random.default_rng(seed)
+
+    def other(split: Split) -> Split:
+        """Return two thirds as many rows, the first of which is far outside the schema."""
+        rows = split.rows
+        kept = rng.permutation(len(rows))[: -(-2 * len(rows) // 3)]
+        values = rng.uniform(-1.0, 1.0, (len(kept), rows.values.shape[1]))
+        values[:1] = _BEYOND
+        labels = rng.choice(len(shares), len(kept), p=shares / shares.sum())
+        changed = EncodedRows(
+            values.astype(rows.values.dtype),
+            labels.astype(rows.labels.dtype),
+            rows.sites[kept],
+            rows.positions[kept],
+        )
+        return Split(split.frame, changed)
+
+    return replace(dataset, train=other(dataset.train), validation=other(dataset.validation))

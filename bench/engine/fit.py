@@ -24,6 +24,7 @@ from bench.plugins import registry
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Release, check_release
 from bench.privacy.accounting import Budget
+from bench.privacy.interception import Interceptor
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
 from bench.results.records import Cell, Status
@@ -150,12 +151,12 @@ def run_method(
     delta: float,
     private_counts: bool = False,
     check_rows: bool = False,
-    blind: bool = False,
+    interceptor: Interceptor | None = None,
 ) -> Release:
     """Run a method behind the privacy kernel; the release carries its ledger.
 
     Cells, trials of audits and conformance checks all fit by this function. `check_rows` and
-    `blind` are options of the kernel for the conformance kit.
+    `interceptor` are options of the kernel for the conformance kit.
     """
     if method.unit and private_counts:
         raise NotApplicable(
@@ -169,7 +170,7 @@ def run_method(
         delta=delta,
         private_counts=private_counts,
         check_rows=check_rows,
-        blind=blind,
+        interceptor=interceptor,
         public_entropy=randomness.parts,
         unit=method.unit,
     )

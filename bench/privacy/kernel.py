@@ -46,6 +46,7 @@ from bench.privacy.events import (
     sampled_gaussian,
 )
 from bench.privacy.grid import Grid
+from bench.privacy.interception import Call, Interceptor, PassThrough
 from bench.privacy.ledger import Entry, Ledger, PartPath
 from bench.privacy.noise import NoiseSource
 from bench.privacy.partition import (
@@ -84,9 +85,8 @@ class Vault:
     ledger: Ledger
     noise: NoiseSource
     check_rows: bool = False
-    blind: bool = False
-    """For a check of methods: noisy calls evaluate the rows and answer as if there were none. A
-    release that still changes with the rows read them outside the kernel."""
+    interceptor: Interceptor = field(default_factory=PassThrough)
+    """For checks of methods: sees and may replace what noisy calls compute."""
     public_entropy: int = 0
     """Seed of public randomness inside the kernel."""
     started: bool = False
@@ -250,11 +250,12 @@ class PrivateData:
             raise PrivacyContractError(f"sampling rate {rate} is not in (0, 1]")
         self._vault.refuse_for_clients()
         self._charge(sampled_gaussian(rate, noise_multiplier))
+        call = Call("poisson_sum", self._path, noise_multiplier, clip, rate)
         rows, sampled = self._rows, rate < 1.0
         if sampled:
-            rows = rows.take(self._vault.noise.poisson_sample(len(rows), rate))
-        vectors = self._evaluate(function, rows, copied=sampled)
-        return self._noisy_sum(vectors, clip, noise_multiplier)
+            drawn = self._vault.noise.poisson_sample(len(rows), rate)
+            rows = rows.take(self._vault.interceptor.sample(call, rows, drawn))
+        return self._noisy_sum(function, rows, call, copied=sampled)
 
     def gaussian_sum(self, function: RowFunction, clip: float, noise_multiplier: float) -> Vector:
         """Return the noisy sum of clipped per-row vectors over all rows.
@@ -264,15 +265,22 @@ class PrivateData:
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
         self._vault.refuse_for_clients()
         self._charge(gaussian(noise_multiplier))
-        return self._noisy_sum(self._evaluate(function, self._rows), clip, noise_multiplier)
+        call = Call("gaussian_sum", self._path, noise_multiplier, clip)
+        return self._noisy_sum(function, self._rows, call)
 
-    def _noisy_sum(self, vectors: Vector, clip: float, noise_multiplier: float) -> Vector:
-        grid = Grid.of(noise_multiplier * clip, clip, vectors.shape[1])
-        return grid.answer(grid.sum(vectors, clip), self._vault.noise.normal)
+    def _noisy_sum(
+        self, function: RowFunction, rows: EncodedRows, call: Call, copied: bool = False
+    ) -> Vector:
+        vectors = self._evaluate(function, rows, call, copied)
+        grid = Grid.of(call.noise_multiplier * call.clip, call.clip, vectors.shape[1])
+        answer = grid.answer(grid.sum(vectors, call.clip), self._vault.noise.normal)
+        return self._vault.interceptor.answer(call, answer)
 
-    def _evaluate(self, function: RowFunction, rows: EncodedRows, copied: bool = False) -> Vector:
+    def _evaluate(
+        self, function: RowFunction, rows: EncodedRows, call: Call, copied: bool = False
+    ) -> Vector:
         vectors = evaluate(function, rows, self._vault.check_rows, copied)
-        return vectors[:0] if self._vault.blind else vectors
+        return self._vault.interceptor.vectors(call, rows, vectors)
 
     def histograms(
         self,
@@ -292,7 +300,10 @@ class PrivateData:
         event = gaussian if mechanism == "gaussian" else laplace
         self._vault.refuse_for_clients()
         self._charge(event(noise_multiplier))
-        table = self._evaluate(codes, self._rows)
+        call = Call(
+            "histograms", self._path, noise_multiplier, bins=tuple(bins), mechanism=mechanism
+        )
+        table = self._evaluate(codes, self._rows, call)
         if table.shape[1] != binnings:
             raise PrivacyContractError(
                 f"the bin function returned {table.shape[1]} columns for {binnings} binnings"
@@ -302,10 +313,11 @@ class PrivateData:
         else:
             scale, draw = noise_multiplier * binnings, self._vault.noise.laplace
         grid = Grid.of_counts(scale)
-        return [
-            grid.answer(grid.counts(counted(table[:, column], size)), draw)
-            for column, size in enumerate(bins)
-        ]
+        answers: list[Vector] = []
+        for column, size in enumerate(bins):
+            noisy = grid.answer(grid.counts(counted(table[:, column], size)), draw)
+            answers.append(self._vault.interceptor.answer(call, noisy))
+        return answers
 
     # Parts --------------------------------------------------------------------------------------
 
@@ -389,9 +401,11 @@ class PrivateData:
         and the event is charged to the whole, not to a part.
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
-        shape, vectors = self._answers(models, answer, noise_multiplier)
+        call = Call("partition_sum", self._path, noise_multiplier, clip)
+        shape, vectors = self._answers(models, answer, call)
         grid = Grid.of(2.0 * clip * noise_multiplier, clip, vectors.shape[1])
-        return grid.answer(grid.sum(vectors, clip), self._vault.noise.normal).reshape(shape)
+        total = grid.answer(grid.sum(vectors, clip), self._vault.noise.normal)
+        return self._vault.interceptor.answer(call, total).reshape(shape)
 
     def part_vectors(
         self,
@@ -406,20 +420,21 @@ class PrivateData:
         them together are one Gaussian mechanism of sensitivity 2 clip, charged to the whole.
         """
         clip, noise_multiplier = positive(clip), positive(noise_multiplier)
-        _, vectors = self._answers(models, answer, noise_multiplier)
+        call = Call("part_vectors", self._path, noise_multiplier, clip)
+        _, vectors = self._answers(models, answer, call)
         grid = Grid.of(2.0 * clip * noise_multiplier, clip, vectors.shape[1])
         rows = np.stack([grid.sum(vector[None], clip) for vector in vectors])
-        return grid.answer(rows, self._vault.noise.normal)
+        return self._vault.interceptor.answer(call, grid.answer(rows, self._vault.noise.normal))
 
     def _answers(
-        self, models: PartModels, answer: Callable[[Any], Any], noise_multiplier: float
+        self, models: PartModels, answer: Callable[[Any], Any], call: Call
     ) -> tuple[tuple[int, ...], Vector]:
         """Charge the event, then return the shape of an answer and one flat vector per part."""
         if models._owner is not self:
             raise PrivacyContractError("these models were fitted on parts of other private data")
         if not (models.clients and len(self._path) == 1):
             self._vault.refuse_for_clients()
-        self._charge(gaussian(noise_multiplier))
+        self._charge(gaussian(call.noise_multiplier))
         vectors = [as_numbers(value, "answer of a part") for value in models._ask(answer)]
         shape = vectors[0].shape
         if any(vector.shape != shape for vector in vectors):
@@ -429,7 +444,7 @@ class PrivateData:
                 "follows from public knowledge, also for a part without rows"
             )
         flat = np.stack([vector.reshape(-1) for vector in vectors])
-        return shape, np.zeros_like(flat) if self._vault.blind else flat
+        return shape, self._vault.interceptor.parts(call, models._parts(), flat)
 
     # Other ways in ------------------------------------------------------------------------------
 
@@ -447,10 +462,13 @@ class PrivateData:
         else:
             self._admit([self.plan(entry.event(parameters))], trust=entry.trust)
         self._vault.started = True
+        call = Call("delegate", self._path, mechanism=f"{entry.name}, {sorted(parameters.items())}")
         rows, noise = self._rows.copy(), self._vault.noise
         if entry.run_secure is not None and not noise.reproducible:
-            return entry.run_secure(rows, self.encoder, parameters)
-        return entry.run(rows, self.encoder, noise.generator(), parameters)
+            result = entry.run_secure(rows, self.encoder, parameters)
+        else:
+            result = entry.run(rows, self.encoder, noise.generator(), parameters)
+        return self._vault.interceptor.delegated(call, result)
 
     def raw(self, reason: str) -> EncodedRows:
         """Return a copy of the rows themselves: non-private access.

@@ -10,6 +10,7 @@ from bench.data.encoder import EncodedRows
 from bench.errors import InputError
 from bench.privacy.accounting import Budget
 from bench.privacy.events import non_private
+from bench.privacy.interception import Interceptor, PassThrough
 from bench.privacy.kernel import PrivateData, Vault
 from bench.privacy.ledger import UNITS, Entry, Ledger
 from bench.privacy.noise import NoiseSource
@@ -26,7 +27,7 @@ def open_private(
     delta: float = 1e-5,
     private_counts: bool = False,
     check_rows: bool = False,
-    blind: bool = False,
+    interceptor: Interceptor | None = None,
     public_entropy: int = 0,
     unit: str = "",
 ) -> tuple[PrivateData, Ledger]:
@@ -42,7 +43,7 @@ def open_private(
             "`unit` in the dataset's TOML file, or in the method's class"
         )
     ledger = Ledger(budget=budget, delta=delta, unit=unit)
-    vault = Vault(ledger, noise, check_rows, blind, public_entropy)
+    vault = Vault(ledger, noise, check_rows, interceptor or PassThrough(), public_entropy)
     if dataset.schema.inferred:
         reason = "bounds and categories were inferred from the rows"
         ledger.add(Entry((), non_private(), reason=reason))

@@ -13,6 +13,7 @@ from bench.data.encoder import EncodedRows
 from bench.data.schema import Schema
 from bench.errors import PrivacyContractError
 from bench.privacy.clients import SkewedClients
+from bench.privacy.interception import AnsweringPart
 
 PartKey = str | SkewedClients | Callable[[EncodedRows], Sequence[str]]
 
@@ -173,3 +174,10 @@ class PartModels:
     def _ask(self, answer: Callable[[Any], Any]) -> list[Any]:
         """Return the answers of all models, for the kernel's noisy sum."""
         return [answer(model) for model in self._models]
+
+    def _parts(self) -> list[AnsweringPart]:
+        """Return the parts with their models, for checks of methods."""
+        return [
+            AnsweringPart(name, rows, model)
+            for (name, rows), model in zip(self._rows.items(), self._models, strict=True)
+        ]

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from bench import Budget
+from bench.conformance import coupling, privacy
+from bench.conformance.kit import Check
+from bench.conformance.subject import CheckStatus, Subject
 from bench.data.dataset import Dataset
 from bench.environments import overlays
 from bench.errors import NotApplicable
@@ -114,3 +117,26 @@ def test_full_size_follows_the_declared_counts(method: str) -> None:
     release, _, _ = synthesize(method, data, 1.0, ipc=None)
     if release.rows is not None:
         assert np.bincount(release.rows.labels).tolist() == list(data.counts.by_class)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [privacy.rows_come_through_the_kernel, coupling.coupled_neighbours],
+    ids=lambda check: check.__name__,
+)
+def test_rows_act_through_noisy_answers_only(method: str, check: Check) -> None:
+    """The two checks of the conformance kit pass wherever an epsilon is proven without trust."""
+    kind = registry.method_class(method)
+    if kind.environment is not None and not overlays.inside(kind.environment):
+        pytest.skip(f"{method} needs the environment {kind.environment.name}: make isolated")
+    subject = _subject(method)
+    (result,) = check(subject)
+    assert result.status is not CheckStatus.FAILED, result.detail
+    ledgers = [subject.run(name).ledger for name in subject.fitting]
+    if not any(ledger.proof().reasons or ledger.proof().trust for ledger in ledgers):
+        assert result.status is CheckStatus.PASSED, result.detail
+
+
+@functools.cache
+def _subject(method: str) -> Subject:
+    return Subject(registry.method_class(method))

@@ -1,4 +1,7 @@
-"""Methods with the mistakes that the conformance kit is there to find. One mistake each."""
+"""Methods with the mistakes that the conformance kit is there to find. One mistake each.
+
+Those that break privacy without being seen are in `bench.conformance.mistakes`.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +11,12 @@ from typing import Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from bench import PlannedEvents, PrivateData, gaussian
+from bench import PrivateData
+from bench.conformance.mistakes.sound import around_class_means as class_means
 from bench.data.encoder import EncodedRows
 from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
-from bench.plugins.release import Claim, Release, Rows
-from bench.privacy.rowwise import RowFunction
-
-
-def class_means(
-    private: PrivateData,
-    spec: Spec,
-    rng: np.random.Generator,
-    noise: float | None = None,
-    function: RowFunction = lambda rows: rows.values,
-) -> Release:
-    """A sound release: rows around noisy class means."""
-    parts = private.partition("class")
-
-    def plans(level: float) -> list[PlannedEvents]:
-        return [part.plan(gaussian(level)) for part in parts.values()]
-
-    level = noise or private.calibrate(plans)
-    private.reserve_all(plans(level))
-    sizes = spec.rows_per_class(private.counts)
-    values = []
-    for part, size in zip(parts.values(), sizes, strict=True):
-        total = part.gaussian_sum(function, private.encoder.max_norm, level)
-        mean = np.clip(total / max(1, part.counts.total), -1.0, 1.0)
-        values.append(np.clip(mean + 0.2 * rng.standard_normal((size, private.width)), -1.0, 1.0))
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    return Release(Rows(np.concatenate(values), labels), claim=Claim.of(spec.budget, "its own"))
+from bench.plugins.release import Release, Rows
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from bench.plugins.method import Spec
 from bench.plugins.release import Release
 from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy.accounting import compose_events
+from bench.privacy.interception import Blind
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.privacy.rowwise import evaluate
@@ -124,7 +125,8 @@ def test_blind_answers_make_the_same_release_from_any_rows(
     data = build_dataset(source)
     other = replace(data, train=shuffled(data.train, 0), validation=shuffled(data.validation, 1))
     first, second = (
-        made(opened(table, blind=True), table, **parameters).rows for table in (data, other)
+        made(opened(table, interceptor=Blind()), table, **parameters).rows
+        for table in (data, other)
     )
     assert first is not None and second is not None
     assert first.values.tobytes() == second.values.tobytes()
