@@ -48,9 +48,17 @@ class Canary:
 
 
 def canaries(dataset: Dataset) -> tuple[Canary, ...]:
-    """Return the canaries of a dataset, from its schema and declared counts, never its rows."""
+    """Return the canaries of a dataset: extreme rows of its schema, as training rows."""
+    site, rule = _smallest_site(dataset), rule_of_new_rows(dataset)
+    return tuple(
+        _placed(dataset, rule, name, values, label, site)
+        for name, values, label in extreme_rows(dataset)
+    )
+
+
+def extreme_rows(dataset: Dataset) -> list[tuple[str, Array, int]]:
+    """Return encoded rows with names and labels, from schema and declared counts, never rows."""
     encoder = dataset.encoder
-    site = _smallest_site(dataset)
     by_class = dataset.counts.by_class
     # One row among fewer weighs more.
     rare, common = int(np.argmin(by_class)), int(np.argmax(by_class))
@@ -72,8 +80,7 @@ def canaries(dataset: Dataset) -> tuple[Canary, ...]:
         made.append(("adversarial direction", _signs(encoder, _PATTERN), rare))
     if any(_wide(block.column) for block in encoder.blocks):
         made.append(("rare categories", _rare_categories(encoder), rare))
-    rule = rule_of_new_rows(dataset)
-    return tuple(_placed(dataset, rule, name, values, label, site) for name, values, label in made)
+    return made
 
 
 def many_canaries(dataset: Dataset, count: int, rng: np.random.Generator) -> tuple[Canary, ...]:

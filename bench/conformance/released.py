@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from bench.audit.canaries import canaries
+from bench.audit.canaries import extreme_rows
 from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
 from bench.plugins.release import Detector, Release, ReleasedModel, TrainedInRounds
@@ -69,7 +69,7 @@ def _predictions(model: ReleasedModel, values: Floats) -> Iterator[bytes]:
 
 
 def _questions(dataset: Dataset) -> Floats:
-    extremes = np.stack([canary.values for canary in canaries(dataset)])
+    extremes = np.stack([values for _, values, _ in extreme_rows(dataset)])
     values = np.concatenate([dataset.test.rows.values, extremes])
     return values[:, : dataset.encoder.feature_width]
 
