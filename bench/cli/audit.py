@@ -93,9 +93,9 @@ def audit(**options: Any) -> None:
 
 def _show_table(directory: Path, file: Path | None) -> None:
     from bench.audit.report import markdown_table, page
-    from bench.audit.trials import write_file
     from bench.errors import StoreError
     from bench.results.reading import read_audits
+    from bench.results.writing import FOR_ALL, write_atomically, writing
 
     audits = read_audits(directory)
     if not audits:
@@ -103,7 +103,9 @@ def _show_table(directory: Path, file: Path | None) -> None:
     if file is None:
         click.echo(markdown_table(audits), nl=False)
         return
-    write_file(file, page(audits).encode())
+    with writing(file, "then run the same command again"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, page(audits).encode(), FOR_ALL)
     click.echo(f"wrote {file}")
 
 

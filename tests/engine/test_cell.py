@@ -20,6 +20,7 @@ from bench.plugins.metric import (
     Direction,
     Evaluation,
     Family,
+    Output,
     Refit,
     RefitMetric,
     Score,
@@ -94,8 +95,8 @@ def test_real_rows_are_non_private_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("how", "status", "reason"),
     [
-        ("raise", "error", "ValueError: something broke"),
-        ("memory", "out-of-memory", "too large"),
+        ("raise", "error", "ValueError at plugins.py:"),
+        ("memory", "out-of-memory", "MemoryError at plugins.py:"),
         ("nan", "error", "NaN"),
         ("skip", "skipped", "not for this task"),
     ],
@@ -106,6 +107,7 @@ def test_faults_become_statuses_with_reasons(how: str, status: str, reason: str)
     assert outcome.release is None and not outcome.scores
     if status != "skipped":
         assert "synthesize" in outcome.row.log_tail or "check_release" in outcome.row.log_tail
+        assert "Traceback" in outcome.log and "Traceback" not in outcome.row.log_tail
 
 
 def test_the_same_cell_gives_the_same_bytes() -> None:
@@ -182,6 +184,9 @@ class RefitProbe(RefitMetric):
     family = Family.PRIVACY
     direction = Direction.NEUTRAL
     definition = "Differences between refits on neighbouring tables."
+    outputs = tuple(
+        Output(name, Direction.NEUTRAL) for name in ("same", "repeated", "neighbour", "released")
+    )
 
     def compute(self, evaluation: Evaluation, refit: Refit) -> Scores:
         train = evaluation.dataset.train.frame

@@ -7,7 +7,8 @@ import pytest
 
 from bench.data.encoder import Encoder
 from bench.errors import InvalidReleaseError
-from bench.plugins.release import Release, Rows, check_release
+from bench.plugins.release import Release, Rows
+from bench.plugins.returned import check_release
 from tests.support.tables import ToyTable
 
 ENCODER = Encoder(ToyTable().declare().schema)

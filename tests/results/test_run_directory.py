@@ -113,12 +113,18 @@ def test_only_places_of_cells_are_kept_in_memory(tmp_path: Path) -> None:
     done = outcome()
     with RunStore(tmp_path) as store:
         for number in range(50):
-            store.record(replace(done, row=replace(done.row, key=f"key{number}")), DATASET.encoder)
+            key = f"key{number}"
+            scores = tuple(replace(score, key=key) for score in done.scores)
+            row = replace(done.row, key=key)
+            store.record(replace(done, row=row, scores=scores), DATASET.encoder)
         assert isinstance(store.finished, Journal)
-        assert set(vars(store.finished)) == {"_path", "_places", "_statuses", "_audits", "_file"}
-        assert not store.finished._audits
+        kept = {"_path", "_places", "_statuses", "_audits", "_file", "notices", "lost_audits"}
+        assert set(vars(store.finished)) == kept
+        assert not store.finished._audits and not store.finished.notices
         assert set(map(type, store.finished._places.values())) == {int}
-        assert store.finished["key7"][1] == done.scores
+        assert [score.value for score in store.finished["key7"][1]] == [
+            score.value for score in done.scores
+        ]
 
 
 def test_the_last_word_on_a_cell_counts(tmp_path: Path) -> None:
