@@ -9,6 +9,7 @@ so; the writer moves it to `quarantine.jsonl`, so that no later command meets it
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -19,11 +20,13 @@ from typing import IO, Any, final
 
 from bench.errors import StoreError
 from bench.results.records import (
+    DIRECTIONS,
     AuditRow,
     CellRow,
     Outcome,
     ScoreRow,
     check_outcome,
+    columns_of,
     from_values,
 )
 from bench.results.writing import append_to, replacing, writing
@@ -77,8 +80,7 @@ class Journal(MutableMapping[str, Finished]):
                 if not line.endswith(b"\n"):
                     break  # it is just being written
                 try:
-                    outcome = _outcome(json.loads(line))
-                    check_outcome(outcome)
+                    row = _checked(line)
                 except (ValueError, TypeError, AttributeError, RecursionError, StoreError) as why:
                     # Its cell counts as not done and is done again.
                     bad.append((place, line))
@@ -86,7 +88,7 @@ class Journal(MutableMapping[str, Finished]):
                     if b'"audit": ' in line:
                         audits.append(notices[-1])
                 else:
-                    self._note(outcome.row, place)
+                    self._note(row, place)
                 place += len(line)
         self.notices = _listed(self._path, notices)
         self.lost_audits = _listed(self._path, audits)
@@ -252,6 +254,48 @@ def _outcome(document: Mapping[str, Any]) -> Outcome:
         )
     except KeyError as missing:
         raise StoreError(f"journal line lacks {missing}: written by another version?") from None
+
+
+def _checked(line: bytes) -> CellRow:
+    """Return the row of a line; raise where a line is not that of a cell.
+
+    Scores are nearly all of a journal: those that look as they were written are not rebuilt.
+    """
+    document = json.loads(line)
+    surrogates = b"\\ud" in line or b"\\uD" in line
+    if not surrogates and _as_written(document):
+        document = {**document, "scores": []}
+    outcome = _outcome(document)
+    check_outcome(outcome)
+    return outcome.row
+
+
+def _as_written(document: Mapping[str, Any]) -> bool:
+    """True for scores that surely pass `check_outcome`; others are looked at one by one."""
+    key, scores = document["cell"]["key"], document["scores"]
+    return (
+        type(scores) is list
+        and all(
+            type(score) is dict
+            and tuple(score) == _SCORE_NAMES
+            and _good_types(tuple(map(type, score.values())))
+            and score["key"] == key
+            and score["direction"] in DIRECTIONS
+            for score in scores
+        )
+        and len({score["metric"] for score in scores}) == len(scores)
+    )
+
+
+_SCORE_NAMES = tuple(name for name, _, _ in columns_of(ScoreRow))
+
+
+@functools.lru_cache(maxsize=256)
+def _good_types(types: tuple[type, ...]) -> bool:
+    return all(
+        found is kind or (found is type(None) and optional)
+        for found, (_, kind, optional) in zip(types, columns_of(ScoreRow), strict=True)
+    )
 
 
 def plain(record: Mapping[str, Any]) -> dict[str, Any]:

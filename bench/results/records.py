@@ -347,13 +347,15 @@ def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
 
 
 _KINDS: Mapping[str, type[Any]] = {"str": str, "int": int, "float": float, "bool": bool}
+DIRECTIONS = ("higher", "lower", "neutral")
+"""Values of `ScoreRow.direction`."""
 _DOCUMENTS = ("parameters", "dataset_parameters", "notes", "versions", "metrics")
 """Columns of `CellRow` that hold JSON objects."""
 
 
 def check_record(record: CellRow | ScoreRow | AuditRow) -> None:
     """Raise `ValueError` for a value that its column in the result tables cannot hold."""
-    for name, kind, optional in _columns(type(record)):
+    for name, kind, optional in columns_of(type(record)):
         value = getattr(record, name)
         if value is None and optional:
             continue
@@ -385,7 +387,7 @@ def check_outcome(outcome: Outcome) -> None:
         check_record(score)
         if score.key != row.key:
             raise ValueError("it holds scores of another cell")
-        if score.direction not in _DIRECTIONS:
+        if score.direction not in DIRECTIONS:
             raise ValueError(f"direction {score.direction[:40]!r} is not known")
     if len({score.metric for score in outcome.scores}) < len(outcome.scores):
         raise ValueError("it holds two values of one score")
@@ -393,11 +395,9 @@ def check_outcome(outcome: Outcome) -> None:
         check_record(outcome.audit)
 
 
-_DIRECTIONS = ("higher", "lower", "neutral")
-
-
 @functools.cache
-def _columns(record: type[CellRow] | type[ScoreRow] | type[AuditRow]) -> Columns:
+def columns_of(record: type[CellRow] | type[ScoreRow] | type[AuditRow]) -> Columns:
+    """Return the columns of a record."""
     return tuple(
         (item.name, _KINDS[str(item.type).removesuffix(" | None")], "None" in str(item.type))
         for item in fields(record)
