@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,13 +143,24 @@ def let_children_end() -> None:
     """Give forked children of this process the default reaction to SIGTERM, from now on.
 
     A worker of Ray has its own handler, which a child of `multiprocessing` would inherit: it tries
-    to end the worker in an orderly way, hangs, and the worker waits for its child for ever.
+    to end the worker in an orderly way, hangs, and the worker waits for its child for ever. The
+    signal is blocked while a child is made: one that came before the reaction is reset would be
+    lost, for the same wait.
     """
+    # Of the thread that forks, and of its copy in the child.
+    earlier = threading.local()
+
+    def block() -> None:
+        earlier.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier.mask)
 
     def reset() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        unblock()
 
-    os.register_at_fork(after_in_child=reset)
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=reset)
 
 
 @contextlib.contextmanager

@@ -210,7 +210,8 @@ def _load(kind: str, name: str, base: type[Plugin], known: tuple[str, ...]) -> t
     _refuse_doubled(kind, name)
     points = _entry_points(f"{kind}s")
     if name in points:
-        return _checked(kind, name, _loaded(kind, points[name]), base)
+        point = points[name]
+        return _checked(kind, name, _loaded(kind, point), base, _in_words(point))
     module = importlib.import_module(_modules(f"{kind}s")[name])
     plugins = [
         item
@@ -241,12 +242,15 @@ def _said(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {text_of(problem, _TEXT_CHARACTERS)}"
 
 
-def _checked(kind: str, name: str, plugin: Any, base: type[Plugin]) -> type[Plugin]:
+def _checked(
+    kind: str, name: str, plugin: Any, base: type[Plugin], where: str = ""
+) -> type[Plugin]:
+    what = f"{kind} {name!r}{where and f' ({where})'}"
     if not (inspect.isclass(plugin) and issubclass(plugin, base)):
-        raise InputError(f"{kind} {name!r} is not a {base.__name__}")
+        raise InputError(f"{what} is not a {base.__name__}")
     if getattr(plugin, "name", None) != name:
         raise InputError(
-            f"{kind} {name!r} calls itself {getattr(plugin, 'name', None)!r}; the names must agree"
+            f"{what} calls itself {getattr(plugin, 'name', None)!r}; the names must agree"
         )
     return plugin
 
@@ -336,7 +340,8 @@ def _announced_metric(point: importlib.metadata.EntryPoint) -> tuple[AnyMetric, 
     plugin = _loaded("metric", point)
     refits = inspect.isclass(plugin) and issubclass(plugin, RefitMetric)
     base: Any = RefitMetric if refits else Metric
-    return _checked("metric", point.name, plugin, base), _in_words(point)
+    where = _in_words(point)
+    return _checked("metric", point.name, plugin, base, where), where
 
 
 def _as_found(kind: AnyMetric, where: str) -> tuple[AnyMetric, str]:

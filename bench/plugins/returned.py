@@ -225,8 +225,8 @@ def check_ledger(ledger: Ledger) -> None:
             json.dumps(events.to_json(entry.event))
         except (TypeError, ValueError, OverflowError):
             raise InvalidReleaseError(
-                f"the ledger has a {_kind(entry.event)} whose parameters are not plain numbers; "
-                "pass Python numbers to the kernel"
+                f"the ledger has a {_kind(entry.event)} that cannot be stored; reserve events of "
+                "`bench` (gaussian, laplace, sampled_gaussian) with Python numbers"
             ) from None
 
 

@@ -29,7 +29,7 @@ from bench.results.records import (
     columns_of,
     from_values,
 )
-from bench.results.writing import append_to, replacing, writing
+from bench.results.writing import append, append_to, replacing, writing
 
 Finished = tuple[CellRow, tuple[ScoreRow, ...]]
 
@@ -107,10 +107,7 @@ class Journal(MutableMapping[str, Finished]):
         """
         kept = self._path.with_name(QUARANTINE)
         with writing(kept), append_to(kept) as file:
-            for _, line in bad:
-                file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+            append(file, b"".join(line for _, line in bad))
         places = {place for place, _ in bad}
         with writing(self._path), replacing(self._path) as new, self._path.open("rb") as file:
             place = 0
@@ -166,10 +163,7 @@ class Journal(MutableMapping[str, Finished]):
             raise StoreError(f"cell {key}: its row cannot be stored ({problem})") from None
         line = json.dumps(document)
         with writing(self._path):
-            place = self._file.seek(0, os.SEEK_END)
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            place = append(self._file, line.encode() + b"\n")
         # A cell that is asked for again moves to the end, where its line is.
         self._places.pop(key, None)
         self._note(row, place)

@@ -66,6 +66,7 @@ from bench.results.records import (
 )
 from bench.results.writing import (
     OWNER_FOLDER,
+    append,
     append_to,
     create,
     make_folder,
@@ -100,7 +101,11 @@ class RunStore:
         return cls(directory)
 
     def __enter__(self) -> Self:
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -116,7 +121,9 @@ class RunStore:
         manifest = directory / "run.json"
         refuse_old_audits(directory)
         try:
-            if directory.is_dir() and any(directory.iterdir()) and not manifest.exists():
+            # A lock alone is what a run leaves that could not write anything else.
+            others = directory.is_dir() and {path.name for path in directory.iterdir()} - {"lock"}
+            if others and not manifest.exists():
                 raise StoreError(
                     f"{directory} is not empty and not a run directory; give --out another folder"
                 )
@@ -171,6 +178,7 @@ class RunStore:
             self._journal = None
         if self._lock is not None:
             self._lock.close()
+            self._lock = None
 
     def manifest(self) -> Mapping[str, Any]:
         """Return what `run.json` says about the run."""
@@ -228,9 +236,7 @@ class RunStore:
         with writing(path):
             with append_to(path) as file:
                 line = {"key": key, "identity": identity} if identity else {"key": key}
-                file.write(json.dumps(line).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+                append(file, json.dumps(line).encode() + b"\n")
             if new:
                 folder = os.open(self.directory, os.O_RDONLY)
                 try:

@@ -67,23 +67,41 @@ def make_folder(path: Path) -> None:
 
 
 def append_to(path: Path) -> BinaryIO:
-    """Open a file to append to; a new one can be read by its owner only."""
-    return _opened(path, os.O_APPEND, OWNER_ONLY, "ab")
+    """Open a file to append to with `append`; a new one can be read by its owner only.
+
+    Nothing is buffered: what a full disk has refused must not be tried again when it is closed.
+    """
+    return _opened(path, os.O_APPEND, OWNER_ONLY, 0)
+
+
+def append(file: IO[bytes], content: bytes) -> int:
+    """Append and sync, all or nothing; return the place."""
+    place = file.seek(0, os.SEEK_END)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[file.write(left) :]
+        os.fsync(file.fileno())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file.fileno(), place)
+        raise
+    return place
 
 
 def create(path: Path, mode: int = OWNER_ONLY) -> BinaryIO:
     """Open a new or emptied file."""
-    return _opened(path, os.O_TRUNC, mode, "wb")
+    return _opened(path, os.O_TRUNC, mode)
 
 
-def _opened(path: Path, flags: int, mode: int, way: str) -> BinaryIO:
+def _opened(path: Path, flags: int, mode: int, buffering: int = -1) -> BinaryIO:
     # Links are not followed: a stranger's run directory may hold one that leads out of it.
     flags |= os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, mode)
     try:
         if mode == OWNER_ONLY and os.fstat(descriptor).st_mode & 0o077:
             os.fchmod(descriptor, mode)  # one that an earlier version has written
-        return cast(BinaryIO, os.fdopen(descriptor, way))
+        return cast(BinaryIO, os.fdopen(descriptor, "wb", buffering))
     except BaseException:
         os.close(descriptor)
         raise

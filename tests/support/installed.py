@@ -126,6 +126,18 @@ class Nonsense(Method):
     def shout(self, values, labels, private):
         raise NotApplicable("\\x1b[2J" + "too loud " * 6_000_000)
 
+    def folders(self, values, labels, private):
+        scratch = tempfile.gettempdir()
+        with open(os.path.join(scratch, "rows"), "w") as file:
+            file.write("private")
+        os.mkdir(os.path.join(scratch, "more"))
+        cell = os.path.dirname(scratch)
+        places = [os.path.dirname(cell), cell, scratch]
+        places += [entry.path for folder in (cell, scratch) for entry in os.scandir(folder)]
+        wide = [place for place in places if os.stat(place).st_mode & 0o077]
+        assert len(places) >= 7 and not wide, wide
+        return Release(Rows(values, labels))
+
     def pool(self, values, labels, private):
         for _ in range(10):
             with multiprocessing.get_context("fork").Pool(2) as pool:
