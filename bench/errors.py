@@ -1,10 +1,13 @@
-"""Exceptions of the harness. A message names the offender, what was expected, and what to do."""
+"""Exceptions of the harness. A message names the offender, what was expected, and what to do.
+
+Texts of others' exceptions pass `one_line` before they reach a terminal or a table.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import final
+from typing import Final, final
 
 
 class BenchError(Exception):
@@ -94,6 +97,11 @@ class InvalidReleaseError(BenchError):
 
 
 @final
+class InvalidScoresError(BenchError):
+    """A metric returned something other than the scores that it declares."""
+
+
+@final
 class BudgetExceededError(BenchError):
     """A private call would spend more than the budget. Nothing was computed or written."""
 
@@ -106,3 +114,28 @@ class PrivacyContractError(BenchError):
 @final
 class CalibrationError(BenchError):
     """No noise level in the searched range meets the budget."""
+
+
+TEXT_CHARACTERS: Final = 2_000
+"""Length of a text for tables and terminals: a reason, a source, a remark."""
+
+
+def one_line(text: str, limit: int = TEXT_CHARACTERS) -> str:
+    """Return a text for a table or a terminal: one line, of bounded length, without control codes.
+
+    Control characters would be obeyed by a terminal, and lone surrogates cannot be encoded.
+    """
+    # What is cut off is not looked at: a message may have fifty megabytes.
+    kept = text[: 2 * limit]
+    line = " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in kept).split())
+    if len(text) <= len(kept) and len(line) <= limit:
+        return line
+    return f"{line[:limit].rstrip()} [cut: {len(text):,} characters]"
+
+
+def text_of(problem: BaseException, limit: int = TEXT_CHARACTERS) -> str:
+    """Return the text of an exception in one line; exceptions can fail to have one."""
+    try:
+        return one_line(str(problem), limit)
+    except Exception:
+        return "(its text cannot be shown: its __str__ failed)"

@@ -38,7 +38,7 @@ from bench.cluster.driver import RunSummary, carry_out, run_jobs
 from bench.cluster.execute import Stop
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.cell import blank_row, ended
+from bench.engine.cell import blank_row, ended, failed_outcome
 from bench.engine.fit import FitResult, guarded
 from bench.engine.options import RunOptions, circumstances
 from bench.engine.plan import Action, Job, RunPlan, decide, load_dataset
@@ -184,9 +184,9 @@ class _Refits(ABC):
         """The row of the cell before anything has happened."""
         return blank_row(self.cell, self.key, self.dataset, self.kind)
 
-    def failed(self, status: Status, reason: str, log: str = "") -> Outcome:
+    def failed(self, fitted: FitResult) -> Outcome:
         """Return the outcome of a cell that could not be finished."""
-        return Outcome(ended(self.blank, status, reason, log))
+        return failed_outcome(self.blank, fitted)
 
     @property
     def waiting(self) -> int:
@@ -214,7 +214,7 @@ class _Refits(ABC):
             f"its unit of privacy is the {self._method.unit}, and an audit plants one row: what it "
             "claims is not about rows"
         )
-        return self.failed(Status.SKIPPED, reason)
+        return self.failed(FitResult(Status.SKIPPED, reason=reason))
 
 
 @final
@@ -273,7 +273,7 @@ class AuditProcedure(_Refits):
         while True:
             step = guarded(functools.partial(_next_step, self._steps, trials))
             if isinstance(step, FitResult):
-                self._outcome = self.failed(step.status, step.reason, step.log)
+                self._outcome = self.failed(step)
                 return
             if isinstance(step, Outcome):
                 self._outcome = self._finished(step)
@@ -431,7 +431,7 @@ def audit_many(
                 f"one fit takes {timing.seconds:.0f} s: an audit would take more than the "
                 f"{minutes:g} minutes it was given (--minutes)"
             )
-            outcome = timing.failed(Status.SKIPPED, reason)
+            outcome = timing.failed(FitResult(Status.SKIPPED, reason=reason))
         store.record(outcome, None)
     summary = run_audits([audit for audit in sized if audit is not None], store, options, say)
     keys_in_order = (

@@ -15,7 +15,6 @@ Nothing is pickled; an interrupted audit reads the batches and resumes.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 import hashlib
@@ -44,7 +43,7 @@ from bench.plugins.release import Claim, Release
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
 from bench.results.records import Outcome
-from bench.results.run_directory import write_atomically
+from bench.results.writing import make_folder, write_atomically, writing
 
 Say = Callable[[str], None]
 
@@ -264,6 +263,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _LISTS = ("scores", "planted", "features")
+_RESUME = "then run the same command again: finished trials are kept"
 
 
 @final
@@ -296,6 +296,9 @@ class TrialStore:
     def add(self, trials: Sequence[Trial]) -> None:
         """Store a batch."""
         name = hashlib.sha256("".join(trial.id.tag for trial in trials).encode()).hexdigest()[:16]
+        with writing(self.folder, _RESUME):
+            for folder in (self.folder.parent, self.folder, self._batches):
+                make_folder(folder)
         _write_table(_table(trials), self._batches / f"{name}.parquet")
         self._trials |= {trial.id: trial for trial in trials}
 
@@ -315,17 +318,9 @@ def _write_table(table: pa.Table, path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write the whole file or none."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file of an audit, whole or not at all; its folder exists."""
+    with writing(path, _RESUME):
         write_atomically(path, content)
-    except OSError as problem:
-        with contextlib.suppress(OSError):
-            path.with_name(f".{path.name}.part").unlink(missing_ok=True)
-        raise StoreError(
-            f"{path}: cannot be written ({problem.strerror or problem}); free some space, or name "
-            "another --out, and run the same command again: finished trials are kept"
-        ) from None
 
 
 def _table(trials: Sequence[Trial]) -> pa.Table:

@@ -126,9 +126,9 @@ def audit(**options: Any) -> None:
 def _show_table(directory: Path, file: Path | None, claims: Path | None, kept: Path | None) -> None:
     from bench.audit.claims import JOURNAL, claims_page, keep_audits, read_claims
     from bench.audit.report import markdown_table, page
-    from bench.audit.trials import write_file
     from bench.errors import StoreError
     from bench.results.reading import read_audits
+    from bench.results.writing import FOR_ALL, write_atomically, writing
 
     audits = read_audits(directory)
     if not audits:
@@ -141,7 +141,9 @@ def _show_table(directory: Path, file: Path | None, claims: Path | None, kept: P
     else:
         text = markdown_table(audits) if file is None else page(audits)
     if file is not None:
-        write_file(file, text.encode())
+        with writing(file, "then run the same command again"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, text.encode(), FOR_ALL)
         click.echo(f"wrote {file}")
     elif kept is None or claims is not None:
         click.echo(text, nl=False)

@@ -19,8 +19,10 @@ def list_plugins(kind: str, name: str | None, as_json: bool) -> None:
 
     With a NAME, or as JSON, the description is complete.
     """
-    from bench.plugins.catalogue import listing
+    from bench.plugins.catalogue import listing, skipped
 
+    for line in skipped(kind):
+        shared.echo_error(line)
     click.echo(listing(kind, as_json, name))
 
 

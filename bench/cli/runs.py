@@ -64,6 +64,9 @@ def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
     from bench.results.reading import printable
 
     merged = merge_runs(runs, output, strict)
+    for source in merged.sources:
+        for notice in source.journal.notices:
+            echo_error(printable(f"left out: {notice}"))
     for conflict in merged.conflicts:
         echo_error(printable(f"conflict: {conflict.describe()}"))
     if strict and merged.conflicts:

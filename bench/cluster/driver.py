@@ -24,7 +24,9 @@ from bench.cluster.execute import Stop, execute
 from bench.cluster.ray_cluster import joined
 from bench.data.dataset import Dataset
 from bench.engine.about import write_descriptions
-from bench.engine.cell import failed_row
+from bench.engine.cell import blank_row, failed_outcome, failed_row, storable
+from bench.engine.failures import whole_text
+from bench.engine.fit import FitResult
 from bench.engine.grid import Grid, load_grid
 from bench.engine.limits import Asked
 from bench.engine.options import RunOptions, manifest
@@ -39,7 +41,7 @@ from bench.engine.plan import (
 )
 from bench.engine.procedure import run_here
 from bench.environments.overlays import Say
-from bench.errors import BenchError, StoreError
+from bench.errors import StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal
 from bench.results.records import Cell, Outcome, Status
@@ -166,46 +168,60 @@ def carry_out(
     watchers = list(observers(store))
     for watcher in watchers:
         watcher.planned(len(plan.wanted), plan.cached, plan.notices)
+    for notice in (*store.notices, *registry.skipped_plugins()):
+        say(notice)
     for reason in plan.reasons:
         say(f"to do: {reason}")
     ago = time.perf_counter() - started
-    progress = Progress(store.directory, len(plan.wanted), plan.cached, ago)
+    progress = Progress(store, len(plan.wanted), plan.cached, ago)
     stop = Stop(say)
-    interrupted = False
+    ended = "interrupted"
 
-    def keep(outcome: Outcome, dataset: Dataset | BenchError) -> None:
+    def keep(outcome: Outcome, cell: Cell) -> None:
+        dataset = datasets[cell.dataset]
+        known = dataset if isinstance(dataset, Dataset) else None
+        outcome = storable(outcome, cell, known)
         try:
-            store.record(outcome, dataset.encoder if isinstance(dataset, Dataset) else None)
-        except OSError as problem:
-            # A full disk, mostly. What was finished is whole; a torn line is cut off next time.
-            raise StoreError(
-                f"{store.directory}: cannot be written ({problem.strerror or problem}); make room "
-                "and run the same command again: what has finished is kept"
-            ) from None
+            outcome = store.record(outcome, None if known is None else known.encoder)
+        except StoreError:
+            raise
+        except Exception as problem:
+            # The disk is fine: something about this cell is not, and no other shall suffer.
+            row = blank_row(cell, outcome.row.key, known)
+            outcome = failed_outcome(row, FitResult.failed(problem))
+            outcome = store.record(outcome, None)
         for watcher in watchers:
             watcher.finished(outcome, store)
+
+    def close() -> None:
+        progress.end(ended)
+        store.write_manifest({"wall_seconds": round(time.perf_counter() - started, 1)})
+        store.compact()
 
     try:
         for refused in plan.refused:
             dataset = datasets[refused.cell.dataset]
             known = dataset if isinstance(dataset, Dataset) else None
+            why = None if isinstance(dataset, Dataset) else dataset.__cause__
+            log = "" if why is None else whole_text(why)
             row = failed_row(refused.cell, refused.key, known, Status.ERROR, refused.reason)
-            keep(Outcome(row), dataset)
+            keep(Outcome(row, log=log), refused.cell)
         work = run_jobs(plan.jobs, datasets, store, options, stop, say, progress.running)
         with contextlib.closing(work):
             for job, outcome in work:
-                keep(outcome, datasets[job.cell.dataset])
+                keep(outcome, job.cell)
+        ended = "interrupted" if stop.asked else "finished"
     except KeyboardInterrupt:
-        interrupted = True
-    else:
-        interrupted = stop.asked
-    finally:
-        with contextlib.suppress(OSError):
-            progress.end("interrupted" if interrupted else "finished")
-            store.write_manifest({"wall_seconds": round(time.perf_counter() - started, 1)})
-            store.compact()
+        ended = "interrupted"
+    except BaseException:
+        # What stopped the run is told; that the same disk is still full would be told twice.
+        with contextlib.suppress(StoreError):
+            close()
+        raise
+    close()
     keys = tuple(key for _, key in plan.wanted if key in store.finished)
     seconds = time.perf_counter() - started
+    interrupted = ended == "interrupted"
     return RunSummary(store.directory, store.journal, keys, plan.cached, seconds, interrupted)
 
 

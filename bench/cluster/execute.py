@@ -17,7 +17,7 @@ from bench.cluster.tasks import Started, Tasks
 from bench.cluster.watcher import Death, Watchers
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.cell import failed_row
+from bench.engine.cell import blank_row, failed_outcome
 from bench.engine.fit import FitResult
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job, stored_outcome
@@ -156,7 +156,7 @@ class _Loop:
                 yield from self._advanced(job)
                 continue
             if lost := self._tasks.lost_environment(job):
-                yield job, self._without(job, Status.SKIPPED, lost)
+                yield job, self._without(job, FitResult(Status.SKIPPED, reason=lost))
                 continue
             dataset = self._datasets[job.cell.dataset]
             stored = None
@@ -164,7 +164,7 @@ class _Loop:
                 stored = stored_outcome(job, self._store, dataset)
                 if stored is None:
                     why = "its stored release was damaged or removed during the run; run again"
-                    yield job, self._without(job, Status.ERROR, why)
+                    yield job, self._without(job, FitResult(Status.ERROR, reason=why))
                     continue
             if job.charges and isinstance(dataset, Dataset):
                 self._store.charge(job.key, keys.charge_identity(job.cell, dataset.fingerprint))
@@ -173,7 +173,8 @@ class _Loop:
         while len(self._running) < self._room and (piece := self._next_batch()) is not None:
             job, attempt, items = piece
             if lost := self._tasks.lost_environment(job):
-                yield from self._end(job, self._without(job, Status.SKIPPED, lost))
+                skipped = FitResult(Status.SKIPPED, reason=lost)
+                yield from self._end(job, self._without(job, skipped))
                 continue
             self._batches += 1
             reference, started = self._tasks.start_batch(job, attempt, items, self._batches)
@@ -211,7 +212,7 @@ class _Loop:
         if job.key not in self._procedures and not self._stop.asked:
             return
         if isinstance(batch, FitResult):
-            yield from self._end(job, self._without(job, batch.status, batch.reason, batch.log))
+            yield from self._end(job, self._without(job, batch))
             return
         job.procedure.add(batch.results)
         if job.key in self._procedures:
@@ -228,6 +229,10 @@ class _Loop:
             result = ray.get(reference)
         except ray.exceptions.RayError as problem:
             lost = problem
+        except Exception as problem:
+            # It came back, but cannot be read here.
+            yield from self._end(job, self._without(job, FitResult.failed(problem)))
+            return
         else:
             if isinstance(result, Outcome):
                 yield job, result
@@ -237,20 +242,29 @@ class _Loop:
         death = self._watchers.why(*started.tickets)
         if isinstance(lost, ray.exceptions.OutOfMemoryError):
             reason = f"the machine ran out of memory: {first_line(lost)}"
-            outcome = self._without(job, Status.OUT_OF_MEMORY, reason, _log(death))
-            yield from self._end(job, outcome)
+            failed = FitResult(Status.OUT_OF_MEMORY, reason=reason, log=_log(death))
+            yield from self._end(job, self._without(job, failed))
         elif death is not None and death.cause != "lost":
             status = _STATUS.get(death.cause, Status.ERROR)
-            yield from self._end(job, self._without(job, status, death.reason, death.log))
+            failed = FitResult(status, reason=death.reason, log=death.log)
+            yield from self._end(job, self._without(job, failed))
+        elif raised(lost):
+            # The worker lives: its task raised, or gave what cannot be sent. So it would again.
+            kind = type(getattr(lost, "cause", None) or lost).__name__
+            reason = f"its result could not leave the worker ({kind})"
+            failed = FitResult(Status.ERROR, reason=reason, log=str(lost))
+            yield from self._end(job, self._without(job, failed))
         elif job.charges:
             reason = "its worker was lost; the budget of its secure noise is spent"
-            yield job, self._without(job, Status.ERROR, f"{reason}: {first_line(lost)}")
+            failed = FitResult(Status.ERROR, reason=f"{reason}: {_short(lost)}", log=str(lost))
+            yield job, self._without(job, failed)
         elif started.attempt < _ATTEMPTS and not self._stop.asked:
             self._say(f"{job.cell.describe()}: its worker was lost ({_short(lost)}), started again")
             self._again(started)
         elif not self._stop.asked:
             reason = f"its worker was lost {started.attempt} times: {first_line(lost)}"
-            yield from self._end(job, self._without(job, Status.ERROR, reason, _log(death)))
+            failed = FitResult(Status.ERROR, reason=reason, log=_log(death))
+            yield from self._end(job, self._without(job, failed))
 
     def _again(self, started: Started) -> None:
         again = replace(started, attempt=started.attempt + 1)
@@ -272,14 +286,14 @@ class _Loop:
             return
         why = self._tasks.problems[environment]
         for job in jobs:
-            yield job, self._without(job, Status.SKIPPED, why)
+            yield job, self._without(job, FitResult(Status.SKIPPED, reason=why))
 
-    def _without(self, job: Job, status: Status, reason: str, log: str = "") -> Outcome:
+    def _without(self, job: Job, fitted: FitResult) -> Outcome:
         if job.procedure is not None:
-            return job.procedure.failed(status, reason, log)
+            return job.procedure.failed(fitted)
         dataset = self._datasets[job.cell.dataset]
         known = None if isinstance(dataset, BenchError) else dataset
-        return Outcome(failed_row(job.cell, job.key, known, status, reason, log))
+        return failed_outcome(blank_row(job.cell, job.key, known), fitted)
 
     def close(self) -> None:
         """Let go. What still runs ends with our connection to Ray.
@@ -287,8 +301,10 @@ class _Loop:
         Nothing is cancelled by `ray.cancel`: in Ray 2.60 a cancelled task that ends at the same
         moment ends the driver (task_manager.cc, "tried to complete task that was not pending").
         """
-        self._running_now([])
-        self._watchers.close()
+        try:
+            self._running_now([])
+        finally:
+            self._watchers.close()
 
 
 def _room() -> int:
@@ -300,6 +316,20 @@ def _room() -> int:
 
 def _short(problem: BaseException) -> str:
     return type(problem).__name__
+
+
+def raised(problem: BaseException) -> bool:
+    """Return True for an exception of the task itself; False where its process was lost.
+
+    The loss of a fit reaches us as the exception of the task that waited for it.
+    """
+    import ray
+
+    if not isinstance(problem, ray.exceptions.RayTaskError):
+        return False
+    cause = getattr(problem, "cause", None)
+    # What cannot be sent is replaced by a plain RayError; a loss has a type of its own.
+    return not isinstance(cause, ray.exceptions.RayError) or type(cause) is ray.exceptions.RayError
 
 
 def _log(death: Death | None) -> str:

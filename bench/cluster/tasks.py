@@ -13,7 +13,7 @@ from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
 from bench.engine.cell import finish_cell, run_cell
 from bench.engine.fit import FitResult, fit_isolated, for_fitting
-from bench.engine.limits import Limits, captured, tail, threads_capped
+from bench.engine.limits import Limits, captured, let_children_end, tail, threads_capped
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
 from bench.engine.procedure import Batch, Work, run_batch
@@ -258,12 +258,19 @@ def run_step(
     stored: Outcome | None,
 ) -> Outcome:
     """Fit and score a cell."""
-    return _watched(ticket, lambda: run_cell(cell, key, dataset, metrics, stored, ticket.threads))
+
+    def broken(fitted: FitResult) -> Outcome:
+        return finish_cell(cell, key, dataset, metrics, fitted, ticket.threads)
+
+    def work() -> Outcome:
+        return run_cell(cell, key, dataset, metrics, stored, ticket.threads)
+
+    return _without_model(_watched(ticket, work, broken))
 
 
 def fit_step(ticket: Ticket, cell: Cell, dataset: Dataset) -> FitResult:
     """Fit a cell in the method's own environment."""
-    return _watched(ticket, lambda: fit_isolated(cell, dataset))
+    return _watched(ticket, lambda: fit_isolated(cell, dataset), lambda fitted: fitted)
 
 
 def finish_step(
@@ -275,14 +282,16 @@ def finish_step(
     fitted: FitResult,
 ) -> Outcome:
     """Prove, judge and score a cell that was fitted elsewhere."""
-    return _watched(
-        ticket, lambda: finish_cell(cell, key, dataset, metrics, fitted, ticket.threads)
-    )
+
+    def finish(what: FitResult) -> Outcome:
+        return finish_cell(cell, key, dataset, metrics, what, ticket.threads)
+
+    return _without_model(_watched(ticket, lambda: finish(fitted), finish))
 
 
 def batch_step(ticket: Ticket, work: Work, shared: Any, items: Sequence[Any]) -> Batch | FitResult:
     """Do some items of a procedure."""
-    return _watched(ticket, lambda: run_batch(work, shared, items))
+    return _watched(ticket, lambda: run_batch(work, shared, items), lambda fitted: fitted)
 
 
 def prepare_step(environment: Environment, given: str) -> tuple[str, PreparedEnvironment]:
@@ -292,10 +301,16 @@ def prepare_step(environment: Environment, given: str) -> tuple[str, PreparedEnv
     return ray.get_runtime_context().get_node_id(), prepare(environment, given)
 
 
-def _watched(ticket: Ticket, work: Callable[[], T]) -> T:
+def _watched(ticket: Ticket, work: Callable[[], T], broken: Callable[[FitResult], T]) -> T:
+    let_children_end()
     with ticket.shown() as folder:
         with captured(folder, ticket.limits.disk_mb), threads_capped(ticket.threads):
-            result = work()
+            try:
+                result = work()
+            except KeyboardInterrupt as problem:
+                # The user's Ctrl-C reaches the driver. Here a plugin has raised it, and Ray would
+                # take it for a task that was cancelled.
+                result = broken(FitResult.failed(problem))
         return _with_output(result, tail(folder))
 
 
@@ -308,6 +323,12 @@ def _with_output(result: T, output: str) -> T:
     if isinstance(result, FitResult) and result.status not in good:
         return replace(result, log="\n".join([*lines, result.log]))
     if isinstance(result, Outcome) and result.row.status not in good:
-        log = "\n".join([*lines, result.row.log_tail])
-        return replace(result, row=replace(result.row, log_tail=log))
+        return replace(result, log="\n".join([*lines, result.log]))
     return result
+
+
+def _without_model(outcome: Outcome) -> Outcome:
+    """A model is scored where it was made: it is not stored, and need not survive being sent."""
+    if outcome.release is None or outcome.release.model is None:
+        return outcome
+    return replace(outcome, release=replace(outcome.release, model=None))

@@ -55,7 +55,9 @@ class Ticket:
         Ray would start another one in its place.
         """
         folder = base_folder(self.run) / self.name
-        folder.mkdir(parents=True, exist_ok=True)
+        # Whoever is first, the cell or the watcher: both for the owner only.
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         limits = self.limits
         line = [os.getpid(), time.time(), limits.seconds, limits.memory_mb, limits.disk_mb]
         (folder / f".{_SHOWN}").write_text(json.dumps(line), encoding="ascii")
@@ -219,7 +221,9 @@ def _last_words(log: str) -> Death:
         status = re.findall(re.escape(EXIT_MARK) + r"\((-?\d+)\)", log)[-1:]
         return Death("exit", f"the cell ended its process: os._exit({''.join(status)})", log)
     if CRASH_MARK in log:
-        line = log[log.rindex(CRASH_MARK) :].splitlines()[0]
+        # Behind the mark only words of the interpreter: a cell could have printed anything.
+        words = re.match(r"[A-Za-z ]{0,60}", log[log.rindex(CRASH_MARK) + len(CRASH_MARK) :])
+        line = f"{CRASH_MARK}{words.group().rstrip() if words else ''}"
         return Death("crash", f"the cell crashed its process: {line}", log)
     return Death("lost", "the worker process was killed from outside", log)
 

@@ -10,7 +10,7 @@ from typing import Any, final
 from bench.conformance import contract, coupling, privacy
 from bench.conformance.subject import CheckResult, CheckStatus, Subject
 from bench.environments import overlays
-from bench.errors import InputError, PrivacyContractError
+from bench.errors import InputError, PrivacyContractError, text_of
 from bench.plugins import registry
 
 Check = Callable[[Subject], Iterator[CheckResult]]
@@ -110,10 +110,12 @@ def _carried_out(check: Check, subject: Subject, say: Callable[[str], None]) -> 
     say((check.__doc__ or check.__name__).splitlines()[0])
     try:
         return list(check(subject))
-    except Exception as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
         # The error of the method is what its author must see; it is a result, not a crash.
         last = traceback.format_exc().strip().splitlines()[-7:]
-        text = "\n".join([f"{type(problem).__name__}: {problem}", *last[:-1]])
+        text = "\n".join([f"{type(problem).__name__}: {text_of(problem)}", *last[:-1]])
         # What the kernel refuses, it refuses in whichever check comes first.
         refused = isinstance(problem, PrivacyContractError)
         name = KERNEL if refused else check.__name__.replace("_", " ").strip()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from bench.engine.grid import Grid
-from bench.errors import BenchError, StoreError
+from bench.errors import StoreError
 from bench.plugins import registry
 from bench.plugins.description import (
     FILE,
@@ -19,7 +19,7 @@ from bench.plugins.description import (
     read_descriptions,
 )
 from bench.results.records import Variant
-from bench.results.run_directory import write_atomically
+from bench.results.writing import write_atomically, writing
 
 
 def write_descriptions(directory: Path, grid: Grid) -> None:
@@ -60,7 +60,8 @@ def _dataset(variant: Variant) -> DatasetDescription | None:
     parameters = dict(variant.parameters)
     try:
         return describe_dataset(registry.build_source(variant.name, parameters), parameters)
-    except BenchError:
+    except Exception:
+        # Of a plugin, anything. Without a description its rows count as nobody's but the owner's.
         return None
 
 
@@ -73,7 +74,5 @@ def _existing(directory: Path) -> Descriptions:
 
 
 def _write(directory: Path, descriptions: Descriptions) -> None:
-    try:
+    with writing(directory / FILE):
         write_atomically(directory / FILE, descriptions.to_json().encode())
-    except OSError as problem:
-        raise StoreError(f"{directory / FILE}: cannot be written ({problem.strerror})") from None

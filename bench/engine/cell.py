@@ -8,24 +8,24 @@ from __future__ import annotations
 import datetime
 import json
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.fit import FitResult, fit_cell, in_words
+from bench.engine.fit import FitResult, fit_cell, guarded
 from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.engine.score import kept_scores, score_release
-from bench.errors import BenchError
+from bench.errors import BenchError, one_line
 from bench.plugins import registry
 from bench.plugins.method import Method
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
-from bench.results.records import Cell, CellRow, Outcome, Status
+from bench.results.journal import plain
+from bench.results.records import Cell, CellRow, Outcome, Status, check_outcome
 from bench.results.verdicts import judge
 
-_LOG_LINES = 30
+_STACK_CHARACTERS = 5_000
 
 
 def run_cell(
@@ -61,11 +61,12 @@ def finish_cell(
     reset_peak_memory()
     row = blank_row(cell, key, dataset)
     if fitted.release is None:
-        return Outcome(ended(row, fitted.status, fitted.reason, fitted.log))
-    try:
-        row, release = _judged(cell, row, fitted, fitted.release)
-    except Exception as problem:
-        return Outcome(ended(row, Status.ERROR, in_words(problem), traceback.format_exc()))
+        return failed_outcome(row, fitted)
+    release = fitted.release
+    judged = guarded(lambda: _judged(cell, row, fitted, release))
+    if isinstance(judged, FitResult):
+        return failed_outcome(row, judged)
+    row, release = judged
     return _scored_outcome(cell, row, dataset, release, metrics, threads)
 
 
@@ -87,9 +88,9 @@ def _judged(
         eps_proven=proof.epsilon,
         accountant=proof.accountant,
         verdict=judgement.text,
-        verdict_reason=judgement.reason,
+        verdict_reason=one_line(judgement.reason),
         rows_released=None if release.rows is None else len(release.rows),
-        notes=json.dumps(dict(release.notes)),
+        notes=json.dumps(plain(release.notes)),
         fit_seconds=fitted.seconds,
         peak_memory_mb=fitted.peak_memory_mb,
         versions=json.dumps({**json.loads(row.versions), **fitted.versions}),
@@ -121,9 +122,11 @@ def _scored_outcome(
     )
     status = Status.ERROR if scored.problems else Status.OK
     failures = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
-    row = ended(row, status, failures, scored.log)
+    row = ended(row, status, failures, scored.stack)
     scores = (*kept_scores(stored, metrics), *scored.scores)
-    return Outcome(row, scores, release, fitted=stored is None, details=scored.details)
+    return Outcome(
+        row, scores, release, fitted=stored is None, details=scored.details, log=scored.log
+    )
 
 
 def blank_row(
@@ -187,14 +190,37 @@ def blank_row(
 
 
 def failed_row(
-    cell: Cell, key: str, dataset: Dataset | None, status: Status, reason: str, log: str = ""
+    cell: Cell, key: str, dataset: Dataset | None, status: Status, reason: str
 ) -> CellRow:
     """Return the row of a cell that was lost outside its code (worker died, no dataset)."""
-    return ended(blank_row(cell, key, dataset), status, reason, log)
+    return ended(blank_row(cell, key, dataset), status, reason)
 
 
-def ended(row: CellRow, status: Status, reason: str, log: str = "") -> CellRow:
+def failed_outcome(row: CellRow, fitted: FitResult) -> Outcome:
+    """Return the outcome of a cell whose fit failed."""
+    return Outcome(ended(row, fitted.status, fitted.reason, fitted.stack), log=fitted.log)
+
+
+def storable(outcome: Outcome, cell: Cell, dataset: Dataset | None) -> Outcome:
+    """Return the outcome, or that of a failed cell where the tables cannot hold it.
+
+    The last check before the journal: whatever gets past the contracts costs its own cell only.
+    """
+    try:
+        check_outcome(outcome)
+    except ValueError as problem:
+        reason = f"its result cannot be stored: {one_line(str(problem), 200)}"
+        return Outcome(failed_row(cell, outcome.row.key, dataset, Status.ERROR, reason))
+    return outcome
+
+
+def ended(row: CellRow, status: Status, reason: str, stack: str = "") -> CellRow:
     """Return the row with the end of the cell: now, by this status."""
-    tail = "\n".join(log.strip().splitlines()[-_LOG_LINES:])
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    return replace(row, status=status.value, reason=reason, log_tail=tail, finished_at=now)
+    return replace(
+        row,
+        status=status.value,
+        reason=one_line(reason),
+        log_tail=stack[-_STACK_CHARACTERS:],
+        finished_at=now,
+    )

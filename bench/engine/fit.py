@@ -7,7 +7,6 @@ are computed from them in the main environment, whatever the method's own has in
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, final
@@ -17,12 +16,14 @@ import pandas as pd
 
 from bench.data.dataset import Dataset, Split
 from bench.engine import keys
+from bench.engine.failures import failure_of
 from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.environments.overlays import required_versions
-from bench.errors import BenchError, InvalidReleaseError, NotApplicable
+from bench.errors import InvalidReleaseError, NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Method, Spec
-from bench.plugins.release import Release, check_release
+from bench.plugins.release import Release
+from bench.plugins.returned import check_ledger, check_release
 from bench.privacy.accounting import Budget
 from bench.privacy.interception import Interceptor
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
@@ -40,11 +41,20 @@ class FitResult:
     status: Status
     release: Release | None = None
     reason: str = ""
+    stack: str = ""
+    """Places in the code where it failed, without any values."""
     log: str = ""
+    """What it printed and the whole text of its exception: for the internal log only."""
     seconds: float | None = None
     peak_memory_mb: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages that the method's own environment brings."""
+
+    @classmethod
+    def failed(cls, problem: BaseException) -> FitResult:
+        """Return the result of a fit that raised."""
+        failure = failure_of(problem)
+        return cls(failure.status, reason=failure.reason, stack=failure.stack, log=failure.log)
 
 
 def fit_cell(cell: Cell, dataset: Dataset) -> FitResult:
@@ -59,19 +69,17 @@ def fit_cell(cell: Cell, dataset: Dataset) -> FitResult:
 
 
 def guarded(work: Callable[[], Result]) -> Result | FitResult:
-    """Return what the work gives; any exception as the status of the cell that it belongs to."""
+    """Return what the work gives; any exception as the status of the cell that it belongs to.
+
+    Ctrl-C passes: in a process of the user it is meant for all cells.
+    """
     try:
         return work()
-    except NotApplicable as reason:
-        return FitResult(Status.SKIPPED, reason=str(reason))
-    except MemoryError as problem:
-        return FitResult(Status.OUT_OF_MEMORY, reason=repr(problem), log=traceback.format_exc())
-    except SystemExit as problem:
-        # Ray would take it for the end of the worker.
-        ended = f"the method called sys.exit({problem.code})"
-        return FitResult(Status.ERROR, reason=ended, log=traceback.format_exc())
-    except Exception as problem:
-        return FitResult(Status.ERROR, reason=in_words(problem), log=traceback.format_exc())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        # Also what is no `Exception`: Ray would take it for the end of the worker.
+        return FitResult.failed(problem)
 
 
 def fit_isolated(cell: Cell, dataset: Dataset) -> FitResult:
@@ -175,7 +183,8 @@ def run_method(
         unit=method.unit,
     )
     release = method.synthesize(private, Spec(dataset.task, ipc, budget), randomness.public)
-    check_release(release, dataset.encoder)
+    release = check_release(release, dataset.encoder)
+    check_ledger(ledger)
     return replace(release, ledger=ledger)
 
 
@@ -204,11 +213,4 @@ def synthesize(cell: Cell, dataset: Dataset, purpose: str = "") -> Release:
         budget=None if cell.epsilon is None else Budget(cell.epsilon, cell.delta),
         delta=cell.delta,
         private_counts=cell.private_counts,
-    )
-
-
-def in_words(problem: Exception) -> str:
-    """Return the text of a typed error; that of another one with its type."""
-    return (
-        str(problem) if isinstance(problem, BenchError) else f"{type(problem).__name__}: {problem}"
     )

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import os
 import resource
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,10 +111,11 @@ def captured(folder: Path, disk_mb: float) -> Iterator[None]:
     No file can grow beyond the disk limit.
     """
     scratch = folder / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(mode=0o700, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    with (folder / LOG).open("ab", buffering=0) as log, contextlib.ExitStack() as stack:
+    descriptor = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "ab", buffering=0) as log, contextlib.ExitStack() as stack:
         for stream in (1, 2):
             stack.callback(_restored, os.dup(stream), stream)
             os.dup2(log.fileno(), stream)
@@ -120,6 +124,7 @@ def captured(folder: Path, disk_mb: float) -> Iterator[None]:
         stack.enter_context(_noting_exit(log.fileno()))
         stack.enter_context(_temporary_files_in(scratch))
         stack.enter_context(_file_size(disk_mb))
+        stack.enter_context(_files_for_owner_only())
         yield
 
 
@@ -131,6 +136,31 @@ def tail(folder: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         return file.read().decode(errors="replace")
+
+
+@functools.cache
+def let_children_end() -> None:
+    """Give forked children of this process the default reaction to SIGTERM, from now on.
+
+    A worker of Ray has its own handler, which a child of `multiprocessing` would inherit: it tries
+    to end the worker in an orderly way, hangs, and the worker waits for its child for ever. The
+    signal is blocked while a child is made: one that came before the reaction is reset would be
+    lost, for the same wait.
+    """
+    # Of the thread that forks, and of its copy in the child.
+    earlier = threading.local()
+
+    def block() -> None:
+        earlier.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier.mask)
+
+    def reset() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=reset)
 
 
 @contextlib.contextmanager
@@ -166,10 +196,12 @@ def _no_fault_log() -> None:
 
 @contextlib.contextmanager
 def _noting_exit(log: int) -> Iterator[None]:
-    end = os._exit
+    end, worker = os._exit, os.getpid()
 
     def noted(status: int) -> NoReturn:
-        os.write(log, f"\n{EXIT_MARK}({status})\n".encode())
+        # Every child of `multiprocessing` ends like that; it is not the cell.
+        if os.getpid() == worker:
+            os.write(log, f"\n{EXIT_MARK}({status})\n".encode())
         end(status)
 
     os._exit = noted
@@ -191,6 +223,16 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
             del os.environ["TMPDIR"]
         else:
             os.environ["TMPDIR"] = variable
+
+
+@contextlib.contextmanager
+def _files_for_owner_only() -> Iterator[None]:
+    """What a cell writes, temporary files above all, may hold rows."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextlib.contextmanager

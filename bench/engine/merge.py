@@ -43,11 +43,13 @@ from bench.results.reading import (
 )
 from bench.results.records import AuditRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore
+from bench.results.writing import OWNER_ONLY, make_folder, writing
 
 TOLERANCE = 1e-9
 """Scores closer than this (relative, or absolute near zero) are the same."""
 
 _NAMED = 5
+_AGAIN = "then merge again: nothing is left of this attempt"
 
 _AUDITED = ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof")
 """Numbers of an audit that two runs of it must agree on."""
@@ -263,12 +265,13 @@ def _short(value: float | None) -> str:
 def write_merge(merge: Merge, target: Path) -> None:
     """Write the new run directory, all of it or nothing."""
     check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    with writing(target, _AGAIN):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     try:
-        part.chmod(0o777 & ~_umask())
-        _fill(merge, part)
-        part.replace(target)
+        with writing(target, _AGAIN):
+            _fill(merge, part)
+            part.replace(target)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -280,12 +283,6 @@ def check_target(target: Path) -> None:
         raise StoreError(f"{target} is not a folder; give -o the name of a new one")
     if target.is_dir() and any(target.iterdir()):
         raise StoreError(f"{target} is not empty; give -o the name of a new folder")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _fill(merge: Merge, directory: Path) -> None:
@@ -307,10 +304,7 @@ def _fill(merge: Merge, directory: Path) -> None:
                 dataset_identity(row.dataset_name, row.dataset, row.dataset_parameters)
             )
         join_descriptions(directory, about)
-        try:
-            store.compact()
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
-            raise StoreError(f"a cell holds what its column does not ({problem})") from None
+        store.compact()
 
 
 def _joined(choice: Choice) -> Finished:
@@ -334,7 +328,8 @@ def _copy(source: Path, target: Path) -> None:
     _check_no_link(source)
     if not source.is_dir():
         return
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
+    make_folder(target)
     for file in sorted(source.iterdir()):
         _check_no_link(file)
         if not is_plain_name(file.name) or not stat.S_ISREG(file.lstat().st_mode):
@@ -347,6 +342,7 @@ def _copy(source: Path, target: Path) -> None:
             os.link(file, place, follow_symlinks=False)
         except OSError:
             shutil.copyfile(file, place, follow_symlinks=False)
+            place.chmod(OWNER_ONLY)
 
 
 def _check_no_link(path: Path) -> None:

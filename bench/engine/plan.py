@@ -19,9 +19,10 @@ from typing import Protocol, final
 
 from bench.data.dataset import Dataset
 from bench.engine import keys
+from bench.engine.failures import in_words, is_ours
 from bench.engine.limits import expected_seconds
 from bench.engine.procedure import Procedure
-from bench.errors import BenchError, EnvironmentUnavailable, InputError
+from bench.errors import BenchError, EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.method import Environment, Method
 from bench.plugins.source import build_dataset
@@ -280,8 +281,13 @@ def load_dataset(entry: Variant, split: str, split_seed: int) -> Dataset | Bench
     try:
         source = registry.build_source(entry.name, dict(entry.parameters))
         return build_dataset(source, split, split_seed)
-    except InputError as problem:
-        return BenchError(f"dataset {entry.label}: {problem}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        lost = BenchError(f"dataset {entry.label}: {in_words(problem)}")
+        # The driver writes what a plugin has said to the internal log of each cell.
+        lost.__cause__ = None if is_ours(problem) else problem
+        return lost
 
 
 def load_stored(stored: Stored) -> Datasets:

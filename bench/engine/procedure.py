@@ -14,7 +14,7 @@ from typing import Any, Protocol, final
 
 from bench.engine.fit import FitResult, guarded
 from bench.plugins.method import Method
-from bench.results.records import Outcome, Status
+from bench.results.records import Outcome
 
 Work = Callable[[Any, Sequence[Any]], list[Any]]
 """Computes results of some items; a function of a module, since workers find it by its name."""
@@ -52,7 +52,7 @@ class Procedure(Protocol):
     def outcome(self) -> Outcome | None:
         """The outcome of the cell, once it has ended."""
 
-    def failed(self, status: Status, reason: str, log: str = "") -> Outcome:
+    def failed(self, fitted: FitResult) -> Outcome:
         """Return the outcome of a cell that could not be finished."""
 
 
@@ -101,7 +101,7 @@ def run_here(procedure: Procedure) -> Outcome:
         items = procedure.take(pace.size(procedure.waiting, 1))
         batch = run_batch(procedure.work, procedure.shared, items)
         if isinstance(batch, FitResult):
-            return procedure.failed(batch.status, batch.reason, batch.log)
+            return procedure.failed(batch)
         pace.learn(batch)
         procedure.add(batch.results)
     return outcome

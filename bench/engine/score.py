@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -15,12 +13,14 @@ import pandas as pd
 from bench.data.dataset import Dataset, Split
 from bench.data.splits import ALL
 from bench.engine import keys
-from bench.engine.fit import in_words, synthesize
+from bench.engine.failures import failure_of
+from bench.engine.fit import synthesize
 from bench.environments import overlays
-from bench.errors import BenchError, NotComputable
+from bench.errors import BenchError, NotComputable, text_of
 from bench.plugins import registry
 from bench.plugins.metric import Evaluation, Metric, Refit, Score
 from bench.plugins.release import Release
+from bench.plugins.returned import check_scores
 from bench.results.records import Cell, Outcome, ScoreRow
 
 NO_ROWS_LEFT = "every row was used for training (--train-on all): none is left to evaluate with"
@@ -35,7 +35,10 @@ class Scored:
     details: Mapping[str, pd.DataFrame]
     problems: Mapping[str, str]
     """Metrics that failed, and how."""
+    stack: str
+    """Places in the code where the last of them failed."""
     log: str
+    """Whole texts of their exceptions: for the internal log only."""
 
 
 def score_release(
@@ -53,7 +56,8 @@ def score_release(
     scores: list[ScoreRow] = []
     details: dict[str, pd.DataFrame] = {}
     problems: dict[str, str] = {}
-    log = ""
+    logs: list[str] = []
+    stack = ""
 
     environment = registry.method_class(cell.method.name).environment
 
@@ -81,21 +85,25 @@ def score_release(
             scores += [_score_row(key, score) for score in metric.all_absent(NO_ROWS_LEFT).scores]
             continue
         try:
-            computed = (
+            computed = check_scores(
                 metric.compute(evaluation)
                 if isinstance(metric, Metric)
-                else metric.compute(evaluation, refit_for(name))
+                else metric.compute(evaluation, refit_for(name)),
+                metric,
             )
         except NotComputable as reason:
-            computed = metric.all_absent(str(reason))
-        except Exception as problem:
+            computed = metric.all_absent(text_of(reason))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:
             # The release is kept and the other metrics count, but the cell has failed.
-            problems[name] = in_words(problem)
-            log = traceback.format_exc()
-            computed = metric.all_absent(f"failed: {in_words(problem)}")
+            failure = failure_of(problem)
+            problems[name], stack = failure.reason, failure.stack
+            logs.append(f"metric {name}:\n{failure.log}")
+            computed = metric.all_absent(f"failed: {failure.reason}")
         scores += [_score_row(key, score) for score in computed.scores]
         details.update(computed.details)
-    return Scored(tuple(scores), details, problems, log)
+    return Scored(tuple(scores), details, problems, stack, "\n".join(logs))
 
 
 def _changed(dataset: Dataset, train: pd.DataFrame, seed: str) -> tuple[Dataset, str]:
@@ -123,20 +131,15 @@ def _position(seed: str, label: object) -> float:
 
 
 def _score_row(key: str, score: Score) -> ScoreRow:
-    value = score.value
-    if value is not None and math.isnan(value):
-        value, reason = None, score.reason or "the metric gave no number"
-    else:
-        reason = score.reason
     return ScoreRow(
         key,
         score.metric,
-        value,
+        score.value,
         score.low,
         score.high,
         score.direction.value,
         score.family.value,
-        reason,
+        score.reason,
         score.limit,
         score.remark,
         score.shown,

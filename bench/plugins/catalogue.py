@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from bench.errors import UnknownNameError
+from bench.errors import InputError, UnknownNameError, text_of
 from bench.plugins import registry
 from bench.plugins.description import (
     DatasetDescription,
+    MethodDescription,
     describe_dataset,
     describe_method,
     describe_metric,
 )
+
+T = TypeVar("T")
 
 _WIDEST = 40
 """Width of the columns of a table between the first and the last."""
@@ -62,8 +65,45 @@ def _in_words(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return shown
 
 
+def skipped(kind: str) -> tuple[str, ...]:
+    """Return why plugins are left out of the listing, each in one line."""
+    if kind == "metrics":
+        return registry.skipped_plugins()
+    methods = kind == "methods"
+    _, problems = _described(_method if methods else _dataset, _names(kind), kind)
+    return problems
+
+
+def _names(kind: str) -> tuple[str, ...]:
+    return registry.method_names() if kind == "methods" else registry.dataset_names()
+
+
+def _described(
+    describe: Callable[[str], T], names: Iterable[str], kind: str
+) -> tuple[list[T], tuple[str, ...]]:
+    """Descriptions of plugins, and why others have none: one that is broken hides no other."""
+    described, problems = [], []
+    for name in names:
+        try:
+            described.append(describe(name))
+        except InputError as problem:
+            problems.append(f"skipped: {problem}")
+        except Exception as problem:
+            said = f"{type(problem).__name__}: {text_of(problem, 300)}"
+            problems.append(f"skipped: {kind.removesuffix('s')} {name!r}: {said}")
+    return described, tuple(problems)
+
+
+def _method(name: str) -> MethodDescription:
+    return describe_method(registry.method_class(name))
+
+
+def _dataset(name: str) -> DatasetDescription:
+    return describe_dataset(registry.build_source(name))
+
+
 def _methods() -> list[dict[str, Any]]:
-    described = (describe_method(registry.method_class(name)) for name in registry.method_names())
+    described, _ = _described(_method, _names("methods"), "methods")
     return [
         {
             "name": method.name,
@@ -81,7 +121,7 @@ def _methods() -> list[dict[str, Any]]:
 
 
 def _datasets() -> list[dict[str, Any]]:
-    described = (describe_dataset(registry.build_source(name)) for name in registry.dataset_names())
+    described, _ = _described(_dataset, _names("datasets"), "datasets")
     return [
         {
             "name": dataset.name,

@@ -12,13 +12,13 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, final
 
 from bench.data.files import user_table_files
-from bench.errors import InputError, UnknownNameError
+from bench.errors import InputError, UnknownNameError, text_of
 
 if TYPE_CHECKING:
     from bench.plugins.method import Method
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bench.plugins.source import DatasetSource
 
 Plugin = TypeVar("Plugin")
+
+_TEXT_CHARACTERS = 300
 
 
 def method_names() -> tuple[str, ...]:
@@ -43,6 +45,11 @@ def metric_names() -> tuple[str, ...]:
     return tuple(sorted(_metrics()))
 
 
+def skipped_plugins() -> tuple[str, ...]:
+    """Return why metrics are left out, each in one line: those that cannot be imported or used."""
+    return _surveyed().skipped
+
+
 def method_class(name: str) -> type[Method]:
     """Return the class of a method."""
     from bench.plugins.method import Method
@@ -56,6 +63,11 @@ def dataset_class(name: str) -> type[DatasetSource]:
 
     user_tables = user_table_files()
     if name in user_tables:
+        if name in _modules("datasets") or name in _entry_points("datasets"):
+            raise InputError(
+                f"dataset {name!r} is both a plugin and your own table {user_tables[name]}; give "
+                "your table another name"
+            )
         from bench.plugins.user_tables import own_table_class
 
         return own_table_class(name, user_tables[name])
@@ -123,8 +135,11 @@ def _construct(kind: str, plugin: type[Plugin], parameters: Mapping[str, Any]) -
             raise UnknownNameError(f"parameter of {kind} {owner}", name, known or {"(none)"})
     try:
         return plugin(**parameters)
-    except (TypeError, ValueError) as problem:
-        raise InputError(f"{kind} {plugin.__name__}: {problem}") from None
+    except InputError:
+        raise
+    except Exception as problem:
+        # Of a plugin's own check: the text is about the parameters, which the user gave.
+        raise InputError(f"{kind} {plugin.__name__}: {_said(problem)}") from None
 
 
 @functools.cache
@@ -161,19 +176,42 @@ def _entry_points(folder: str) -> Mapping[str, importlib.metadata.EntryPoint]:
 
 
 @functools.cache
+def _announced(folder: str, name: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    """All entry points of one name, of whatever distributions; usually one."""
+    points = importlib.metadata.entry_points(group=f"bench.{folder}", name=name)
+    return tuple({point.value: point for point in points}.values())
+
+
+def _in_words(point: importlib.metadata.EntryPoint) -> str:
+    of = f" of {point.dist.name}" if point.dist is not None else ""
+    return f"{point.value}{of}"
+
+
+def _refuse_doubled(kind: str, name: str) -> None:
+    """Refuse a name that two plugins have: which of them is meant must not depend on luck."""
+    room = f"{kind}s"
+    places = [_in_words(point) for point in _announced(room, name)]
+    point = _entry_points(room).get(name)
+    if point is not None and not places:
+        places = [_in_words(point)]
+    if name in _modules(room) and places:
+        places.insert(0, f"the built-in {_modules(room)[name]}")
+    if len(places) > 1:
+        raise InputError(
+            f"{kind} {name!r} is announced twice: by {' and by '.join(places)}; rename one of "
+            "them, or uninstall its package"
+        )
+
+
+@functools.cache
 def _load(kind: str, name: str, base: type[Plugin], known: tuple[str, ...]) -> type[Plugin]:
     if name not in known:
         raise UnknownNameError(kind, name, known)
+    _refuse_doubled(kind, name)
     points = _entry_points(f"{kind}s")
     if name in points:
-        # A broken third-party plugin must be named.
-        try:
-            plugin = points[name].load()
-        except Exception as problem:
-            raise InputError(
-                f"{kind} {name!r} ({points[name].value}) cannot be imported: {problem!r}"
-            ) from problem
-        return _checked(kind, name, plugin, base)
+        point = points[name]
+        return _checked(kind, name, _loaded(kind, point), base, _in_words(point))
     module = importlib.import_module(_modules(f"{kind}s")[name])
     plugins = [
         item
@@ -187,30 +225,162 @@ def _load(kind: str, name: str, base: type[Plugin], known: tuple[str, ...]) -> t
     return _checked(kind, name, plugins[0], base)
 
 
-def _checked(kind: str, name: str, plugin: Any, base: type[Plugin]) -> type[Plugin]:
+def _loaded(kind: str, point: importlib.metadata.EntryPoint) -> Any:
+    """What an entry point names; a broken third-party plugin is named, whatever it raises."""
+    try:
+        return point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        raise InputError(
+            f"{kind} {point.name!r} ({_in_words(point)}) cannot be imported: {_said(problem)}"
+        ) from problem
+
+
+def _said(problem: BaseException) -> str:
+    """Type and text of an exception of a plugin that has not seen any rows."""
+    return f"{type(problem).__name__}: {text_of(problem, _TEXT_CHARACTERS)}"
+
+
+def _checked(
+    kind: str, name: str, plugin: Any, base: type[Plugin], where: str = ""
+) -> type[Plugin]:
+    what = f"{kind} {name!r}{where and f' ({where})'}"
     if not (inspect.isclass(plugin) and issubclass(plugin, base)):
-        raise InputError(f"{kind} {name!r} is not a {base.__name__}")
+        raise InputError(f"{what} is not a {base.__name__}")
     if getattr(plugin, "name", None) != name:
         raise InputError(
-            f"{kind} {name!r} calls itself {getattr(plugin, 'name', None)!r}; the names must agree"
+            f"{what} calls itself {getattr(plugin, 'name', None)!r}; the names must agree"
         )
     return plugin
 
 
+# Metrics: all of them are imported, so that one that is broken must not take the others along -----
+
+AnyMetric: TypeAlias = "type[Metric] | type[RefitMetric]"
+
+
+@final
+@dataclass(frozen=True)
+class _Survey:
+    """All metrics that can be used, and why others cannot."""
+
+    metrics: Mapping[str, AnyMetric]
+    skipped: tuple[str, ...]
+
+
+def _metrics() -> Mapping[str, AnyMetric]:
+    return _surveyed().metrics
+
+
 @functools.cache
-def _metrics() -> Mapping[str, type[Metric] | type[RefitMetric]]:
+def _surveyed() -> _Survey:
+    metrics: dict[str, AnyMetric] = {}
+    numbers: dict[str, str] = {}
+    skipped: list[str] = []
+    for found in (*_shipped_metrics(), *_announced_metrics()):
+        try:
+            kind, where = found()
+            _check_declaration(kind, where)
+            if kind.name in metrics:
+                known = metrics[kind.name]
+                raise InputError(
+                    f"metric {kind.name!r} is announced twice: by "
+                    f"{known.__module__}:{known.__name__} and by {where}; rename one of them"
+                )
+            for output in kind.declared():
+                if output.name in numbers:
+                    raise InputError(
+                        f"metric {kind.name!r} ({where}): its number {output.name!r} is one of "
+                        f"metric {numbers[output.name]!r}; rename one of them"
+                    )
+        except InputError as problem:
+            skipped.append(f"skipped: {problem}")
+            continue
+        metrics[kind.name] = kind
+        numbers |= {output.name: kind.name for output in kind.declared()}
+    return _Survey(metrics, tuple(skipped))
+
+
+Found: TypeAlias = "Callable[[], tuple[AnyMetric, str]]"
+"""Returns a metric and where it is from, or raises `InputError` where it cannot be loaded."""
+
+
+def _shipped_metrics() -> Iterator[Found]:
     from bench.plugins.metric import Metric, RefitMetric
 
-    metrics: dict[str, type[Metric] | type[RefitMetric]] = {}
     for place in _modules("metrics").values():
-        loaded = importlib.import_module(place)
+        try:
+            loaded = importlib.import_module(place)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:
+            yield functools.partial(
+                _refused, f"the metrics of {place} cannot be imported: {_said(problem)}"
+            )
+            continue
         for _, item in inspect.getmembers(loaded, inspect.isclass):
             if (
                 issubclass(item, (Metric, RefitMetric))
                 and item.__module__ == loaded.__name__
                 and not inspect.isabstract(item)
             ):
-                metrics[item.name] = item
+                yield functools.partial(_as_found, item, f"{place}:{item.__name__}")
+
+
+def _announced_metrics() -> Iterator[Found]:
     for name, point in _entry_points("metrics").items():
-        metrics[name] = _checked("metric", name, point.load(), Metric)
-    return metrics
+        for one in _announced("metrics", name) or (point,):
+            yield functools.partial(_announced_metric, one)
+
+
+def _announced_metric(point: importlib.metadata.EntryPoint) -> tuple[AnyMetric, str]:
+    from bench.plugins.metric import Metric, RefitMetric
+
+    plugin = _loaded("metric", point)
+    refits = inspect.isclass(plugin) and issubclass(plugin, RefitMetric)
+    base: Any = RefitMetric if refits else Metric
+    where = _in_words(point)
+    return _checked("metric", point.name, plugin, base, where), where
+
+
+def _as_found(kind: AnyMetric, where: str) -> tuple[AnyMetric, str]:
+    return kind, where
+
+
+def _refused(why: str) -> tuple[AnyMetric, str]:
+    raise InputError(why)
+
+
+def _check_declaration(kind: AnyMetric, where: str) -> None:
+    """Refuse a metric whose declaration the tables and pages could not use."""
+    from bench.data.schema import Task
+    from bench.plugins.metric import Direction, Family, Output
+
+    def check(good: object, wanted: str) -> None:
+        if not good:
+            raise InputError(f"metric {name!r} ({where}): {wanted}")
+
+    name = getattr(kind, "name", None)
+    check(isinstance(name, str) and name, "it has no name")
+    check(not inspect.isabstract(kind), "it lacks `compute`")
+    check(isinstance(getattr(kind, "family", None), Family), "`family` must be a Family")
+    check(isinstance(kind.direction, Direction), "`direction` must be a Direction")
+    check(isinstance(getattr(kind, "definition", None), str), "`definition` must be a text")
+    check(
+        isinstance(kind.tasks, tuple) and all(isinstance(task, Task) for task in kind.tasks),
+        "`tasks` must be a tuple of Task",
+    )
+    check(
+        isinstance(kind.outputs, tuple) and all(isinstance(one, Output) for one in kind.outputs),
+        "`outputs` must be a tuple of Output",
+    )
+    for output in kind.declared():
+        check(isinstance(output.name, str) and output.name, "an output has no name")
+        check(isinstance(output.direction, Direction), "an output has no Direction")
+        check(
+            output.limit is None or type(output.limit) in (int, float),
+            f"the limit of {output.name!r} must be a number",
+        )
+    names = [output.name for output in kind.declared()]
+    check(len(names) == len(set(names)), "two of its outputs have one name")

@@ -1,5 +1,7 @@
 """What a method returns: rows or a model, its claim, and, for a federation, what was sent.
 
+`bench.plugins.returned` checks it.
+
 A client (a hospital) is a part of the private rows. The server is the other end of every message.
 Bytes are those of the payloads that were really made, never a formula.
 """
@@ -14,9 +16,8 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows, Encoder, Floats, Integers
+from bench.data.encoder import EncodedRows, Floats, Integers
 from bench.data.schema import Schema
-from bench.errors import InvalidReleaseError
 from bench.privacy.accounting import Budget
 from bench.privacy.clients import SkewedClients
 from bench.privacy.kernel import PrivateData
@@ -201,38 +202,3 @@ class Release:
     ledger: Ledger | None = None
     federation: Federation | None = None
     """Who holds which rows and what was sent, for a federated method."""
-
-
-def check_release(release: Release, encoder: Encoder) -> None:
-    """Refuse what is not a release of this schema, saying why."""
-    if not isinstance(release, Release):
-        raise InvalidReleaseError(f"the method returned a {type(release).__name__}, not a Release")
-    if (release.rows is None) == (release.model is None):
-        raise InvalidReleaseError("a release holds either rows or a model, exactly one of them")
-    rows = release.rows
-    if rows is None:
-        return
-    classes = len(encoder.schema.classes)
-    values, labels = np.asarray(rows.values), np.asarray(rows.labels)
-    if values.ndim != 2 or values.shape[1] != encoder.width:
-        raise InvalidReleaseError(
-            f"rows have shape {values.shape}; expected {encoder.width} encoded columns"
-        )
-    if not len(values):
-        raise InvalidReleaseError("the release holds no rows")
-    if not np.isfinite(values).all():
-        raise InvalidReleaseError(
-            f"{int((~np.isfinite(values)).any(axis=1).sum())} rows hold NaN or infinite values"
-        )
-    if labels.shape != (len(values),) or labels.dtype.kind not in "iu":
-        raise InvalidReleaseError("labels must be one integer class code per row")
-    if labels.min() < 0 or labels.max() >= classes:
-        raise InvalidReleaseError(f"labels lie outside 0..{classes - 1}")
-    if rows.weights is not None and (
-        np.shape(rows.weights) != (len(values),)
-        or not np.isfinite(rows.weights).all()
-        or (np.asarray(rows.weights) < 0).any()
-    ):
-        raise InvalidReleaseError("weights must be one finite non-negative number per row")
-    if rows.soft_labels is not None and np.shape(rows.soft_labels) != (len(values), classes):
-        raise InvalidReleaseError(f"soft labels must have shape ({len(values)}, {classes})")

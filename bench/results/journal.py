@@ -2,22 +2,42 @@
 
 Only the place of each cell's last line is kept in memory. A grid of 100,000 cells has gigabytes of
 scores, which are read when they are asked for.
+
+A line that is not that of a cell costs its own cell and nothing else. Readers pass over it and say
+so; the writer moves it to `quarantine.jsonl`, so that no later command meets it again.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, final
 
 from bench.errors import StoreError
-from bench.results.records import AuditRow, CellRow, Outcome, ScoreRow, from_values
+from bench.results.records import (
+    DIRECTIONS,
+    AuditRow,
+    CellRow,
+    Outcome,
+    ScoreRow,
+    check_outcome,
+    columns_of,
+    from_values,
+)
+from bench.results.writing import append, append_to, replacing, writing
 
 Finished = tuple[CellRow, tuple[ScoreRow, ...]]
+
+QUARANTINE = "quarantine.jsonl"
+
+_NAMED = 5
+_SPELLED = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+"""Numbers that JSON does not have."""
 
 
 @final
@@ -33,26 +53,71 @@ class Journal(MutableMapping[str, Finished]):
         self._statuses: dict[str, str] = {}
         self._audits: set[str] = set()
         self._file: IO[bytes] | None = None
+        self.notices: tuple[str, ...] = ()
+        """Lines that are not those of cells, in words: they were passed over, or moved away."""
+        self.lost_audits: tuple[str, ...] = ()
+        """Those among them that seem to be audits: what they refute must not be passed over."""
         if write:
             cut_torn_line(path)
-        if path.exists():
-            self._scan()
+        bad = self._scan() if path.exists() else []
         if write:
-            self._file = path.open("ab")
+            if bad:
+                self._quarantine(bad)
+            self._file = append_to(path)
 
-    def _scan(self) -> None:
-        place = 0
+    def _scan(self) -> list[tuple[int, bytes]]:
+        """Find the last line of each cell; return lines that are not those of cells."""
+        self._places.clear()
+        self._statuses.clear()
+        self._audits.clear()
+        place, number = 0, 0
+        bad: list[tuple[int, bytes]] = []
+        notices: list[str] = []
+        audits: list[str] = []
         with self._path.open("rb") as file:
             for line in file:
-                document = _document(line)
-                # A damaged line is passed over: its cell counts as not done and is done again.
-                if isinstance(document, dict) and "cell" in document:
-                    row = document["cell"]
-                    self._places[row["key"]] = place
-                    self._statuses[row["key"]] = row["status"]
-                    if row.get("attack"):
-                        self._audits.add(row["key"])
+                number += 1
+                if not line.endswith(b"\n"):
+                    break  # it is just being written
+                try:
+                    row = _checked(line)
+                except (ValueError, TypeError, AttributeError, RecursionError, StoreError) as why:
+                    # Its cell counts as not done and is done again.
+                    bad.append((place, line))
+                    notices.append(f"line {number} is not that of a cell ({_short(why)})")
+                    if b'"audit": ' in line:
+                        audits.append(notices[-1])
+                else:
+                    self._note(row, place)
                 place += len(line)
+        self.notices = _listed(self._path, notices)
+        self.lost_audits = _listed(self._path, audits)
+        return bad
+
+    def _note(self, row: CellRow, place: int) -> None:
+        self._places[row.key] = place
+        self._statuses[row.key] = row.status
+        if row.attack:
+            self._audits.add(row.key)
+
+    def _quarantine(self, bad: Sequence[tuple[int, bytes]]) -> None:
+        """Move lines away: kept for whoever wants to look at them, but out of every reader's way.
+
+        They are copied first, so that a crash between the two steps loses none.
+        """
+        kept = self._path.with_name(QUARANTINE)
+        with writing(kept), append_to(kept) as file:
+            append(file, b"".join(line for _, line in bad))
+        places = {place for place, _ in bad}
+        with writing(self._path), replacing(self._path) as new, self._path.open("rb") as file:
+            place = 0
+            for line in file:
+                if place not in places:
+                    new.write(line)
+                place += len(line)
+        said = self.notices
+        self._scan()
+        self.notices = tuple(f"{text}; moved to {QUARANTINE}" for text in said)
 
     @property
     def statuses(self) -> Mapping[str, str]:
@@ -91,17 +156,17 @@ class Journal(MutableMapping[str, Finished]):
         if outcome.audit is not None:
             document["audit"] = plain(asdict(outcome.audit))
         document["scores"] = [plain(asdict(score)) for score in outcome.scores]
+        try:
+            check_outcome(outcome)
+        except ValueError as problem:
+            # A line that no reader accepts would be moved away by the next run.
+            raise StoreError(f"cell {key}: its row cannot be stored ({problem})") from None
         line = json.dumps(document)
-        place = self._file.seek(0, os.SEEK_END)
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with writing(self._path):
+            place = append(self._file, line.encode() + b"\n")
         # A cell that is asked for again moves to the end, where its line is.
         self._places.pop(key, None)
-        self._places[key] = place
-        self._statuses[key] = row.status
-        if row.attack:
-            self._audits.add(key)
+        self._note(row, place)
 
     def __delitem__(self, key: str) -> None:
         del self._places[key]
@@ -185,14 +250,78 @@ def _outcome(document: Mapping[str, Any]) -> Outcome:
         raise StoreError(f"journal line lacks {missing}: written by another version?") from None
 
 
+def _checked(line: bytes) -> CellRow:
+    """Return the row of a line; raise where a line is not that of a cell.
+
+    Scores are nearly all of a journal: those that look as they were written are not rebuilt.
+    """
+    document = json.loads(line)
+    surrogates = b"\\ud" in line or b"\\uD" in line
+    if not surrogates and _as_written(document):
+        document = {**document, "scores": []}
+    outcome = _outcome(document)
+    check_outcome(outcome)
+    return outcome.row
+
+
+def _as_written(document: Mapping[str, Any]) -> bool:
+    """True for scores that surely pass `check_outcome`; others are looked at one by one."""
+    key, scores = document["cell"]["key"], document["scores"]
+    return (
+        type(scores) is list
+        and all(
+            type(score) is dict
+            and tuple(score) == _SCORE_NAMES
+            and _good_types(tuple(map(type, score.values())))
+            and score["key"] == key
+            and score["direction"] in DIRECTIONS
+            for score in scores
+        )
+        and len({score["metric"] for score in scores}) == len(scores)
+    )
+
+
+_SCORE_NAMES = tuple(name for name, _, _ in columns_of(ScoreRow))
+
+
+@functools.lru_cache(maxsize=256)
+def _good_types(types: tuple[type, ...]) -> bool:
+    return all(
+        found is kind or (found is type(None) and optional)
+        for found, (_, kind, optional) in zip(types, columns_of(ScoreRow), strict=True)
+    )
+
+
 def plain(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return values for JSON, which has no infinity: it is spelled."""
     return {
-        name: "Infinity" if isinstance(value, float) and math.isinf(value) else value
+        name: _spelled(value) if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in record.items()
     }
 
 
+def _spelled(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
 def unplain(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return values that `plain` has spelled."""
-    return {name: math.inf if value == "Infinity" else value for name, value in record.items()}
+    return {
+        name: _SPELLED.get(value, value) if isinstance(value, str) else value
+        for name, value in record.items()
+    }
+
+
+def _short(problem: Exception) -> str:
+    """The first words of a problem with a line; of its values, ours are shown only."""
+    if isinstance(problem, UnicodeEncodeError):
+        return "lone surrogates"
+    if isinstance(problem, json.JSONDecodeError):
+        return "not JSON"
+    return f"{problem}"[:120] if type(problem) in (ValueError, StoreError) else "no such record"
+
+
+def _listed(path: Path, notices: Sequence[str]) -> tuple[str, ...]:
+    more = len(notices) - _NAMED
+    listed = [f"{path}: {text}" for text in notices[:_NAMED]]
+    return tuple([*listed, f"{path}: {more} more such lines"] if more > 0 else listed)

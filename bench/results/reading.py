@@ -367,7 +367,10 @@ def read_audits(directory: Path) -> tuple[Outcome, ...]:
     if _compiled(directory):
         audits = _audits_in_tables(directory)
     elif (directory / "journal.jsonl").is_file():
-        audits = list(open_journal(directory).audits())
+        journal = open_journal(directory)
+        if journal.lost_audits:
+            raise StoreError(f"{journal.lost_audits[0]}; {_AGAIN}")
+        audits = list(journal.audits())
     else:
         audits = []
     for outcome in audits:

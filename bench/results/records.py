@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
@@ -35,6 +36,33 @@ class Variant:
     name: str
     label: str
     parameters: tuple[tuple[str, Any], ...] = ()
+
+
+_WHOLE_LIMIT = 2**63
+"""Whole numbers of result tables have 64 bits."""
+
+
+def _check_storable(what: str, value: object) -> None:
+    """Refuse a parameter that JSON does not know, such as a date of TOML."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            _check_storable(what, item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _check_storable(what, name)
+            _check_storable(what, item)
+    elif value is not None and not isinstance(value, (bool, int, float, str)):
+        raise InputError(
+            f"{what}: a {type(value).__name__} cannot be stored; expected a number, a text, a "
+            "truth value or a list of them (a date in quotes is a text)"
+        )
+    elif isinstance(value, int) and not -_WHOLE_LIMIT <= value < _WHOLE_LIMIT:
+        raise InputError(f"{what}: a number of more than 64 bits; expected a smaller one")
+    elif isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{what}: {ascii(value)[:100]} is no text in UTF-8") from None
 
 
 def ipc_text(ipc: int | None, full_size: bool) -> str:
@@ -91,6 +119,15 @@ class Cell:
     """None for a cell that is released and scored."""
 
     def __post_init__(self) -> None:
+        # Whatever is asked for must fit into the tables: found out after the cell was computed,
+        # it would be too late.
+        for name, number in (("seed", self.seed), ("split_seed", self.split_seed)):
+            if not -_WHOLE_LIMIT <= number < _WHOLE_LIMIT:
+                raise InputError(f"{name}: a number of more than 64 bits; expected a smaller one")
+        for kind, variant in (("method", self.method), ("dataset", self.dataset)):
+            _check_storable(kind, variant.label)
+            for name, value in variant.parameters:
+                _check_storable(f"{kind} {variant.label}: parameter {name}", value)
         if self.audit is not None and (self.private_counts or self.secure_noise):
             raise InputError(
                 "an audit fits with seeded noise and declared counts; leave out private counts "
@@ -153,6 +190,8 @@ class CellRow:
     status: str
     reason: str
     log_tail: str
+    """Places in the code where it failed. What it printed and the text of its exception may hold
+    values of rows: they are in the internal log (`log_name`), not here."""
     rows_released: int | None
     notes: str
     """JSON: facts the method reported about itself."""
@@ -277,7 +316,17 @@ class Outcome:
     details: Mapping[str, pd.DataFrame] | None = None
     audit: AuditRow | None = None
     """Of an audit that has finished."""
+    log: str = ""
+    """What a failed cell printed, and the text of its exception: for the internal log only."""
 
+
+def log_name(key: str) -> str:
+    """Return where a run directory has the internal log of a failed cell."""
+    return f"logs/{key}.log"
+
+
+Columns = tuple[tuple[str, type[Any], bool], ...]
+"""Name, type and whether it may be absent, of each column of a record."""
 
 Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
 AnyRecord = TypeVar("AnyRecord", CellRow, ScoreRow, AuditRow)
@@ -295,6 +344,64 @@ def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
     """
     names = [item.name for item in fields(kind) if item.name in values or required(item)]
     return kind(**{name: values[name] for name in names})
+
+
+_KINDS: Mapping[str, type[Any]] = {"str": str, "int": int, "float": float, "bool": bool}
+DIRECTIONS = ("higher", "lower", "neutral")
+"""Values of `ScoreRow.direction`."""
+_DOCUMENTS = ("parameters", "dataset_parameters", "notes", "versions", "metrics")
+"""Columns of `CellRow` that hold JSON objects."""
+
+
+def check_record(record: CellRow | ScoreRow | AuditRow) -> None:
+    """Raise `ValueError` for a value that its column in the result tables cannot hold."""
+    for name, kind, optional in columns_of(type(record)):
+        value = getattr(record, name)
+        if value is None and optional:
+            continue
+        # A whole number is a number too; a truth value is neither.
+        good = isinstance(value, (float, int) if kind is float else kind)
+        if not good or (isinstance(value, bool) and kind is not bool):
+            expected = f"{kind.__name__}{' or nothing' if optional else ''}"
+            raise ValueError(f"{name} is of type {type(value).__name__}, expected {expected}")
+        if kind is str:
+            value.encode()  # lone surrogates: UnicodeEncodeError is a ValueError
+        elif isinstance(value, int) and not -_WHOLE_LIMIT <= value < _WHOLE_LIMIT:
+            raise ValueError(f"{name} has more than 64 bits")
+
+
+def check_outcome(outcome: Outcome) -> None:
+    """Raise `ValueError` for an outcome that the journal or the tables could not hold."""
+    row = outcome.row
+    check_record(row)
+    if row.status not in set(Status):
+        raise ValueError(f"status {row.status[:40]!r} is not known")
+    for name in _DOCUMENTS:
+        if not isinstance(json.loads(getattr(row, name)), dict):
+            raise ValueError(f"{name} is no JSON object")
+    if row.eps_target is not None and not 0 < row.eps_target < float("inf"):
+        raise ValueError("eps_target is not positive and finite")
+    if row.attack and row.attack not in FEWEST_TRIALS:
+        raise ValueError(f"attack {row.attack[:40]!r} is not known")
+    for score in outcome.scores:
+        check_record(score)
+        if score.key != row.key:
+            raise ValueError("it holds scores of another cell")
+        if score.direction not in DIRECTIONS:
+            raise ValueError(f"direction {score.direction[:40]!r} is not known")
+    if len({score.metric for score in outcome.scores}) < len(outcome.scores):
+        raise ValueError("it holds two values of one score")
+    if outcome.audit is not None:
+        check_record(outcome.audit)
+
+
+@functools.cache
+def columns_of(record: type[CellRow] | type[ScoreRow] | type[AuditRow]) -> Columns:
+    """Return the columns of a record."""
+    return tuple(
+        (item.name, _KINDS[str(item.type).removesuffix(" | None")], "None" in str(item.type))
+        for item in fields(record)
+    )
 
 
 def arrow_schema(record: Record) -> pa.Schema:

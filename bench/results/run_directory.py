@@ -11,9 +11,12 @@
     audits.parquet    numbers of audits, where there are any; their cells are in cells.parquet
     audits/<key>/     trials.parquet, ledger.json (of the first trial); batches/ while it runs
     charges.jsonl     cells with secure noise that were started: a lost one stays charged
+    logs/<key>.log    what a failed cell printed, and its exception: internal, never copied
+    quarantine.jsonl  lines of the journal that were not those of cells
 
-A release or an audit is written under another name and renamed before its line enters the journal,
-so a line never points to half of one; a torn last line is cut off. Nothing here is ever unpickled.
+Everything can be read by the owner only, and all of it goes through `bench.results.writing`. A
+release or an audit is written under another name and renamed before its line enters the journal, so
+a line never points to half of one; a torn last line is cut off. Nothing here is ever unpickled.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, final
@@ -58,7 +61,19 @@ from bench.results.records import (
     Outcome,
     ScoreRow,
     arrow_schema,
+    log_name,
     to_table,
+)
+from bench.results.writing import (
+    OWNER_FOLDER,
+    append,
+    append_to,
+    create,
+    make_folder,
+    replacing,
+    write_atomically,
+    write_table,
+    writing,
 )
 
 _CHUNK = 500
@@ -74,7 +89,7 @@ class RunStore:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
         self._journal: Journal | None = None
         self.finished: MutableMapping[str, Finished] = {}
         """Cells that have ended, by key; read from the journal one at a time."""
@@ -86,7 +101,11 @@ class RunStore:
         return cls(directory)
 
     def __enter__(self) -> Self:
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -102,15 +121,20 @@ class RunStore:
         manifest = directory / "run.json"
         refuse_old_audits(directory)
         try:
-            if directory.is_dir() and any(directory.iterdir()) and not manifest.exists():
+            # A lock alone is what a run leaves that could not write anything else.
+            others = directory.is_dir() and {path.name for path in directory.iterdir()} - {"lock"}
+            if others and not manifest.exists():
                 raise StoreError(
                     f"{directory} is not empty and not a run directory; give --out another folder"
                 )
-            directory.mkdir(parents=True, exist_ok=True)
-            self._lock = (directory / "lock").open("a")
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
+            # Also one that existed: tables hold times and events of test rows.
+            directory.chmod(OWNER_FOLDER)
+            self._lock = append_to(directory / "lock")
         except OSError as problem:
             raise StoreError(
-                f"{directory}: cannot be used as a run directory ({problem})"
+                f"{directory}: cannot be used as a run directory ({problem.strerror or problem})"
             ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,8 +147,29 @@ class RunStore:
             check_run(directory)
         else:
             self.write_manifest({})
-        self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
-        cut_torn_line(directory / "charges.jsonl")
+        with writing(directory):
+            self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
+            cut_torn_line(directory / "charges.jsonl")
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was wrong with the directory when it was opened, in words."""
+        return () if self._journal is None else self._journal.notices
+
+    def check_there(self) -> None:
+        """Refuse to continue in a directory that was removed or replaced meanwhile.
+
+        The open journal of a removed directory would still take every line, for nobody to read.
+        """
+        if self._lock is None:
+            raise StoreError("the run directory is not open")
+        with writing(self.directory):
+            there = os.stat(self.directory / "lock")
+        if not os.path.samestat(there, os.fstat(self._lock.fileno())):
+            raise StoreError(
+                f"{self.directory}: it was removed or replaced meanwhile; results go nowhere. Put "
+                "it back or name another, then run the same command again"
+            )
 
     def close(self) -> None:
         """Release the directory to other writers."""
@@ -133,6 +178,7 @@ class RunStore:
             self._journal = None
         if self._lock is not None:
             self._lock.close()
+            self._lock = None
 
     def manifest(self) -> Mapping[str, Any]:
         """Return what `run.json` says about the run."""
@@ -144,18 +190,40 @@ class RunStore:
         path = self.directory / "run.json"
         document = {**self.manifest(), **facts, "format_version": FORMAT_VERSION}
         document.pop("form", None)  # the name of the format version in earlier directories
-        write_atomically(path, json.dumps(document, indent=1).encode())
+        with writing(path):
+            write_atomically(path, json.dumps(document, indent=1).encode())
 
-    def record(self, outcome: Outcome, encoder: Encoder | None) -> None:
-        """Keep the outcome of a cell."""
+    def record(self, outcome: Outcome, encoder: Encoder | None) -> Outcome:
+        """Keep the outcome of a cell; return it as it is kept.
+
+        The reason of a failure then names its log. Nothing else of the log enters the row: it is
+        stored beside the tables, for the owner of the directory only.
+        """
         if self._journal is None:
             raise StoreError("the run directory is not open")
         key = outcome.row.key
-        if outcome.fitted and outcome.release is not None and encoder is not None:
-            self._write_release(key, outcome.release, encoder)
-        if outcome.details is not None:
-            self._write_details(key, outcome.details)
+        self.check_there()
+        with writing(self.directory):
+            if outcome.fitted and outcome.release is not None and encoder is not None:
+                self._write_release(key, outcome.release, encoder)
+            if outcome.details is not None:
+                self._write_details(key, outcome.details)
+            self._write_log(key, outcome.log)
+        if outcome.log.strip():
+            reason = f"{outcome.row.reason}; see {log_name(key)}"
+            outcome = replace(outcome, row=replace(outcome.row, reason=reason))
         self._journal.record(outcome)
+        return outcome
+
+    def _write_log(self, key: str, log: str) -> None:
+        """Keep what a failed cell said; one that went well has none any more."""
+        path = self.directory / log_name(key)
+        if log.strip():
+            make_folder(path.parent)
+            with replacing(path, synced=False) as file:
+                file.write(log.encode(errors="backslashreplace"))
+        else:
+            path.unlink(missing_ok=True)
 
     def charge(self, key: str, identity: str = "") -> None:
         """Note that a cell with secure noise has been started: from now on it is charged.
@@ -163,18 +231,18 @@ class RunStore:
         `identity` is `keys.charge_identity`: it outlives a change of the method's source.
         """
         path = self.directory / "charges.jsonl"
+        self.check_there()
         new = not path.exists()
-        with path.open("ab") as file:
-            line = {"key": key, "identity": identity} if identity else {"key": key}
-            file.write(json.dumps(line).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            folder = os.open(self.directory, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        with writing(path):
+            with append_to(path) as file:
+                line = {"key": key, "identity": identity} if identity else {"key": key}
+                append(file, json.dumps(line).encode() + b"\n")
+            if new:
+                folder = os.open(self.directory, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
 
     def charged(self) -> set[str]:
         """Return keys and identities of cells with secure noise that were started."""
@@ -191,7 +259,8 @@ class RunStore:
     def compact(self) -> None:
         """Write the tables from everything finished so far."""
         audits = (outcome.audit for outcome in self.journal.audits())
-        write_tables(self.directory, self.all(), [row for row in audits if row is not None])
+        with writing(self.directory):
+            write_tables(self.directory, self.all(), [row for row in audits if row is not None])
 
     def all(self) -> Iterator[Finished]:
         """Return everything finished so far, read through once."""
@@ -206,24 +275,37 @@ class RunStore:
     def _write_release(self, key: str, release: Release, encoder: Encoder) -> None:
         final_place = self.release_directory(key)
         temporary = self.directory / "releases" / f".{key}.part"
+        make_folder(temporary.parent)
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        make_folder(temporary)
+        try:
+            self._fill_release(temporary, release, encoder)
+            shutil.rmtree(final_place, ignore_errors=True)
+            temporary.replace(final_place)
+        except BaseException:
+            # On a full disk, half of a release would be in the way of all that comes.
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+    def _fill_release(self, folder: Path, release: Release, encoder: Encoder) -> None:
+        def write(name: str, content: str) -> None:
+            with create(folder / name) as file:
+                file.write(content.encode())
+
         rows = release.rows
         if rows is not None:
             decoded = encoder.decode(rows.values, rows.labels)
-            pq.write_table(pa.Table.from_pandas(decoded), temporary / "synthetic.parquet")
-            pq.write_table(_encoded_table(rows, encoder), temporary / "encoded.parquet")
+            write_table(folder / "synthetic.parquet", pa.Table.from_pandas(decoded))
+            write_table(folder / "encoded.parquet", _encoded_table(rows, encoder))
         if release.ledger is not None:
-            (temporary / "ledger.json").write_text(release.ledger.to_json(), encoding="utf-8")
+            write("ledger.json", release.ledger.to_json())
         about = {
             "claim": None if release.claim is None else plain(asdict(release.claim)),
             "notes": plain(dict(release.notes)),
             "result": "rows" if rows is not None else "model",
             "federation": None if release.federation is None else release.federation.to_record(),
         }
-        (temporary / "release.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
-        shutil.rmtree(final_place, ignore_errors=True)
-        temporary.replace(final_place)
+        write("release.json", json.dumps(about, indent=1))
 
     def read_release(self, key: str, encoder: Encoder) -> Release | None:
         """Return a stored release of rows, or None where it is missing, torn or a model."""
@@ -280,13 +362,12 @@ class RunStore:
 
     def _write_details(self, key: str, details: Mapping[str, pd.DataFrame]) -> None:
         directory = self.directory / "details" / key
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory.parent)
+        make_folder(directory)
         for name, frame in details.items():
-            temporary = directory / f".{name}.part"
             table = pa.Table.from_pandas(frame, preserve_index=False)
             # A reader can then distinguish overwritten numbers from what was measured.
-            pq.write_table(table, temporary, write_page_checksum=True)
-            temporary.replace(directory / f"{name}.parquet")
+            write_table(directory / f"{name}.parquet", table, write_page_checksum=True)
 
 
 def _encoded_table(rows: Rows, encoder: Encoder) -> pa.Table:
@@ -327,33 +408,22 @@ def write_tables(
         ("cells.parquet", CellRow),
         ("scores.parquet", ScoreRow),
     )
-    parts = [directory / f".{name}.part" for name, _ in kinds]
     with ExitStack() as stack:
-        writers = [
-            stack.enter_context(pq.ParquetWriter(part, arrow_schema(kind)))
-            for part, (_, kind) in zip(parts, kinds, strict=True)
-        ]
-        remaining = iter(finished)
-        while batch := list(itertools.islice(remaining, _CHUNK)):
-            writers[0].write_table(to_table([row for row, _ in batch], CellRow))
-            scores = [score for _, given in batch for score in given]
-            writers[1].write_table(to_table(scores, ScoreRow))
-    if audits or (directory / AUDITS).is_file():
-        part = directory / f".{AUDITS}.part"
-        pq.write_table(to_table(audits, AuditRow), part)
-        part.replace(directory / AUDITS)
-    for part, (name, _) in zip(parts, kinds, strict=True):
-        part.replace(directory / name)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old or the new content, nothing between."""
-    temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+        # Both appear at the end, when both are whole.
+        places = [directory / name for name, _ in kinds]
+        files = [stack.enter_context(replacing(place, synced=False)) for place in places]
+        with ExitStack() as open_writers:
+            writers = [
+                open_writers.enter_context(pq.ParquetWriter(file, arrow_schema(kind)))
+                for file, (_, kind) in zip(files, kinds, strict=True)
+            ]
+            remaining = iter(finished)
+            while batch := list(itertools.islice(remaining, _CHUNK)):
+                writers[0].write_table(to_table([row for row, _ in batch], CellRow))
+                scores = [score for _, given in batch for score in given]
+                writers[1].write_table(to_table(scores, ScoreRow))
+        if audits or (directory / AUDITS).is_file():
+            write_table(directory / AUDITS, to_table(audits, AuditRow))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -367,9 +437,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 class Progress:
     """Keeps `progress.json` in the run directory up to date."""
 
-    def __init__(self, directory: Path, total: int, cached: int, seconds: float = 0.0) -> None:
+    def __init__(self, store: RunStore, total: int, cached: int, seconds: float = 0.0) -> None:
         """Begin with a run that started so many seconds ago."""
-        self._path = directory / "progress.json"
+        self._store = store
+        self._path = store.directory / "progress.json"
         self._facts: dict[str, Any] = {
             "total": total,
             "cached": cached,
@@ -398,7 +469,9 @@ class Progress:
             {"key": key, "cell": cell.describe(), "since": self._since[key]} for key, cell in cells
         ]
         document = {**self._facts, "running": running}
-        write_atomically(self._path, json.dumps(document, indent=1).encode())
+        self._store.check_there()
+        with writing(self._path):
+            write_atomically(self._path, json.dumps(document, indent=1).encode())
         self._written = time.monotonic()
 
 

@@ -30,7 +30,8 @@ from urllib.parse import unquote, urlparse
 
 from bench.leaderboard.dossier.cell import cell_report, cell_title
 from bench.results.records import Outcome, Status
-from bench.results.run_directory import RunStore, write_atomically
+from bench.results.run_directory import RunStore
+from bench.results.writing import OWNER_FOLDER, OWNER_ONLY, write_atomically
 from bench.tracking.fields import (
     VIEW,
     markdown,
@@ -253,12 +254,19 @@ class Tracker:
         if place.scheme in ("", "file"):
             # On this disk the release is linked, not copied, and no call is needed.
             folder = Path(unquote(place.path))
-            folder.mkdir(parents=True, exist_ok=True)
+            self._make_folders(folder)
             _fill(folder, page, release, rows=self._local)
             return
         with tempfile.TemporaryDirectory(prefix="bench-tracking-") as scratch:
             _fill(Path(scratch), page, release, rows=False)
             client.log_artifacts(run_id, scratch)
+
+    def _make_folders(self, folder: Path) -> None:
+        """Create a folder of artifacts; inside the run directory for its owner only."""
+        inside = folder.is_relative_to(self._store.directory.resolve())
+        for place in reversed([folder, *folder.parents]):
+            if not place.exists():
+                place.mkdir(mode=OWNER_FOLDER if inside else 0o777, exist_ok=True)
 
 
 def default_uri(directory: Path) -> str:
@@ -330,6 +338,7 @@ def _create_database(path: Path) -> None:
     new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         MlflowClient(tracking_uri=f"sqlite:///{new.resolve()}").search_experiments(max_results=1)
+        new.chmod(OWNER_ONLY)
         with new.open("rb") as file:
             os.fsync(file.fileno())
         # If another process was first, its database is complete.
@@ -363,7 +372,7 @@ def _identity(directory: Path) -> str:
 
 
 def _fill(folder: Path, page: str, release: Path, *, rows: bool) -> None:
-    (folder / "report.html").write_text(page, encoding="utf-8")
+    write_atomically(folder / "report.html", page.encode())
     if release.is_dir():
         left_out = None if rows else shutil.ignore_patterns("*.parquet")
         shutil.copytree(release, folder / "release", ignore=left_out, copy_function=_link)

@@ -9,7 +9,6 @@ these rows. Someone who knows all rows but one could test guesses of that row ag
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from typing import final
 from markupsafe import Markup
 
 from bench.data.splits import ALL
-from bench.errors import StoreError
 from bench.leaderboard.dossier import attacks, privacy, words
 from bench.leaderboard.dossier.cell import four_epsilons, parameters_in_words
 from bench.leaderboard.dossier.material import Material, PublicFacts
@@ -30,6 +28,7 @@ from bench.leaderboard.templates import rendering
 from bench.plugins.method import UNKNOWN
 from bench.results.records import CellRow
 from bench.results.reproduce import json_object
+from bench.results.writing import FOR_ALL, write_atomically, writing
 
 _SHOWN_GROUPS = 40
 _SHOWN_COLUMNS = 60
@@ -48,14 +47,8 @@ class HeaderLine:
 def write_dossier(material: Material, output: Path, public: bool = False) -> None:
     """Write the page atomically."""
     page = render(material, public)
-    temporary = output.with_name(f".{output.name}.part")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, output)
-    except OSError as problem:
-        raise StoreError(
-            f"{output}: the dossier cannot be written there ({problem.strerror}); give another -o"
-        ) from None
+    with writing(output, "or give another -o"):
+        write_atomically(output, page.encode(), FOR_ALL)
 
 
 def file_name(row: CellRow, public: bool) -> str:

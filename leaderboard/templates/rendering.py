@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import os
@@ -15,8 +16,8 @@ from typing import Any, final
 import jinja2
 from markupsafe import Markup
 
-from bench.errors import StoreError
 from bench.leaderboard.tables import show
+from bench.results.writing import FOR_ALL, create, writing
 
 
 @final
@@ -64,21 +65,24 @@ def asset(name: str) -> str:
 
 
 def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
-    """Write all files atomically: each under a temporary name first."""
+    """Write all files; they appear at the end, when all are whole."""
+    waiting: list[tuple[Path, Path]] = []
     try:
-        waiting = []
-        for item in pages:
-            path = output / item.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.part")
-            temporary.write_bytes(item.content)
-            waiting.append((temporary, path))
-        for temporary, path in waiting:
-            os.replace(temporary, path)
-    except OSError as problem:
-        raise StoreError(
-            f"{output}: the leaderboard cannot be written there ({problem}); give another directory"
-        ) from None
+        with writing(output, "or give -o another folder"):
+            for item in pages:
+                path = output / item.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary = path.with_name(f".{path.name}.part")
+                waiting.append((temporary, path))
+                with create(temporary, FOR_ALL) as file:
+                    file.write(item.content)
+            for temporary, path in waiting:
+                os.replace(temporary, path)
+    except BaseException:
+        for temporary, _ in waiting:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        raise
     return tuple(path for _, path in waiting)
 
 

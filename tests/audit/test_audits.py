@@ -400,8 +400,10 @@ class OfClients(Method):
 
 def test_failures_are_recorded_and_not_cached(tmp_path: Path) -> None:
     broken = run(tmp_path, Breaking()).row
-    assert broken.status == "error" and "something broke" in broken.reason
-    assert "ValueError" in broken.log_tail
+    assert broken.status == "error" and "ValueError at test_audits.py:" in broken.reason
+    assert "ValueError" in broken.log_tail and "something broke" not in str(broken)
+    log = tmp_path / "logs" / f"{broken.key}.log"
+    assert "ValueError: something broke" in log.read_text() and f"logs/{log.name}" in broken.reason
     assert run(tmp_path, Breaking()).row.finished_at != broken.finished_at
     assert "audit failed" in markdown_table(read_audits(tmp_path))
     skipped = run(tmp_path, Breaking(fits=False)).row

@@ -16,8 +16,6 @@ from click.testing import CliRunner, Result
 
 from bench.cli.main import main
 from bench.results.journal import read_journal
-from bench.results.records import Outcome
-from bench.results.run_directory import RunStore
 
 
 def bench(*arguments: str) -> Result:
@@ -183,23 +181,24 @@ def test_a_full_disk_is_reported_and_the_run_can_be_resumed(
     grid = tmp_path / "grid.toml"
     grid.write_text('datasets = ["adult"]\nmethods = ["real", "marginals"]\nipc = [5]\n')
     command = ["run", "--grid", str(grid), "--out", str(out), "--eps", "1", "--no-mlflow"]
-    write = RunStore.record
-    written: list[str] = []
+    sync = os.fsync
+    written: list[int] = []
 
-    def full(store: RunStore, outcome: Outcome, encoder: object) -> None:
-        if written:
-            with (out / "journal.jsonl").open("ab") as journal:
-                journal.write(b'{"cell": {"key"')  # as far as the disk allowed
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        written.append(outcome.row.key)
-        write(store, outcome, None)
+    def full(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("journal.jsonl"):
+            if written:
+                os.ftruncate(descriptor, written[0] + 15)  # as far as the disk allowed
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written.append(os.fstat(descriptor).st_size)
+        sync(descriptor)
 
-    monkeypatch.setattr(RunStore, "record", full)
+    monkeypatch.setattr(os, "fsync", full)
     failed = CliRunner().invoke(main, command)
     assert failed.exit_code == 2
     assert "No space left on device" in failed.output
     assert "what has finished is kept" in failed.output
-    monkeypatch.setattr(RunStore, "record", write)
+    assert '"ended": "interrupted"' in (out / "progress.json").read_text()
+    monkeypatch.setattr(os, "fsync", sync)
     again = CliRunner().invoke(main, command)
     assert again.exit_code == 1 and "2 cells: 2 error" in again.output
     assert len(read_journal(out / "journal.jsonl")) == 2

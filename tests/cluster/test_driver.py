@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +160,20 @@ def test_a_second_driver_is_refused_and_ctrl_c_twice_leaves_nothing_behind(tmp_p
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_a_directory_removed_in_the_middle_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    with started(tmp_path, ["one", "two"], cpus=1) as run:
+        first, _, _ = run.announced()
+        shutil.rmtree(run.out)
+        run.let_go(first)
+        said = run.ended()
+        assert run.process.returncode == 2, said
+        assert "Traceback" not in said
+        (told,) = [line for line in said.splitlines() if line.startswith("bench: ")]
+        assert "the folder was removed or renamed meanwhile" in told
+        assert run.left_behind() == []
+    assert not run.out.exists()
 
 
 @pytest.mark.slow  # `make chaos` kills machines as well

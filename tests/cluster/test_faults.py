@@ -3,103 +3,214 @@
 from __future__ import annotations
 
 import json
-import os
+import stat
 import subprocess
 import sys
+import tempfile
+import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.support.installed import install_plugin
+from tests.support.installed import SECRET, install_plugin
 
 FAULTS = {
-    "raise": ("error", "ValueError: something broke"),
+    "raise": ("error", "ValueError at misbehaves_plugin.py:"),
     "exit": ("error", "os._exit(3)"),
-    "leave": ("error", "sys.exit(enough)"),
+    "leave": ("error", "sys.exit() at misbehaves_plugin.py:"),
     "skip": ("skipped", "not for this task"),
     "crash": ("error", "Segmentation fault"),
     "leak": ("out-of-memory", "MB of memory; the limit is 1,500 MB"),
-    "file": ("error", "File too large"),
+    "file": ("error", "OSError (File too large) at misbehaves_plugin.py:"),
     "files": ("error", "MB of temporary files; the limit is 40 MB"),
     "nothing": ("error", "returned a NoneType, not a Release"),
     "nan": ("error", "2 rows hold NaN"),
 }
+NONSENSE = {
+    "long-doubles": "values have type float128; expected floating-point numbers of 32 or 64 bits",
+    "complex-numbers": "values have type complex128",
+    "objects": "values have type object",
+    "lists": "values are a list; expected a numpy array",
+    "nested": "values are a dict; expected a numpy array",
+    "labels-beyond": "labels lie outside 0..1",
+    "soft-negative": "soft labels must be finite and not negative",
+    "weights-infinite": "weights must be one finite non-negative number per row",
+    "surrogates": "note 'found' holds lone surrogates",
+    "tuple-keys": "the name of a note is a tuple; expected text",
+    "long-notes": "note 'all' has 50,000,000 characters",
+    "word-as-claim": "the claim has epsilon 'abc'; expected a number",
+    "federation-of-words": "the federation must be a Federation with its Clients",
+    "ledger-of-surrogates": "a text of the ledger holds lone surrogates",
+    "model-of-words": "the released model is a str; expected a ReleasedModel",
+    "model-that-answers-words": "ValueError at ",
+    "generator-exit": "GeneratorExit at misbehaves_plugin.py:",
+    "interrupt": "KeyboardInterrupt at misbehaves_plugin.py:",
+    "unusual": "Unusual at misbehaves_plugin.py:",
+    "mute": "Mute at misbehaves_plugin.py:",
+    "tell": "ValueError at misbehaves_plugin.py:",
+}
+FAULTS |= {how: ("error", reason) for how, reason in NONSENSE.items()}
+FAULTS["shout"] = ("skipped", "too loud too loud")
 HANGS = ("loop", "child", "lock")
-GOOD = ("marginals", "ldpdc", "real")
+GOOD = ("marginals", "ldpdc", "real", "pool", "folders")
+"""`pool` uses `multiprocessing`, `folders` looks at who could read its temporary files."""
 
 
-def processes_of(marker: str) -> list[str]:
+@dataclass
+class Run:
+    """A run that has ended."""
+
+    result: subprocess.CompletedProcess[str]
+    out: Path
+    mark: str
+    temporary: Path
+
+
+def processes_of(mark: str) -> list[str]:
+    """Processes that inherited this from the environment of a run and still live."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue
-        if marker in line and folder.name != str(os.getpid()):
-            found.append(line)
     return found
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
-    folder = tmp_path_factory.mktemp("faults")
-    entries = [
-        f'{{name = "misbehaves", label = "{how}", parameters = {{how = "{how}"}}}}'
-        for how in FAULTS
-    ] + [f'{{name = "hangs", label = "{how}", parameters = {{how = "{how}"}}}}' for how in HANGS]
-    methods = ", ".join([*entries, *(f'"{name}"' for name in GOOD)])
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder, mark = tmp_path_factory.mktemp("faults"), uuid.uuid4().hex
+    methods = [f'"{name}"' for name in GOOD[:3]]
+    methods += [
+        f'{{name = "{method}", label = "{how}", parameters = {{how = "{how}"}}}}'
+        for method, kinds in (
+            ("misbehaves", [how for how in FAULTS if how not in NONSENSE and how != "shout"]),
+            ("nonsense", [*NONSENSE, "shout", *GOOD[3:]]),
+            ("hangs", HANGS),
+        )
+        for how in kinds
+    ]
     (folder / "faults.toml").write_text(
-        f'datasets = ["gbsg2"]\nipc = [10]\nepsilon = [1]\nmetrics = ["ks"]\n'
-        f"methods = [{methods}]\n"
+        'datasets = ["gbsg2"]\nipc = [10]\nepsilon = [1]\nmetrics = ["ks", "c-index/cox"]\n'
+        f"methods = [{', '.join(methods)}]\n"
     )
     command = [sys.executable, "-m", "bench", "run", "--grid", str(folder / "faults.toml")]
     command += ["--out", str(folder / "run"), "--memory-limit", "1500", "--disk-limit", "40"]
-    result = subprocess.run(
-        command, capture_output=True, text=True, env=install_plugin(folder / "packages"),
-        timeout=300, check=False,
-    )  # fmt: skip
-    return result, folder / "run"
+    environment = {**install_plugin(folder / "packages"), "BENCH_TEST_MARK": mark}
+    # Short, since Ray puts sockets below it.
+    with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as temporary:
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=400, umask=0o022,
+            env={**environment, "TMPDIR": temporary},
+        )  # fmt: skip
+        yield Run(result, folder / "run", mark, Path(temporary))
 
 
 @pytest.fixture(scope="module")
-def rows(run: tuple[subprocess.CompletedProcess[str], Path]) -> pd.DataFrame:
-    assert run[0].returncode == 1, run[0].stderr
-    return pd.read_parquet(run[1] / "cells.parquet").set_index("label")
+def rows(run: Run) -> pd.DataFrame:
+    assert run.result.returncode == 1, run.result.stdout + run.result.stderr
+    assert "Traceback" not in run.result.stdout + run.result.stderr
+    return pd.read_parquet(run.out / "cells.parquet").set_index("label")
+
+
+def log_of(run: Run, row: pd.Series) -> str:
+    path = run.out / "logs" / f"{row['key']}.log"
+    assert row["reason"].endswith(f"; see logs/{path.name}")
+    return path.read_text()
+
+
+def test_the_grid_has_enough_kinds_of_faults() -> None:
+    assert len(FAULTS) + len(HANGS) >= 25
 
 
 @pytest.mark.parametrize("label", GOOD)
 def test_every_other_cell_is_ok(rows: pd.DataFrame, label: str) -> None:
-    assert rows.loc[label, "status"] == "ok"
+    assert rows.loc[label, "status"] == "ok", rows.loc[label, "reason"]
 
 
 @pytest.mark.parametrize("how", FAULTS)
-def test_every_fault_is_named(rows: pd.DataFrame, how: str) -> None:
+def test_every_fault_is_named(run: Run, rows: pd.DataFrame, how: str) -> None:
     status, reason = FAULTS[how]
     assert rows.loc[how, "status"] == status
     assert reason in rows.loc[how, "reason"]
+    assert len(rows.loc[how, "reason"]) < 2200
     if status != "skipped":
-        assert f"about to {how}" in rows.loc[how, "log_tail"], "the last lines of its log"
+        assert f"about to {how}" in log_of(run, rows.loc[how]), "the last lines of its log"
 
 
 @pytest.mark.parametrize("how", HANGS)
-def test_a_cell_that_hangs_is_stopped(rows: pd.DataFrame, how: str) -> None:
+def test_a_cell_that_hangs_is_stopped(run: Run, rows: pd.DataFrame, how: str) -> None:
     assert rows.loc[how, "status"] == "timeout"
-    assert rows.loc[how, "reason"] == "still running after 3 seconds"
-    assert f"hanging in a {how}" in rows.loc[how, "log_tail"]
-    assert not processes_of("while True: pass"), "the child of a killed worker is left behind"
+    assert rows.loc[how, "reason"].startswith("still running after 3 seconds; see logs/")
+    assert f"hanging in a {how}" in log_of(run, rows.loc[how])
 
 
-def test_nothing_is_tried_twice(run: tuple[subprocess.CompletedProcess[str], Path]) -> None:
-    assert "started again" not in run[0].stdout
-    lines = [json.loads(line) for line in (run[1] / "journal.jsonl").open()]
+def test_nothing_is_tried_twice(run: Run) -> None:
+    assert "started again" not in run.result.stdout
+    lines = [json.loads(line) for line in (run.out / "journal.jsonl").open()]
     assert len(lines) == len(FAULTS) + len(HANGS) + len(GOOD)
 
 
-def test_faults_show_in_mlflow(run: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+def test_nothing_is_left_behind(run: Run) -> None:
+    assert processes_of(run.mark) == []
+    left = [path.name for path in run.temporary.iterdir() if not path.name.startswith("ray")]
+    assert left == [], "folders of cells, or their temporary files"
+
+
+def test_what_a_plugin_says_about_rows_stays_in_the_internal_log(
+    run: Run, rows: pd.DataFrame
+) -> None:
+    assert SECRET in log_of(run, rows.loc["tell"]), "whoever owns the run can read it"
+    assert f"ValueError: row content: {SECRET}" in log_of(run, rows.loc["tell"])
+    assert SECRET not in run.result.stdout + run.result.stderr
+    assert not rows.astype(str).map(lambda text: SECRET in text).any().any()
+    elsewhere = [
+        path.relative_to(run.out)
+        for path in run.out.rglob("*")
+        if path.is_file() and SECRET.encode() in path.read_bytes()
+    ]
+    assert elsewhere and all(path.parts[0] == "logs" for path in elsewhere)
+
+
+def test_control_characters_and_long_messages_are_cut(run: Run, rows: pd.DataFrame) -> None:
+    assert "\x1b[2J" not in run.result.stdout and "\x1b" not in rows.loc["shout", "reason"]
+    assert "[cut: 54,000,004 characters]" in rows.loc["shout", "reason"]
+    assert len(run.result.stdout) < 200_000
+
+
+def test_everything_is_for_the_owner_only(run: Run) -> None:
+    """The run was started with a mask that would let everybody read."""
+    wide = [
+        f"{path.relative_to(run.out.parent)} {stat.filemode(path.stat().st_mode)}"
+        for path in [run.out, *run.out.rglob("*")]
+        if path.stat().st_mode & 0o077
+    ]
+    assert wide == []
+
+
+def test_the_site_says_nothing_of_the_rows(run: Run, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "bench",
+        "leaderboard",
+        str(run.out),
+        "-o",
+        str(tmp_path / "s"),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    pages = [path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()]
+    assert any(b"misbehaves_plugin.py" in page for page in pages)
+    assert not any(SECRET.encode() in page for page in pages)
+
+
+def test_faults_show_in_mlflow(run: Run) -> None:
     from mlflow import MlflowClient
 
-    client = MlflowClient(f"sqlite:///{run[1] / 'mlflow.db'}")
+    client = MlflowClient(f"sqlite:///{run.out / 'mlflow.db'}")
     logged = client.search_runs([e.experiment_id for e in client.search_experiments()])
     found = {one.data.params["label"]: one.data.tags["status"] for one in logged if one.data.params}
     assert {how: found[how] for how in FAULTS} == {how: FAULTS[how][0] for how in FAULTS}

@@ -17,7 +17,8 @@ from bench.environments import overlays
 from bench.errors import NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Spec
-from bench.plugins.release import Release, check_release
+from bench.plugins.release import Release
+from bench.plugins.returned import check_release
 from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise

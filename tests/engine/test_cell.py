@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
-from typing import final
+from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 import pandas as pd
@@ -14,12 +17,16 @@ import pytest
 
 from bench.data.dataset import Dataset
 from bench.engine import keys
+from bench.engine import plan as planning
 from bench.engine.cell import run_cell
+from bench.engine.failures import whole_text
+from bench.errors import BenchError, InputError
 from bench.plugins import registry
 from bench.plugins.metric import (
     Direction,
     Evaluation,
     Family,
+    Output,
     Refit,
     RefitMetric,
     Score,
@@ -27,10 +34,13 @@ from bench.plugins.metric import (
 )
 from bench.plugins.source import build_dataset
 from bench.results.records import Cell, Outcome, Variant
+from bench.results.run_directory import RunStore
+from tests.support.plugins import throw
 from tests.support.tables import ToyTable
 
 DATASET = build_dataset(ToyTable())
 METRICS = ("ks",)
+KIND = (Direction.LOWER, Family.FIDELITY)
 
 
 @pytest.fixture(autouse=True)
@@ -94,8 +104,8 @@ def test_real_rows_are_non_private_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("how", "status", "reason"),
     [
-        ("raise", "error", "ValueError: something broke"),
-        ("memory", "out-of-memory", "too large"),
+        ("raise", "error", "ValueError at plugins.py:"),
+        ("memory", "out-of-memory", "MemoryError at plugins.py:"),
         ("nan", "error", "NaN"),
         ("skip", "skipped", "not for this task"),
     ],
@@ -106,6 +116,7 @@ def test_faults_become_statuses_with_reasons(how: str, status: str, reason: str)
     assert outcome.release is None and not outcome.scores
     if status != "skipped":
         assert "synthesize" in outcome.row.log_tail or "check_release" in outcome.row.log_tail
+        assert "Traceback" in outcome.log and "Traceback" not in outcome.row.log_tail
 
 
 def test_the_same_cell_gives_the_same_bytes() -> None:
@@ -118,8 +129,6 @@ def test_the_same_cell_gives_the_same_bytes() -> None:
 
 
 def test_secure_noise_differs_every_time_and_is_not_study_only() -> None:
-    from dataclasses import replace
-
     asked = replace(cell("ldpdc"), secure_noise=True)
     first, again = run(asked), run(asked)
     assert not first.row.study_only and first.row.verdict == "sound"
@@ -128,24 +137,18 @@ def test_secure_noise_differs_every_time_and_is_not_study_only() -> None:
 
 
 def test_private_counts_are_paid_for() -> None:
-    from dataclasses import replace
-
     row = run(replace(cell("ldpdc"), private_counts=True)).row
     assert row.status == "ok" and row.private_counts and row.verdict == "sound"
     assert "adaptive" in row.accountant and row.eps_proven is not None and row.eps_proven <= 1
 
 
 def test_a_large_delta_is_warned_about() -> None:
-    from dataclasses import replace
-
     row = run(replace(cell("ldpdc"), delta=0.01)).row
     assert "above 1/(10 n)" in row.warnings
     assert run(cell("ldpdc")).row.warnings == ""
 
 
 def test_the_key_follows_what_the_result_depends_on() -> None:
-    from dataclasses import replace
-
     base = cell("ldpdc")
     key = keys.cell_key(base, "a")
     assert key == keys.cell_key(replace(base, method=Variant("ldpdc", "another label")), "a")
@@ -182,6 +185,9 @@ class RefitProbe(RefitMetric):
     family = Family.PRIVACY
     direction = Direction.NEUTRAL
     definition = "Differences between refits on neighbouring tables."
+    outputs = tuple(
+        Output(name, Direction.NEUTRAL) for name in ("same", "repeated", "neighbour", "released")
+    )
 
     def compute(self, evaluation: Evaluation, refit: Refit) -> Scores:
         train = evaluation.dataset.train.frame
@@ -217,3 +223,64 @@ def test_refits_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None
     found = {score.metric: score.value or 0.0 for score in outcome.scores}
     assert found["same"] == 0.0
     assert min(found["repeated"], found["neighbour"], found["released"]) > 0.5, found
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda: None, "it returned a NoneType; expected Scores"),
+        (lambda: Scores((Score("ks", "good", None, None, *KIND),)), "ks: its value is a str"),  # type: ignore[arg-type]
+        (lambda: Scores((Score("tvd", 1.0, None, None, *KIND),)), "which it does not declare"),
+        (lambda: Scores((), {"../escape": pd.DataFrame()}), "a table of details is called"),
+        (lambda: throw(GeneratorExit("row 7")), "GeneratorExit at plugins.py:"),
+        (lambda: throw(ValueError("row 7")), "ValueError at plugins.py:"),
+    ],
+)
+def test_a_metric_that_returns_nonsense_costs_its_own_scores(
+    answer: Callable[[], Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(registry.metric("ks"))
+    monkeypatch.setattr(kind, "compute", lambda self, evaluation: answer())
+    asked = cell("ldpdc")
+    outcome = run_cell(asked, keys.cell_key(asked, DATASET.fingerprint), DATASET, ("ks", "tvd"))
+    assert outcome.row.status == "error" and outcome.row.reason.startswith("metric ks: ")
+    assert told in outcome.row.reason and "row 7" not in str(outcome.row) + str(outcome.scores)
+    assert outcome.release is not None
+    values = {score.metric: score.value for score in outcome.scores}
+    assert values["ks"] is None and len(values) > 1
+    assert all(value is not None for name, value in values.items() if name != "ks")
+    with RunStore(tmp_path / "run") as store:
+        store.record(outcome, DATASET.encoder)
+        store.compact()
+    assert json.loads(outcome.row.metrics).keys() == {"tvd"}, "it is tried again next time"
+
+
+def test_what_a_grid_asks_for_must_fit_into_the_tables() -> None:
+    """Found out after a cell was computed, it would be too late."""
+    base = cell("ldpdc")
+    with pytest.raises(InputError, match="seed: a number of more than 64 bits"):
+        replace(base, seed=2**70)
+    with pytest.raises(InputError, match="split_seed: a number of more than 64 bits"):
+        replace(base, split_seed=-(2**64))
+    for value, kind in (
+        (datetime.date(2026, 1, 1), "a date cannot be stored"),
+        ([datetime.time(1)], "a time cannot be stored"),
+        (2**64, "more than 64 bits"),
+        ("\ud800", "no text in UTF-8"),
+    ):
+        with pytest.raises(InputError, match=f"ldpdc: parameter clip: .*{kind}"):
+            cell("ldpdc", clip=value)
+    with pytest.raises(InputError, match="no text in UTF-8"):
+        replace(base, method=Variant("ldpdc", "\udfff"))
+    cell("ldpdc", clip=[1, 2.0, "x", True, None], other={"a": 1})
+
+
+def test_a_dataset_plugin_that_raises_fails_its_own_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        throw(KeyError("patient Smith"))
+
+    monkeypatch.setattr(planning, "build_dataset", broken)
+    lost = planning.load_dataset(Variant("gbsg2", "gbsg2"), "default", 0)
+    assert isinstance(lost, BenchError)
+    assert str(lost).startswith("dataset gbsg2: KeyError at plugins.py:")
+    assert "Smith" not in str(lost) and "Smith" in whole_text(lost.__cause__ or lost)

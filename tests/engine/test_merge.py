@@ -291,10 +291,17 @@ def test_a_strangers_links_are_not_followed(tmp_path: Path, place: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "secret"]
 
 
-def test_a_line_with_scores_of_another_cell_is_refused(tmp_path: Path) -> None:
-    a = stored(tmp_path / "a", replace(ONE, scores=TWO.scores))
-    with pytest.raises(StoreError, match="scores of another cell"):
-        merging.merge_runs([a], tmp_path / "c")
-    (a / "journal.jsonl").write_text('{"cell": [1]}\n')
-    with pytest.raises(StoreError, match="not that of a cell"):
-        merging.merge_runs([a], tmp_path / "c")
+def test_lines_that_are_not_those_of_cells_are_left_out_and_said(tmp_path: Path) -> None:
+    a = stored(tmp_path / "a", ONE, TWO)
+    one, two = (json.loads(line) for line in (a / "journal.jsonl").read_text().splitlines())
+    one["scores"] = two["scores"]
+    lines = [json.dumps(one), json.dumps(two), '{"cell": [1]}']
+    before = "\n".join([*lines, ""])
+    (a / "journal.jsonl").write_text(before)
+    merged = merging.merge_runs([a], tmp_path / "c")
+    assert [choice.key for choice in merged.choices] == [TWO.row.key]
+    first, last = merged.sources[0].journal.notices
+    assert "line 1 is not that of a cell (it holds scores of another cell)" in first
+    assert "line 3 is not that of a cell" in last
+    assert (a / "journal.jsonl").read_text() == before, "a source is only read"
+    assert len(pd.read_parquet(tmp_path / "c" / "cells.parquet")) == 1

@@ -38,7 +38,8 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
 def keep(store: RunStore, **facts: object) -> None:
     """The finished cell with another past: under another key, unless that is among the facts."""
     row: CellRow = replace(DONE.row, **{"key": "elsewhere", **facts})  # type: ignore[arg-type]
-    store.record(replace(DONE, row=row), DATASET.encoder)
+    scores = tuple(replace(score, key=row.key) for score in DONE.scores)
+    store.record(replace(DONE, row=row, scores=scores), DATASET.encoder)
 
 
 def why(store: RunStore, cell: Cell = CELL, metrics: tuple[str, ...] = ("ks",)) -> str:

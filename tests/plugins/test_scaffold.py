@@ -67,7 +67,7 @@ def installed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def _forget() -> None:
-    for cached in (registry._modules, registry._load, registry._metrics):
+    for cached in (registry._modules, registry._load, registry._surveyed):
         cached.cache_clear()
     code.forget()
 

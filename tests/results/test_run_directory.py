@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.engine import keys
-from bench.engine.cell import run_cell
+from bench.engine.cell import run_cell, storable
 from bench.errors import StoreError
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
-from bench.results.journal import Journal, read_journal
+from bench.results.journal import Journal, plain, read_journal, unplain
 from bench.results.records import Cell, Outcome, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
@@ -113,12 +114,18 @@ def test_only_places_of_cells_are_kept_in_memory(tmp_path: Path) -> None:
     done = outcome()
     with RunStore(tmp_path) as store:
         for number in range(50):
-            store.record(replace(done, row=replace(done.row, key=f"key{number}")), DATASET.encoder)
+            key = f"key{number}"
+            scores = tuple(replace(score, key=key) for score in done.scores)
+            row = replace(done.row, key=key)
+            store.record(replace(done, row=row, scores=scores), DATASET.encoder)
         assert isinstance(store.finished, Journal)
-        assert set(vars(store.finished)) == {"_path", "_places", "_statuses", "_audits", "_file"}
-        assert not store.finished._audits
+        kept = {"_path", "_places", "_statuses", "_audits", "_file", "notices", "lost_audits"}
+        assert set(vars(store.finished)) == kept
+        assert not store.finished._audits and not store.finished.notices
         assert set(map(type, store.finished._places.values())) == {int}
-        assert store.finished["key7"][1] == done.scores
+        assert [score.value for score in store.finished["key7"][1]] == [
+            score.value for score in done.scores
+        ]
 
 
 def test_the_last_word_on_a_cell_counts(tmp_path: Path) -> None:
@@ -177,3 +184,108 @@ def test_a_torn_charge_does_not_hide_later_ones(tmp_path: Path) -> None:
     path.write_bytes(b"nonsense\n" + path.read_bytes())
     with RunStore(tmp_path) as store, pytest.raises(StoreError, match="damaged"):
         store.charged()
+
+
+# Lines that an earlier version accepted and that no table can hold ------------------------------
+
+
+def poisoned(change: dict[str, Any], part: str = "cell") -> str:
+    """The line of a cell with other values."""
+    done = outcome(seed=1)
+    document: dict[str, Any] = {
+        "cell": plain(asdict(done.row)),
+        "scores": [plain(asdict(score)) for score in done.scores],
+    }
+    target = document["cell"] if part == "cell" else document["scores"][0]
+    target.update(change)
+    return json.dumps(document)
+
+
+POISON = {
+    "a claim in words": (poisoned({"eps_claimed": "abc"}), "eps_claimed is of type str"),
+    "a seed beyond 64 bits": (poisoned({"seed": 2**70}), "seed has more than 64 bits"),
+    "lone surrogates": (poisoned({"notes": '{"a": "\ud800"}'}), "lone surrogates"),
+    "a list": (poisoned({"ipc": [1, 2]}), "ipc is of type list"),
+    "notes that are no JSON": (poisoned({"notes": "{a"}), "not JSON"),
+    "parameters that are a list": (poisoned({"parameters": "[]"}), "parameters is no JSON object"),
+    "an unknown status": (poisoned({"status": "fine"}), "status 'fine' is not known"),
+    "a score in words": (poisoned({"value": "high"}, "score"), "value is of type str"),
+    "a score without direction": (poisoned({"direction": ""}, "score"), "direction '' is not"),
+    "a score of another cell": (poisoned({"key": "x"}, "score"), "scores of another cell"),
+    "an unknown attack": (poisoned({"attack": "shouting"}), "attack 'shouting' is not known"),
+    "no cell": ('{"cell": [1]}', "no such record"),
+    "no object": ("[1, 2]", "no such record"),
+    "nothing": ("", "not JSON"),
+    "a lack of columns": ('{"cell": {"key": "a"}, "scores": []}', "journal line lacks"),
+}
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_a_line_that_no_table_can_hold_is_quarantined(kind: str, tmp_path: Path) -> None:
+    line, why = POISON[kind]
+    good = outcome(seed=0)
+    with RunStore(tmp_path) as store:
+        store.record(good, DATASET.encoder)
+    path = tmp_path / "journal.jsonl"
+    before = path.read_bytes()
+    path.write_bytes(line.encode() + b"\n" + before)
+    assert list(Journal(path)) == [good.row.key], "readers pass over it"
+    with RunStore(tmp_path) as store:
+        (notice,) = store.notices
+        assert "line 1 is not that of a cell" in notice and why in notice
+        assert notice.endswith("moved to quarantine.jsonl")
+        assert list(store.finished) == [good.row.key]
+        store.compact()
+        again = outcome(seed=1)
+        store.record(again, DATASET.encoder)
+        store.compact()
+    assert len(pd.read_parquet(tmp_path / "cells.parquet")) == 2
+    assert (tmp_path / "quarantine.jsonl").read_text() == f"{line}\n"
+    assert path.read_bytes().startswith(before)
+    with RunStore(tmp_path) as store:
+        assert store.notices == ()
+
+
+def test_many_bad_lines_are_counted_not_listed(tmp_path: Path) -> None:
+    with RunStore(tmp_path):
+        pass
+    (tmp_path / "journal.jsonl").write_text("[]\n" * 50)
+    with RunStore(tmp_path) as store:
+        assert len(store.notices) == 6 and "45 more such lines" in store.notices[-1]
+
+
+def test_a_row_that_no_table_can_hold_is_not_recorded(tmp_path: Path) -> None:
+    done = outcome()
+    bad = replace(done, row=replace(done.row, eps_claimed="abc"))  # type: ignore[arg-type]
+    with RunStore(tmp_path) as store:
+        with pytest.raises(StoreError, match="cannot be stored"):
+            store.record(bad, DATASET.encoder)
+        kept = storable(bad, done.row.cell, DATASET)
+        store.record(kept, None)
+        store.compact()
+    assert kept.row.status == "error"
+    assert kept.row.reason == (
+        "its result cannot be stored: eps_claimed is of type str, expected float or nothing"
+    )
+
+
+def test_numbers_that_json_lacks_survive(tmp_path: Path) -> None:
+    values = {"a": math.inf, "b": -math.inf, "c": 1.5, "d": "text", "e": None}
+    text = json.dumps(plain(values), allow_nan=False)
+    assert unplain(json.loads(text)) == values
+    assert math.isnan(unplain(json.loads(json.dumps(plain({"a": math.nan}))))["a"])
+
+
+def test_logs_of_failed_cells_are_kept_until_they_succeed(tmp_path: Path) -> None:
+    done = outcome()
+    failed = Outcome(
+        replace(done.row, status="error", reason="ValueError"), log="row: \ud800 Smith"
+    )
+    with RunStore(tmp_path) as store:
+        kept = store.record(failed, None)
+        path = tmp_path / "logs" / f"{done.row.key}.log"
+        assert kept.row.reason == f"ValueError; see logs/{path.name}"
+        assert path.read_text() == "row: \\ud800 Smith"
+        assert "Smith" not in (tmp_path / "journal.jsonl").read_text()
+        store.record(done, DATASET.encoder)
+        assert not path.exists()

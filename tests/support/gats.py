@@ -14,7 +14,8 @@ from bench.data.dataset import Counts, Dataset
 from bench.data.encoder import EncodedRows, Encoder
 from bench.methods.gats.gats import Gats
 from bench.plugins.method import Spec
-from bench.plugins.release import Release, Rows, check_release
+from bench.plugins.release import Release, Rows
+from bench.plugins.returned import check_release
 from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy.kernel import Vault
 from bench.privacy.ledger import Ledger

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+SECRET = "patient Smith, 67, relapsed"
+"""Text of an exception that must not leave the internal log."""
+
 _PLUGIN = """
 import ctypes
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -18,8 +22,127 @@ import numpy as np
 
 from bench.errors import NotApplicable
 from bench.plugins.method import Method
-from bench.plugins.release import Release, Rows
+from bench.plugins.release import Claim, Federation, Release, ReleasedModel, Rows, Transfer
 from bench.plugins.method import Resources
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+class Unusual(BaseException):
+    pass
+
+
+class Muddled(ReleasedModel):
+    def __init__(self, answer):
+        self.answer = answer
+        self.stuck = (number for number in ())  # a generator cannot be sent to another process
+
+    def predict(self, values):
+        return self.answer(len(values))
+
+
+@dataclass(frozen=True)
+class Nonsense(Method):
+    name: ClassVar[str] = "nonsense"
+    title: ClassVar[str] = "A plugin that returns what is no release, or raises what is no error"
+    uses_budget: ClassVar[bool] = False
+    how: str = ""
+
+    def synthesize(self, private, spec, rng):
+        print(f"about to {self.how}: SECRET", flush=True)
+        values, labels = rng.uniform(-1, 1, (2, private.width)), np.array([0, 1])
+        return getattr(self, self.how.replace("-", "_"))(values, labels, private)
+
+    def long_doubles(self, values, labels, private):
+        return Release(Rows(values.astype(np.longdouble), labels))
+
+    def complex_numbers(self, values, labels, private):
+        return Release(Rows(values + 1j, labels))
+
+    def objects(self, values, labels, private):
+        return Release(Rows(np.array([[{}] * private.width] * 2, dtype=object), labels))
+
+    def lists(self, values, labels, private):
+        return Release(Rows(values.tolist(), labels.tolist()))
+
+    def nested(self, values, labels, private):
+        return Release(Rows({"huge": {"list": values.tolist()}}, labels))
+
+    def labels_beyond(self, values, labels, private):
+        return Release(Rows(values, labels + 2**40))
+
+    def soft_negative(self, values, labels, private):
+        return Release(Rows(values, labels, soft_labels=-np.ones((2, 2))))
+
+    def weights_infinite(self, values, labels, private):
+        return Release(Rows(values, labels, weights=np.array([np.inf, 1.0])))
+
+    def surrogates(self, values, labels, private):
+        return Release(Rows(values, labels), notes={"found": "\\ud800"})
+
+    def tuple_keys(self, values, labels, private):
+        return Release(Rows(values, labels), notes={("a", 1): 2.0})
+
+    def long_notes(self, values, labels, private):
+        return Release(Rows(values, labels), notes={"all": "x" * 50_000_000})
+
+    def word_as_claim(self, values, labels, private):
+        return Release(Rows(values, labels), claim=Claim("abc", 1e-5, "itself"))
+
+    def federation_of_words(self, values, labels, private):
+        sent = (Transfer("model", "first", "sideways", None, -1),)
+        return Release(Rows(values, labels), federation=Federation("everybody", sent))
+
+    def ledger_of_surrogates(self, values, labels, private):
+        private.raw("because \\udfff")
+        return Release(Rows(values, labels))
+
+    def model_of_words(self, values, labels, private):
+        return Release(model="the model")
+
+    def model_that_answers_words(self, values, labels, private):
+        return Release(model=Muddled(lambda rows: ["yes"] * rows))
+
+    def generator_exit(self, values, labels, private):
+        raise GeneratorExit("done")
+
+    def interrupt(self, values, labels, private):
+        raise KeyboardInterrupt("not by the user")
+
+    def unusual(self, values, labels, private):
+        raise Unusual("SECRET")
+
+    def mute(self, values, labels, private):
+        raise Mute
+
+    def tell(self, values, labels, private):
+        raise ValueError("row content: SECRET")
+
+    def shout(self, values, labels, private):
+        raise NotApplicable("\\x1b[2J" + "too loud " * 6_000_000)
+
+    def folders(self, values, labels, private):
+        scratch = tempfile.gettempdir()
+        with open(os.path.join(scratch, "rows"), "w") as file:
+            file.write("private")
+        os.mkdir(os.path.join(scratch, "more"))
+        cell = os.path.dirname(scratch)
+        places = [os.path.dirname(cell), cell, scratch]
+        places += [entry.path for folder in (cell, scratch) for entry in os.scandir(folder)]
+        wide = [place for place in places if os.stat(place).st_mode & 0o077]
+        assert len(places) >= 7 and not wide, wide
+        return Release(Rows(values, labels))
+
+    def pool(self, values, labels, private):
+        for _ in range(10):
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                assert pool.map(abs, [-1, -2]) == [1, 2]
+        return Release(Rows(values, labels))
 
 
 @dataclass(frozen=True)
@@ -118,11 +241,11 @@ def install_plugin(folder: Path) -> dict[str, str]:
     """Write the package; returns the environment in which it is installed."""
     information = folder / "misbehaves-1.0.dist-info"
     information.mkdir(parents=True)
-    (folder / "misbehaves_plugin.py").write_text(_PLUGIN)
+    (folder / "misbehaves_plugin.py").write_text(_PLUGIN.replace("SECRET", SECRET))
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: misbehaves\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(
         "[bench.methods]\nmisbehaves = misbehaves_plugin:Misbehaves\n"
         "hangs = misbehaves_plugin:Hangs\nwaits = misbehaves_plugin:Waits\n"
-        "dies-once = misbehaves_plugin:DiesOnce\n"
+        "dies-once = misbehaves_plugin:DiesOnce\nnonsense = misbehaves_plugin:Nonsense\n"
     )
     return {**os.environ, "PYTHONPATH": str(folder)}

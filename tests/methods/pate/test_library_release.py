@@ -19,7 +19,8 @@ from bench.data.dataset import Counts, Dataset
 from bench.errors import NotApplicable
 from bench.plugins import registry
 from bench.plugins.method import Spec
-from bench.plugins.release import Release, check_release
+from bench.plugins.release import Release
+from bench.plugins.returned import check_release
 from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy.kernel import Vault
 from bench.privacy.ledger import Ledger

@@ -10,7 +10,8 @@ from bench.errors import InputError, NotApplicable
 from bench.methods.private_teacher._bins import ClassCounts
 from bench.methods.private_teacher.private_teacher_dc import PrivateTeacherDc
 from bench.plugins.method import Spec
-from bench.plugins.release import Release, check_release
+from bench.plugins.release import Release
+from bench.plugins.returned import check_release
 from bench.plugins.source import build_dataset
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Ledger

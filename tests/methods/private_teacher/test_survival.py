@@ -43,7 +43,8 @@ from bench.methods.private_teacher._survival_model import (
 )
 from bench.methods.private_teacher.private_teacher_dc import PrivateTeacherDc
 from bench.plugins.method import Spec
-from bench.plugins.release import Release, check_release
+from bench.plugins.release import Release
+from bench.plugins.returned import check_release
 from bench.plugins.source import build_dataset
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private

@@ -1,0 +1,1 @@
+"""Metrics with one fault each, as a third-party package would bring them."""
