@@ -23,7 +23,6 @@ from bench.plugins.metric import Evaluation, Metric, Refit, Score
 from bench.plugins.release import Release
 from bench.results.records import Cell, Outcome, ScoreRow
 
-
 NO_ROWS_LEFT = "every row was used for training (--train-on all): none is left to evaluate with"
 
 

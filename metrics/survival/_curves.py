@@ -123,10 +123,9 @@ def population_weights(
 ) -> Array:
     """Weights of mean 1 under which events and censored rows have their real shares.
 
-    A release of half events and half censored rows is compared with the training rows, whose shares `real`
-    counts.
-    Within a status rows keep their own weights. A status that the release lacks cannot be weighted
-    up: the rows then represent the other status alone.
+    A release of half events and half censored rows is compared with the training rows, whose
+    numbers by status are `real`. Within a status rows keep their own weights. A status that the
+    release lacks cannot be weighted up: the rows then represent the other status alone.
     """
     given = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
     totals = np.bincount(labels, weights=given, minlength=len(real))

@@ -165,8 +165,12 @@ def test_condensation_without_noise_lowers_the_loss_and_raises_downstream_qualit
 
 @pytest.mark.parametrize("kind", ["aft", "cox"])
 def test_each_survival_teacher_condenses(kind: TeacherKind) -> None:
-    release, _ = condensed(toy("survival"), noise=False, teacher=kind, ipc=40)
-    assert downstream(toy("survival"), release, kind) > 0.6
+    found = []
+    for split_seed in range(3):
+        data = build_dataset(ToySurvival(rows=1500), split_seed=split_seed)
+        release, _ = condensed(data, noise=False, teacher=kind, ipc=40)
+        found.append(downstream(data, release, kind))
+    assert np.mean(found) > 0.6
 
 
 @pytest.mark.parametrize("kind", ["logistic", "forest", "svm"])
