@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bench import Method, PrivateData, Release, Rows, Spec
+from bench import Method, NotApplicable, PrivateData, Release, Rows, Spec
 
 
 @final
@@ -25,6 +25,8 @@ class Subset(Method):
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         sizes = spec.rows_per_class(private.counts)
         rows = private.raw("the release is a random subset of the real training rows")
+        if not len(rows):
+            raise NotApplicable("it draws from the real rows, and there are none")
         chosen = np.concatenate(
             [
                 np.resize(rng.permutation(np.flatnonzero(rows.labels == label)), size)

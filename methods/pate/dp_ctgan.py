@@ -27,6 +27,7 @@ import numpy as np
 from bench import (
     Environment,
     Method,
+    NotApplicable,
     PrivateData,
     Release,
     Spec,
@@ -77,15 +78,18 @@ class DpCtgan(Method):
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         budget = budget_of(spec, "DP-CTGAN")
         check_first_step(budget, 1.0, _ORDERS)
-        encoder, total = private.encoder, private.counts.total
-        batch = min(self.batch, max(2, total // 2 * 2))
+        encoder, rows = private.encoder, private.raw(REASON)
+        # The library samples and accounts by the rows that it gets, not by the declared number.
+        total = len(rows)
+        if total < 2:
+            raise NotApplicable("it trains on batches of two rows at least, and there are fewer")
+        batch = min(self.batch, total // 2 * 2)
         # Two steps of the discriminator for each of the generator, in whole epochs.
         epochs = math.ceil(self.steps / max(1, total // batch))
-        rate = private.rate(batch)
+        rate = batch / total
         noise = _MARGIN * private.calibrate(
             lambda noise: [private.plan(sampled_gaussian(rate, noise), 2 * self.steps)]
         )
-        rows = private.raw(REASON)
         with silenced_output(), library_errors("DP-CTGAN"):
             from snsynth.pytorch.nn import DPCTGAN
 

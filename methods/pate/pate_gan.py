@@ -83,13 +83,14 @@ class PateGan(Method):
         budget = budget_of(spec, "PATE-GAN")
         votes = votes_allowed(budget, 1.0, self.steps, _ORDERS, _VOTE_NOISE)
         batch = max(2, round(votes / self.student_steps))
-        if private.counts.total < _ROWS_PER_TEACHER:
-            raise NotApplicable(
-                f"it makes one teacher for every {_ROWS_PER_TEACHER} rows, and there are "
-                f"{private.counts.total}"
-            )
         encoder = private.encoder
         rows = private.raw(REASON)
+        # The library divides the rows that it gets, not the declared number.
+        if len(rows) < _ROWS_PER_TEACHER:
+            raise NotApplicable(
+                f"it makes one teacher for every {_ROWS_PER_TEACHER} rows, and there are fewer "
+                f"(declared: {private.counts.total})"
+            )
         with silenced_output(), library_errors("PATE-GAN"):
             import torch
             from snsynth.pytorch.nn import PATEGAN

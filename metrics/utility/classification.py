@@ -377,6 +377,7 @@ def score_statistics(
         )
     except NotComputable as reason:
         return {**scored, **dict.fromkeys(remaining, reason)}
+    # Declared, not counted: the threshold is chosen without the label of any row.
     counts = evaluation.dataset.counts.by_class
     above = prevalence_threshold(answers.validation[:, 1], counts[1] / sum(counts))
     scored["accuracy/prevalence"] = bootstrap.mean((scores[:, 1] > above) == (labels == 1))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, Split
 from bench.errors import NotComputable
 from bench.plugins import registry
 from bench.plugins.metric import Evaluation, Metric, RefitMetric, Scores
@@ -99,12 +101,55 @@ def computed(name: str, data: Dataset, release: Release, threads: int = 1) -> Sc
         return str(reason)
 
 
+def kept(split: Split, chosen: npt.NDArray[np.bool_]) -> Split:
+    return Split(split.frame[chosen].reset_index(drop=True), split.rows.take(chosen))
+
+
+def nothing_between(data: Dataset) -> Dataset:
+    """No validation and no control rows."""
+    validation, control = (
+        kept(split, np.zeros(len(split), dtype=bool)) for split in (data.validation, data.control)
+    )
+    return replace(data, validation=validation, control=control)
+
+
+def nothing_to_test(data: Dataset) -> Dataset:
+    return replace(data, test=kept(data.test, np.zeros(len(data.test), dtype=bool)))
+
+
+def a_class_short(data: Dataset) -> Dataset:
+    """No row of the last class among the training and the test rows."""
+    last = len(data.schema.classes) - 1
+    train, test = (kept(split, split.rows.labels < last) for split in (data.train, data.test))
+    return replace(data, train=train, test=test)
+
+
+UNLUCKY: tuple[Callable[[Dataset], Dataset], ...] = (
+    nothing_between,
+    nothing_to_test,
+    a_class_short,
+)
+"""What can happen to a small table, since each row is assigned to a split by itself."""
+
+
 @pytest.mark.parametrize("name, task", PAIRS)
 @pytest.mark.parametrize("release", RELEASES, ids=lambda make: make.__name__)
 def test_a_value_or_a_reason_for_every_number(
     name: str, task: str, release: Callable[[Dataset], Release]
 ) -> None:
-    found = computed(name, dataset(task), release(dataset(task)))
+    check(name, computed(name, dataset(task), release(dataset(task))))
+
+
+@pytest.mark.parametrize("name, task", PAIRS)
+@pytest.mark.parametrize("unlucky", UNLUCKY, ids=lambda make: make.__name__)
+def test_splits_that_lack_rows_or_a_class_leave_a_value_or_a_reason(
+    name: str, task: str, unlucky: Callable[[Dataset], Dataset]
+) -> None:
+    check(name, computed(name, unlucky(dataset(task)), soft(dataset(task))))
+
+
+def check(name: str, found: Scores | str) -> None:
+    """A value or a reason for every declared number, and details that can be stored."""
     if isinstance(found, str):
         assert len(found) > 10
         return

@@ -283,7 +283,15 @@ def test_curial_counts_follow_its_size() -> None:
     source = build_source("curial-sim", {"rows": 3_000, "seed": 5})
     dataset = build_dataset(source)
     assert sum(source.declare().by_class) == 3_000
-    assert dataset.counts.by_class == tuple(np.bincount(dataset.train.rows.labels))
+    splits = (dataset.train, dataset.validation, dataset.control, dataset.test)
+    labels = np.concatenate([split.rows.labels for split in splits])
+    assert tuple(np.bincount(labels)) == source.declare().by_class
+    assert (
+        sum(dataset.counts.by_site.values()) == dataset.counts.total == sum(dataset.counts.by_class)
+    )
+    # Rounded by site and class; the share of training rows is 60%.
+    sites = len(source.declare().by_site_class)
+    assert dataset.counts.total == pytest.approx(0.6 * 3_000, abs=1.5 * 2 * sites)
     assert dataset.parameters == {"rows": 3_000, "seed": 5}
 
 

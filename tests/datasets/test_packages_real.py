@@ -71,15 +71,20 @@ def test_survival_can_be_learned(name: str) -> None:
 
     from bench.metrics._shared.downstream_models import Examples, fit_cox
 
-    dataset = built(name)
-    assert dataset.task is Task.SURVIVAL
-    train, test = (
-        Examples.of(dataset.encoder, split.rows.values, split.rows.labels)
-        for split in (dataset.train, dataset.test)
-    )
-    assert test.times is not None
-    risks = fit_cox(train).predict(test.features)
-    assert concordance_index(test.times, -risks, test.labels) > 0.6
+    loaded(name)  # skips what is not installed
+    found = []
+    # Some 45 of the 228 patients are test rows of a split: one C-index varies by 0.06.
+    for split_seed in range(20 if name == "lung" else 1):
+        dataset = build_dataset(build_source(name), split_seed=split_seed)
+        assert dataset.task is Task.SURVIVAL
+        train, test = (
+            Examples.of(dataset.encoder, split.rows.values, split.rows.labels)
+            for split in (dataset.train, dataset.test)
+        )
+        assert test.times is not None
+        risks = fit_cox(train).predict(test.features)
+        found.append(concordance_index(test.times, -risks, test.labels))
+    assert np.mean(found) > 0.6
 
 
 @everything

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from bench import Budget
+from bench.data.dataset import Split
 from bench.data.encoder import EncodedRows
 from bench.data.schema import Task
+from bench.errors import NotApplicable
 from bench.methods import dp_sgd
 from bench.methods.dp_sgd import DpSgd
 from bench.methods.subset import Subset
@@ -105,5 +109,17 @@ def test_a_subset_holds_training_rows_and_repeats_small_classes() -> None:
     assert np.bincount(release.rows.labels).tolist() == [50, 50]
     real = {row.tobytes() for row in dataset.train.rows.values}
     assert all(row.tobytes() in real for row in release.rows.values)
-    assert len({row.tobytes() for row in release.rows.values}) == 68
+    # 50 of one class, and all of the other, of which there are fewer.
+    few = dataset.training_class_counts[1]
+    assert few < 50 and len({row.tobytes() for row in release.rows.values}) == 50 + few
     assert ledger.proof().epsilon == np.inf
+
+
+def test_no_training_row_leaves_nothing_to_draw_a_subset_from() -> None:
+    dataset = build_dataset(ToyTable())
+    nobody = Split(dataset.train.frame[:0], dataset.train.rows.take(np.arange(0)))
+    private, _ = open_private(
+        replace(dataset, train=nobody), None, SeededNoise(np.random.default_rng(0))
+    )
+    with pytest.raises(NotApplicable, match="there are none"):
+        Subset().synthesize(private, Spec(Task.CLASSIFICATION, 50, None), RNG)

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from bench import Budget
 from bench.cli.main import main
 from bench.data.schema import Categorical, Numeric
+from bench.data.splits import expected_sizes
 from bench.errors import DataError
 from bench.plugins.registry import build_source, dataset_names
 from bench.plugins.source import build_dataset
@@ -70,7 +71,10 @@ def test_a_csv_of_mixed_types_becomes_a_dataset(tmp_path: Path) -> None:
     assert schema["ward"].categories == ("A", "B", "(missing)")  # type: ignore[attr-defined]
     assert "note" not in kinds and "constant" not in kinds
     dataset = build_dataset(build_source("my-study"))
-    assert len(dataset.train) == dataset.counts.total
+    splits = (dataset.train, dataset.validation, dataset.control, dataset.test)
+    assert sum(map(len, splits)) == len(frame) == sum(dataset.declaration.by_class)
+    # 120 of 200 rows are expected: five standard deviations of a binomial number.
+    assert dataset.counts.total == 120 == pytest.approx(len(dataset.train), abs=5 * 48**0.5)
     assert sum(dataset.clipped.values()) == 0
 
 
@@ -98,10 +102,14 @@ def test_survival_with_sites_and_patients(tmp_path: Path) -> None:
     declared = build_source("cohort").declare()
     assert declared.unit == "patient" and sum(declared.by_class) == 100
     dataset = build_dataset(build_source("cohort"))
-    for site, counts in dataset.counts.by_site_class.items():
+    splits = (dataset.train, dataset.validation, dataset.control, dataset.test)
+    labels = np.concatenate([split.rows.labels for split in splits])
+    sites = np.concatenate([split.rows.sites for split in splits])
+    for site, counts in declared.by_site_class.items():
         code = dataset.schema.site.categories.index(site) if dataset.schema.site else -1
-        labels = dataset.train.rows.labels[dataset.train.rows.sites == code]
-        assert tuple(np.bincount(labels, minlength=2)) == counts
+        assert tuple(np.bincount(labels[sites == code], minlength=2)) == counts
+        sizes = tuple(expected_sizes(rows, "default", False)["train"] for rows in counts)
+        assert dataset.counts.by_site_class[site] == sizes
 
 
 def test_a_patient_is_one_row_and_rows_without_a_patient_are_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from bench.data.dataset import Dataset
 from bench.data.encoder import category_codes
 from bench.data.schema import Numeric
+from bench.data.splits import expected_sizes
 from bench.data.truth import KnowsTruth, Truth, auroc_with_error
 from bench.datasets.simulators import _mimic_model
 from bench.errors import InputError
@@ -88,9 +89,14 @@ def test_the_table_obeys_its_schema(name: str) -> None:
     for column in dataset.schema:
         if isinstance(column, Numeric) and column.integer:
             assert (frame[column.name] == np.round(frame[column.name])).all(), column.name
+    declared = dataset.declaration.by_class
+    by_class = np.zeros(len(declared), dtype=np.int64)
     for split in (dataset.train, dataset.validation, dataset.control, dataset.test):
         assert len(np.unique(split.rows.labels)) == len(dataset.schema.classes)
-    assert dataset.counts.by_class == tuple(np.bincount(dataset.train.rows.labels))
+        by_class += np.bincount(split.rows.labels)
+    assert tuple(by_class) == declared
+    sizes = (expected_sizes(rows, "default", False)["train"] for rows in declared)
+    assert dataset.counts.by_class == tuple(sizes)
 
 
 def digest(frame: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from bench.data.encoder import Encoder
+from bench.data.splits import expected_sizes
 from bench.datasets.survival._deepsurv import DeepSurvFile, read_groups
 from bench.errors import DataError
 from bench.plugins.registry import build_source
@@ -76,7 +77,9 @@ def test_real_file_becomes_a_dataset(real: Path, name: str) -> None:
         ]
     )
     assert tuple(np.bincount(labels)) == declared.by_class
-    assert np.bincount(dataset.train.rows.labels).tolist() == list(dataset.counts.by_class)
+    strata = [*declared.by_site_class.values()] or [declared.by_class]
+    sizes = [[expected_sizes(rows, "default", False)["train"] for rows in one] for one in strata]
+    assert list(dataset.counts.by_class) == np.sum(sizes, axis=0).tolist()
     for rule in dataset.schema.rules:
         assert not rule.broken(source_of(name).load()).any()
 

@@ -12,6 +12,7 @@ import pytest
 
 from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric
+from bench.data.splits import expected_sizes
 from bench.datasets.tables._eicu import read_stays
 from bench.errors import DataError, SchemaError
 from bench.plugins.registry import build_source
@@ -62,7 +63,11 @@ def test_real_demo_becomes_a_dataset(real: Path) -> None:
     found = frame.groupby(["region", "hospitaldischargestatus"]).size()
     for site, counts in declared.by_site_class.items():
         assert (found[site, "Alive"], found[site, "Expired"]) == counts
-    assert np.bincount(dataset.train.rows.labels).tolist() == list(dataset.counts.by_class)
+        sizes = tuple(expected_sizes(rows, "default", False)["train"] for rows in counts)
+        assert dataset.counts.by_site_class[site] == sizes
+    splits = (dataset.train, dataset.validation, dataset.control, dataset.test)
+    labels = np.concatenate([split.rows.labels for split in splits])
+    assert tuple(np.bincount(labels)) == declared.by_class
     for rule in dataset.schema.rules:
         assert not rule.broken(frame).any()
 

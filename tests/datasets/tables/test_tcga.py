@@ -52,7 +52,8 @@ def test_real_files_are_the_published_ones(real: Path) -> None:
 def test_real_files_become_a_dataset(real: Path) -> None:
     dataset = build_dataset(source())
     assert not any(dataset.clipped.values())
-    assert len(dataset.test) == 70 and len(dataset.train) == dataset.counts.total
+    splits = (dataset.train, dataset.validation, dataset.control)
+    assert len(dataset.test) == 70 and sum(map(len, splits)) == 150
     # Rows and labels belong together: the nearest class mean finds the subtype of most tumours.
     rows = dataset.train.rows
     means = np.stack([rows.values[rows.labels == code].mean(axis=0) for code in range(3)])

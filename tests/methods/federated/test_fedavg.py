@@ -257,7 +257,8 @@ def test_steps_are_shortened_to_the_noise_that_they_may_carry() -> None:
 
 
 def test_fedavg_dp_spends_the_budget_once_and_learns() -> None:
-    data = build_dataset(ToyTable(negatives=3000, positives=3000))
+    source = ToyTable(negatives=3000, positives=3000)
+    data = build_dataset(source)
     release, ledger = fitted(
         FedAvgDp(clients=3, rounds=10, learning_rate=20.0, noise_step=9.0), data=data
     )
@@ -266,10 +267,13 @@ def test_fedavg_dp_spends_the_budget_once_and_learns() -> None:
     assert judge(BUDGET, release.claim, proof).verdict is Verdict.SOUND
     assert all(not entry.adaptive for entry in ledger.entries)
     assert sorted(ledger.entries.values()) == [10, 10, 10]
+    found = []
     method = FedAvgDp(clients=3, rounds=10, learning_rate=20.0, noise_step=9.0)
-    others = [accuracy(fitted(method, data=data, seed=seed)[0], data) for seed in range(1, 5)]
-    # Between 0.65 and 0.78 by the noise; a coin has 0.5.
-    assert np.mean([accuracy(release, data), *others]) > 0.67
+    for split_seed in range(4):
+        other = build_dataset(source, split_seed=split_seed)
+        found += [accuracy(fitted(method, data=other, seed=seed)[0], other) for seed in range(5)]
+    # Between 0.6 and 0.78 by the noise, with a standard error of the mean of 0.01; a coin has 0.5.
+    assert np.mean(found) > 0.65
     assert sum(item.bytes for item in release.federation.transfers) == 4 * 14 * 3 * 10 * 2
 
 
@@ -365,7 +369,8 @@ def test_plain_tuning_takes_the_guarantee_away_and_says_so() -> None:
 def test_without_tuning_the_model_is_the_pre_trained_one_and_sound() -> None:
     release, ledger = fitted(replace(SMALL, tuning="none"))
     assert release.model.rounds == 0 and 0.99 < ledger.proof().epsilon <= 1.0
-    assert accuracy(release) > 0.75
+    # Of some 100 test rows the accuracy has a standard error of 0.04: more of the same kind.
+    assert accuracy(release, build_dataset(ToyTable(negatives=1800, positives=1200))) > 0.75
     # Half of 300 rows: two numbers, two small categories, one label.
     (sent,) = release.federation.transfers
     assert (sent.phase, sent.direction, sent.messages) == ("release", "up", 3)

@@ -71,6 +71,24 @@ def released(
     return release, ledger, budget
 
 
+def test_fewer_rows_than_declared_are_enough_for_a_batch_of_nearly_all() -> None:
+    """Its default batch is larger than this table; the library refuses a rate above 1."""
+    data = build_dataset(ToyTable())
+    assert len(data.train) < data.counts.total
+    release, _, _ = released("dp-ctgan", data, steps=2)
+    assert release.rows is not None and len(release.rows) == 24
+
+
+def test_fewer_rows_than_a_teacher_needs_are_refused_in_our_words() -> None:
+    data = build_dataset(ToyTable(negatives=1000, positives=667))
+    assert len(data.train) < 1000 <= data.counts.total
+    budget = Budget(1.0, 1e-5)
+    private, _ = open_private(data, budget, SeededNoise(np.random.default_rng(0)))
+    method = registry.build_method("pate-gan", {"steps": 2})
+    with pytest.raises(NotApplicable, match="one teacher for every 1000 rows"):
+        method.synthesize(private, Spec(data.task, 12, budget), np.random.default_rng(1))
+
+
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("method", SOUND + UNPROVEN)
 def test_the_release_has_the_asked_rows_of_each_class(method: str, name: str) -> None:

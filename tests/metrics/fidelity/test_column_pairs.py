@@ -68,7 +68,9 @@ def coded(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def test_correlations_are_those_of_numpy_and_sdmetrics(table):
+def test_correlations_are_those_of_numpy_and_sdmetrics(exact_table):
+    """They know no weights: classes are released in the real shares."""
+    table = exact_table
     scores = PairwiseCorrelation().compute(evaluate(table, table.control))
     real, released = coded(table.train.frame), coded(table.control.frame)
     difference = np.corrcoef(real.T) - np.corrcoef(released.T)
@@ -92,9 +94,9 @@ def test_weighted_correlations_are_those_of_repeated_rows(table):
     evaluation = evaluate(table, release_of(table.train, weights=counts))
     listed = PairwiseCorrelation().compute(evaluation).details["correlations"]
     frame = coded(table.train.frame)
-    # Class shares as declared: a weight for each class on top of the counts.
+    # Class shares of the training rows: a weight for each class on top of the counts.
     labels = table.train.rows.labels
-    shares = np.array([0.6, 0.4]) / np.bincount(labels, counts)
+    shares = np.bincount(labels) / len(labels) / np.bincount(labels, counts)
     covariance = np.cov(frame.T, aweights=counts * shares[labels])
     expected = covariance / np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
     assert listed["released"].to_numpy() == pytest.approx(expected[np.triu_indices(4, 1)], abs=1e-6)
@@ -205,11 +207,12 @@ def test_very_many_columns_are_summed_up_only(images, monkeypatch):
             assert score.low is score.high is None
 
 
-def test_correlation_ratios_are_adjusted_shares_of_variance(table):
+def test_correlation_ratios_are_adjusted_shares_of_variance(exact_table):
     """Kelley's epsilon squared is the adjusted R squared of a regression on the categories."""
     from sklearn.linear_model import LinearRegression
 
-    evaluation = evaluate(table, table.control)
+    # Rows of equal weight, since classes are released in the real shares.
+    evaluation = evaluate(exact_table, exact_table.control)
     both, rows = _pooled.grouped_tables(evaluation), pooled(evaluation)
     codes = np.digitize(rows.numbers("age"), [40, 48, 55])
     values = rows.numbers("marker")[:, None]
@@ -250,14 +253,15 @@ def test_categories_that_do_not_occur_change_nothing(table):
 
 
 def test_associations_of_chance_are_near_zero_in_small_releases(table):
-    """50 rows, 20 categories: the plain ratio would be sqrt(19 / 49) = 0.62."""
+    """Some 50 rows, 20 categories: the plain ratio would be sqrt(19 / 49) = 0.62."""
     rng = np.random.default_rng(4)
     ratios, strengths = [], []
     for seed in range(40):
         evaluation = evaluate(table, table.control, seed)
         released = _pooled.grouped_tables(evaluation, 0).released
-        noise = rng.normal(size=(350, 1))
-        codes, others = rng.integers(0, 20, (2, 350))
+        rows = len(table.train) + len(table.control)
+        noise = rng.normal(size=(rows, 1))
+        codes, others = rng.integers(0, 20, (2, rows))
         ratios.append(column_pairs.correlation_ratios(released, noise, codes, 20)[0, 0] ** 2)
         strengths.append(column_pairs.cramers_v(released, codes, 20, others, 20)[0] ** 2)
     assert np.mean(ratios) < 0.1
@@ -273,7 +277,7 @@ def test_the_mean_of_the_listed_differences_is_the_score(table):
     assert listed[["real", "released"]].max().max() <= 1.0
 
 
-def test_rows_of_a_class_that_is_declared_empty_weigh_nothing():
+def test_rows_of_a_class_that_no_training_row_has_weigh_nothing():
     dataset = build_dataset(Mirror())
     rows = dataset.train.rows
     values = np.concatenate([rows.values, -rows.values[:, ::-1] * [1, -1]])

@@ -42,6 +42,12 @@ def balanced(table, per_class: int) -> Release:
     return Release(Rows(rows.values[chosen], rows.labels[chosen]))
 
 
+def class_weights(table, per_class: int) -> np.ndarray:
+    """Weights of as many rows of each class that have the class shares of the training rows."""
+    shares = np.bincount(table.train.rows.labels) / len(table.train)
+    return np.repeat(shares / per_class, per_class)
+
+
 def test_divergence_is_that_of_scipy_after_smoothing():
     """Real 6 2 0 rows, released 1 3 1: half a row is added to each."""
     value = columns.divergence(np.array([0.75, 0.25, 0.0]), np.array([0.2, 0.6, 0.2]), 8, 5)
@@ -55,17 +61,17 @@ def test_absent_categories_leave_the_divergence_finite():
 
 
 def test_divergence_of_a_release_with_class_weights(table):
-    """100 rows of each class stand for shares 0.6 and 0.4, and count as Kish's effective number."""
+    """100 rows of each class stand for the real shares, and count as Kish's effective number."""
     evaluation = evaluate(table, balanced(table, 100))
     scores = KullbackLeibler().compute(evaluation)
     by_column = scores.details["kl"].set_index("column")["statistic"]
     rows = pooled(evaluation)
-    weights = np.repeat([0.006, 0.004], 100)
+    weights = class_weights(table, 100)
     effective = 1 / np.square(weights).sum()
     assert rows.effective == pytest.approx(effective)
     stage = rows.frame["stage"].cat.codes.to_numpy()
-    real = np.bincount(stage[:300], minlength=3) + 0.5
-    released = effective * np.bincount(stage[300:], weights, minlength=3) + 0.5
+    real = np.bincount(stage[: rows.real], minlength=3) + 0.5
+    released = effective * np.bincount(stage[rows.real :], weights, minlength=3) + 0.5
     assert by_column["stage"] == pytest.approx(entropy(real, released))
     assert list(by_column.index) == ["age", "marker", "smoker", "stage"]
     assert only(scores)[0] == pytest.approx(by_column.mean())
@@ -125,7 +131,7 @@ def test_moments_of_the_columns_with_class_weights(table):
     details = scores.details["moments"].set_index("column")
     frame = table.train.frame
     chosen = np.concatenate([np.flatnonzero(frame["outcome"] == k)[:100] for k in (0, 1)])
-    weights = np.repeat([0.006, 0.004], 100)
+    weights = class_weights(table, 100)
     for name in ("age", "marker"):
         real, released = frame[name].to_numpy(float), frame[name].to_numpy(float)[chosen]
         mean = weights @ released
@@ -137,7 +143,8 @@ def test_moments_of_the_columns_with_class_weights(table):
     ratio = (details["released_sd"] - details["real_sd"]).abs() / details["real_sd"]
     assert named(scores, "moments/sd").value == pytest.approx(ratio.mean())
     shares = scores.details["shares"].set_index(["column", "category"])
-    assert shares.loc[("outcome", "1"), "released"] == pytest.approx(0.4)
+    positive = (table.train.rows.labels == 1).mean()
+    assert shares.loc[("outcome", "1"), "released"] == pytest.approx(positive)
     assert shares.loc[("stage", "II"), "real"] == pytest.approx((frame["stage"] == "II").mean())
 
 
@@ -216,19 +223,22 @@ def test_a_group_bootstrap_spreads_as_one_of_rows_does(table):
     assert both.released.draws[0] == pytest.approx(1.0)
     numbers = pooled(evaluation).numbers("marker")[:, None]
     means = both.released.means(numbers)[:, 0]
-    parts = [numbers[300:, 0][labels == k] for k in (0, 1)]
-    assert means[0] == pytest.approx(0.6 * parts[0].mean() + 0.4 * parts[1].mean())
-    error = np.sqrt(0.36 * parts[0].var() / 3000 + 0.16 * parts[1].var() / 1000)
+    real = len(table.train)
+    parts = [numbers[real:, 0][labels == k] for k in (0, 1)]
+    negative, positive = np.bincount(table.train.rows.labels) / real
+    assert means[0] == pytest.approx(negative * parts[0].mean() + positive * parts[1].mean())
+    error = np.sqrt(negative**2 * parts[0].var() / 3000 + positive**2 * parts[1].var() / 1000)
     # The variance of 50 group means is known to a tenth or so.
     assert means[1:].std() == pytest.approx(error, rel=0.3)
-    shares = both.released.shares(np.concatenate([np.zeros(300, int), labels]), 2)
-    assert shares[:, 1] == pytest.approx(0.4)
+    shares = both.released.shares(np.concatenate([np.zeros(real, int), labels]), 2)
+    assert shares[:, 1] == pytest.approx(positive)
 
 
 def test_few_rows_are_their_own_groups(table):
     both = _pooled.grouped_tables(evaluate(table, balanced(table, 5)))
     assert len(both.released.starts) == len(both.released.rows) == 10
-    assert sorted(both.released.rows) == list(range(300, 310))
+    real = len(table.train)
+    assert sorted(both.released.rows) == list(range(real, real + 10))
     assert len(both.real.starts) == 100
 
 
@@ -273,11 +283,11 @@ def test_histograms_are_those_of_numpy(table):
         assert histogram[["real", "released"]].sum().tolist() == pytest.approx([1, 1])
         edges = np.append(histogram["low"], histogram["high"].iloc[-1])
         numbers = pooled(evaluation).numbers(str(name)).clip(edges[0], edges[-1])
-        counts, _ = np.histogram(numbers[:300], edges)
-        assert histogram["real"].to_numpy() == pytest.approx(counts / 300)
-        # Classes of 60% and 40% of the population, 100 rows each.
-        weights = np.repeat([0.006, 0.004], 100)
-        weighted, _ = np.histogram(numbers[300:], edges, weights=weights)
+        real = len(table.train)
+        counts, _ = np.histogram(numbers[:real], edges)
+        assert histogram["real"].to_numpy() == pytest.approx(counts / real)
+        # The classes of the population, 100 rows each.
+        weighted, _ = np.histogram(numbers[real:], edges, weights=class_weights(table, 100))
         assert histogram["released"].to_numpy() == pytest.approx(weighted)
 
 
@@ -320,7 +330,7 @@ def test_total_variation_of_a_hand_table():
 
 
 def test_a_balanced_subset_of_the_training_rows_is_faithful_only_with_class_weights(table):
-    """The class shifts `marker`: 120 of each class have another mean than 180 and 120."""
+    """The class shifts `marker`: 100 of each class have another mean than some 180 and 120."""
     rows = table.train.rows
     chosen = np.concatenate([np.flatnonzero(rows.labels == label)[:100] for label in (0, 1)])
     release = Release(Rows(rows.values[chosen], rows.labels[chosen]))
@@ -329,9 +339,9 @@ def test_a_balanced_subset_of_the_training_rows_is_faithful_only_with_class_weig
     frame = table.train.frame
     unweighted = ks_2samp(frame["marker"], frame["marker"].to_numpy()[chosen]).statistic
     assert columns["marker"] < 0.6 * unweighted
-    # By hand: weights 0.6 / 100 and 0.4 / 100 against 1/300 each.
+    # By hand: the share of each class over 100, against one over the number of training rows.
     grid = np.sort(frame["marker"].to_numpy())
-    weights = np.repeat([0.006, 0.004], 100)
+    weights = class_weights(table, 100)
     picked = frame["marker"].to_numpy()[chosen]
     released = np.array([weights[picked <= value].sum() for value in grid])
     expected = np.abs(released - np.arange(1, len(grid) + 1) / len(grid)).max()
@@ -375,7 +385,7 @@ def test_table_of_columns_and_mean(patients):
         (split.frame["arm"] == "treated").groupby(split.frame["death"]).mean()
         for split in (patients.train, patients.validation)
     )
-    shares = np.array(patients.counts.by_class) / patients.counts.total
+    shares = np.bincount(patients.train.rows.labels) / len(patients.train)
     assert table["statistic"][0] == pytest.approx(abs(((real - released) * shares).sum()), abs=1e-9)
 
 
@@ -459,8 +469,9 @@ def test_smirnov_of_few_and_of_many_values_agree_with_a_plain_loop(distinct: int
         assert distances[1, column] == pytest.approx(expected, abs=1e-9)
 
 
-def test_p_values_are_those_of_scipy_and_stand_in_the_table(table):
+def test_p_values_are_those_of_scipy_and_stand_in_the_table(exact_table):
     """Rows of equal weight: classes released in the real shares."""
+    table = exact_table
     scores = KolmogorovSmirnov().compute(evaluate(table, table.control))
     details = scores.details["ks"].set_index("column")
     for name in ("age", "marker"):
@@ -472,12 +483,13 @@ def test_p_values_are_those_of_scipy_and_stand_in_the_table(table):
 
 def test_p_values_use_the_effective_number_of_weighted_rows(table):
     """Nine tenths of the weight on a tenth of the rows: far fewer rows than were released."""
-    weights = np.where(np.arange(len(table.train)) % 10 == 0, 81.0, 1.0)
+    rows = len(table.train)
+    weights = np.where(np.arange(rows) % 10 == 0, 81.0, 1.0)
     evaluation = evaluate(table, release_of(table.train, weights=weights))
     effective = pooled(evaluation).effective
     assert 30 < effective < 45
     p = columns.smirnov_p_values(np.array([0.2]), pooled(evaluation))[0]
-    assert p == pytest.approx(kstwo.sf(0.2, round(300 * effective / (300 + effective))))
+    assert p == pytest.approx(kstwo.sf(0.2, round(rows * effective / (rows + effective))))
 
 
 def test_adjusted_p_values_of_a_hand_table():
@@ -507,9 +519,11 @@ def test_wasserstein_of_a_shift_is_the_shift_over_the_range(table):
     assert 0.03 < low < value < high < 0.07
 
 
-def test_columns_of_sdmetrics_where_the_definitions_agree(table):
+def test_columns_of_sdmetrics_where_the_definitions_agree(exact_table):
+    """They know no weights: classes are released in the real shares."""
     from sdmetrics.single_column import KSComplement, TVComplement
 
+    table = exact_table
     evaluation = evaluate(table, table.control)
     ks = KolmogorovSmirnov().compute(evaluation).details["ks"].set_index("column")["statistic"]
     tvd = TotalVariation().compute(evaluation).details["tvd"].set_index("column")["statistic"]

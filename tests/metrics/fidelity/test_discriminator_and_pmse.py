@@ -106,19 +106,25 @@ def test_fresh_rows_are_indistinguishable():
 
 
 def test_shuffled_columns_are_seen_by_the_discriminator_only():
-    dataset = build_dataset(Exclusive())
-    release = shuffled(dataset)
-    value, low, high = area(dataset, release)
-    assert 0.65 < low < value < high
-    for metric in (KolmogorovSmirnov(), TotalVariation()):
-        assert only(metric.compute(evaluate(dataset, release)))[0] == pytest.approx(0.0, abs=1e-9)
-    # Main effects see no interaction: pMSE stays where chance puts it.
-    ratio = named(PropensityError().compute(evaluate(dataset, release)), "pmse/ratio")
-    assert ratio.value < 2
+    lows = []
+    for split_seed in range(4):
+        dataset = build_dataset(Exclusive(), split_seed=split_seed)
+        release = shuffled(dataset)
+        value, low, high = area(dataset, release)
+        assert 0.6 < low < value < high
+        lows.append(low)
+        for metric in (KolmogorovSmirnov(), TotalVariation()):
+            found = only(metric.compute(evaluate(dataset, release)))[0]
+            assert found == pytest.approx(0.0, abs=1e-9)
+        # Main effects see no interaction: pMSE stays where chance puts it.
+        ratio = named(PropensityError().compute(evaluate(dataset, release)), "pmse/ratio")
+        assert ratio.value < 2
+    # Some 600 training rows: the lower ends vary by 0.02 between splits.
+    assert np.mean(lows) > 0.65
 
 
 def test_a_balanced_release_is_not_distinguished_by_its_class_shares(table):
-    """As many rows of each class, of classes that are 180 and 120: weights undo the difference."""
+    """As many rows of each class, of classes of some 180 and 120: weights undo the difference."""
     rows = table.train.rows
     chosen = np.concatenate([np.flatnonzero(rows.labels == k)[:100] for k in (0, 1)])
     fresh = table.test.rows
@@ -128,7 +134,8 @@ def test_a_balanced_release_is_not_distinguished_by_its_class_shares(table):
     assert abs(area(table, Release(Rows(rows.values[chosen], rows.labels[chosen])))[0] - 0.5) < 0.06
 
 
-def test_large_tables_are_drawn_from(table, monkeypatch):
+def test_large_tables_are_drawn_from(exact_table, monkeypatch):
+    table = exact_table
     monkeypatch.setattr(discriminator_and_pmse, "MOST_ROWS", 60)
     evaluation = evaluate(table, table.control)
     kept = discriminator_and_pmse._drawn(pooled(evaluation), 5, np.random.default_rng(0))
@@ -145,11 +152,12 @@ def test_the_propensity_model_is_that_of_sklearn(table):
     columns = [block.column for block in table.encoder.blocks] + [table.schema.label]
     design = discriminator_and_pmse._design(rows, columns)
     assert design.shape[1] == 2 + 1 + 2 + 1
-    weights = np.abs(rows.signed(np.ones((350, 1))))[:, 0] / 2
-    released = np.arange(350) >= 300
+    both = len(table.train) + len(table.control)
+    weights = np.abs(rows.signed(np.ones((both, 1))))[:, 0] / 2
+    released = np.arange(both) >= len(table.train)
     model = discriminator_and_pmse.fit_propensity(design, released, weights)
     plain = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000)
-    plain.fit(design, released, sample_weight=weights * 350)
+    plain.fit(design, released, sample_weight=weights * both)
     expected = plain.predict_proba(design)[:, 1]
     assert model.probabilities == pytest.approx(expected, abs=1e-4)
     value = named(PropensityError().compute(evaluation), "pmse").value
@@ -179,7 +187,8 @@ def test_expectation_is_that_of_rows_drawn_from_the_training_rows(table, balance
     """By resampling: released rows drawn class by class, with the classes' weights."""
     rng = np.random.default_rng(5)
     labels = table.train.rows.labels
-    sizes = (150, 150) if balanced else (180, 120)
+    real = len(labels)
+    sizes = (150, 150) if balanced else table.training_class_counts
     ratios = []
     for _ in range(60):
         chosen = np.concatenate([rng.choice(np.flatnonzero(labels == k), sizes[k]) for k in (0, 1)])
@@ -190,9 +199,9 @@ def test_expectation_is_that_of_rows_drawn_from_the_training_rows(table, balance
         design = discriminator_and_pmse._design(rows, columns)
         weights = np.abs(rows.signed(np.ones((len(design), 1))))[:, 0] / 2
         model = discriminator_and_pmse.fit_propensity(
-            design, np.arange(len(design)) >= 300, weights
+            design, np.arange(len(design)) >= real, weights
         )
-        within = discriminator_and_pmse.null_parameters(design[:300], labels, 2)[1]
+        within = discriminator_and_pmse.null_parameters(design[:real], labels, 2)[1]
         ratios.append(model.pmse / discriminator_and_pmse.null_expectation(rows, within))
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.25)
 
@@ -254,7 +263,8 @@ def test_the_one_step_bootstrap_spreads_as_refits_do(table):
     assert np.std(quick) == pytest.approx(np.std(slow), rel=0.15)
 
 
-def test_absent_with_the_reason(table, images, monkeypatch):
+def test_absent_with_the_reason(exact_table, images, monkeypatch):
+    table = exact_table
     few = release_of(table.control)
     evaluation = evaluate(table, few)
     scores = PropensityError().compute(evaluation)

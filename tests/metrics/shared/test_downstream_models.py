@@ -22,6 +22,7 @@ from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, release_of
 from tests.support.real_data import real_folder
+from tests.support.tables import ToyTable
 
 
 def _rows(dataset, split="train", weights=None):
@@ -213,8 +214,10 @@ def test_the_model_of_the_real_rows_is_trained_once_for_all_releases(table):
     assert first is second
     again = downstream_models.fit_tree_classifier(_rows(table), 2, np.random.default_rng(0))
     values = table.test.rows.values
-    # Another seed of the same model.
-    np.testing.assert_allclose(first.predict(values), again.predict(values), atol=0.3)
+    # Another seed of the same model: rows near a cut of the trees can differ by a third.
+    apart = np.abs(first.predict(values) - again.predict(values))
+    assert apart.mean() < 0.05
+    assert np.quantile(apart, 0.9) < 0.15
 
 
 def test_rows_without_weight_lose_their_soft_labels_too(table):
@@ -468,7 +471,8 @@ def test_which_models_use_soft_labels(name, used, table):
 
 
 @every_model
-def test_more_rows_than_allowed_are_sampled_within_each_class(name, table, monkeypatch):
+def test_more_rows_than_allowed_are_sampled_within_each_class(name, monkeypatch):
+    table = build_dataset(ToyTable(negatives=1800, positives=1200))
     monkeypatch.setattr(downstream_models, "ROWS_AT_MOST", 100)
     assert _area(_fit(name, _of(table.train)), table.test) > 0.85
     labels = np.repeat([0, 1, 2], [700, 299, 1])

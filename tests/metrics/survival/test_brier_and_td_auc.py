@@ -19,7 +19,9 @@ from bench.metrics.survival.brier_and_td_auc import (
     censored_rows,
 )
 from bench.plugins.release import Release, Rows
+from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named
+from tests.support.tables import ToySurvival
 
 METRICS = [IntegratedBrier, TimeDependentAuc]
 
@@ -101,7 +103,11 @@ def test_the_cox_curve_is_that_of_lifelines(patients):
     rows = patients.train.rows
     frame["t"] = patients.encoder.decode(rows.values, rows.labels)["months"]
     frame["e"] = rows.labels
-    fitted = CoxPHFitter(penalizer=downstream_models.COX_PENALTY).fit(frame, "t", "e")
+    # It stops a millionth away from the optimum by default.
+    precise = {"precision": 1e-12, "r_precision": 1e-13}
+    fitted = CoxPHFitter(penalizer=downstream_models.COX_PENALTY).fit(
+        frame, "t", "e", fit_options=precise
+    )
     # Between event times lifelines draws straight lines.
     grid = np.sort(frame.loc[frame["e"] == 1, "t"])[::50]
     tested = patients.test.rows.values[:, :2]
@@ -123,7 +129,7 @@ def test_the_median_of_the_aft_curve_is_the_predicted_time(patients):
     assert survival.scale == pytest.approx(high - low, rel=1e-4)
 
 
-def test_with_the_declared_shares_the_aft_model_is_that_of_the_c_index(patients):
+def test_with_the_real_shares_the_aft_model_is_that_of_the_c_index(patients):
     evaluation = evaluate(patients, patients.train)
     tested = patients.test.rows.values[:, :2]
     survival = _survival_models.released_survival(evaluation, "aft")
@@ -132,7 +138,9 @@ def test_with_the_declared_shares_the_aft_model_is_that_of_the_c_index(patients)
     )
 
 
-def test_models_of_the_training_rows_beat_the_curve_without_covariates(patients):
+def test_models_of_the_training_rows_beat_the_curve_without_covariates():
+    """Some 800 test rows: the intervals are narrower than the gains for any split."""
+    patients = build_dataset(ToySurvival(rows=4000))
     scores = IntegratedBrier().compute(evaluate(patients, patients.train))
     table = scores.details["brier"].groupby(["model", "trained-on"])["value"].mean()
     plain = table["kaplan-meier", "real"]
@@ -203,9 +211,6 @@ def test_constant_features_leave_the_cox_model_absent(patients, metric):
 
 
 def test_few_test_events_give_no_score():
-    from bench.plugins.source import build_dataset
-    from tests.support.tables import ToySurvival
-
     dataset = build_dataset(ToySurvival(rows=40))
     with pytest.raises(NotComputable, match="test rows have the event"):
         IntegratedBrier().compute(evaluate(dataset, dataset.train))

@@ -30,6 +30,7 @@ from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
 from tests.support.real_data import real_folder
+from tests.support.tables import ToyTable
 
 EVERY = (Auroc, Classification, Downstream)
 
@@ -271,7 +272,9 @@ def test_a_class_that_the_release_lacks_costs_utility_but_not_the_score(images):
     assert all(0.5 < score.value < 0.85 for score in beside.scores)
 
 
-def test_downstream_table_holds_every_score_of_every_model(table):
+def test_downstream_table_holds_every_score_of_every_model():
+    # Of 300 rows and a hundred steps, networks of two seeds differ by more than the 0.02 below.
+    table = build_dataset(ToyTable(negatives=900, positives=600))
     evaluation = evaluate(table, table.train)
     scores = Downstream().compute(evaluation)
     downstream = scores.details["downstream"].set_index(["model", "score"])

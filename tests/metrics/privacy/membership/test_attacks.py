@@ -30,6 +30,7 @@ from bench.privacy import events
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
 from tests.metrics.helpers import Answers, evaluate, named, release_of
+from tests.support.exact_splits import exact_splits
 from tests.support.membership import RepeatedRecords, some_rows, within_noise
 from tests.support.real_data import real_folder
 from tests.support.tables import ToyTable
@@ -38,8 +39,14 @@ ATTACKS = (NeighbourAttack, DensityRatioAttack, ThresholdAttack)
 
 
 @pytest.fixture(scope="module")
+def table(exact_table: Dataset) -> Dataset:
+    """50 control rows, as many as an attack needs."""
+    return exact_table
+
+
+@pytest.fixture(scope="module")
 def larger() -> Dataset:
-    return build_dataset(ToyTable(negatives=900, positives=600))
+    return exact_splits(ToyTable(negatives=900, positives=600))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +98,7 @@ def test_all_releases_of_a_dataset_are_attacked_on_the_same_rows(table):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_too_few_control_rows_are_absent_with_the_reason(attack):
-    dataset = build_dataset(ToyTable(negatives=150, positives=100))
+    dataset = exact_splits(ToyTable(negatives=150, positives=100))
     reason = "25 training and as many control rows"
     if attack is NeighbourAttack:
         scores = attack().compute(evaluate(dataset, dataset.train))

@@ -55,10 +55,25 @@ def test_a_hundred_raw_rows_are_flagged(dataset: Dataset) -> None:
     assert scores["domias/precision"].low > 0.5
 
 
-def test_fresh_rows_are_not_caught(dataset: Dataset) -> None:
-    scores = attacked(dataset, release_of(dataset.test))
-    assert scores["dcr/copies"].value == 0.0
-    for name in ("mia/auroc", "domias/auroc", "mia-threshold/auroc", "domias/precision"):
-        assert scores[name].low <= 0.5, name
-    for name in ("singling-out/univariate", "singling-out/multivariate", "dcr/gap"):
-        assert scores[name].low <= 0.0, name
+def test_fresh_rows_are_not_caught() -> None:
+    """Over 8 splits: an interval of 95% excludes guessing from above in one of 40 by chance."""
+    guessing = {
+        "mia/auroc": 0.5,
+        "domias/auroc": 0.5,
+        "mia-threshold/auroc": 0.5,
+        "domias/precision": 0.5,
+        "singling-out/univariate": 0.0,
+        "singling-out/multivariate": 0.0,
+        "dcr/gap": 0.0,
+    }
+    caught = dict.fromkeys(guessing, 0)
+    for split_seed in range(8):
+        dataset = build_dataset(registry.build_source("breast-cancer"), split_seed=split_seed)
+        scores = attacked(dataset, release_of(dataset.test))
+        assert scores["dcr/copies"].value == 0.0
+        for name, expected in guessing.items():
+            low = scores[name].low
+            assert low is not None, scores[name].reason
+            caught[name] += low > expected
+    assert max(caught.values()) <= 1, caught
+    assert sum(caught.values()) <= 4, caught  # 56 intervals: more than 4 in one of 70 cases
