@@ -141,12 +141,9 @@ def ui(directory: Path, port: int) -> None:
 
     from bench.tracking.tracker import ui_address, ui_command
 
-    if not (directory / "mlflow.db").exists():
-        shared.fail(
-            f"{directory} holds no mlflow.db; run a grid into it first (without --no-mlflow)"
-        )
+    address = ui_address(directory, port)
     command, environment = ui_command(directory, port)
-    click.echo(f"MLflow on {ui_address(directory, port)} (Ctrl-C to stop)")
+    click.echo(f"MLflow on {address} (Ctrl-C to stop)")
     try:
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     except KeyboardInterrupt:

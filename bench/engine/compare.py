@@ -11,11 +11,11 @@ from typing import final
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
-from bench.errors import InputError, NotComputable, StoreError, UnknownNameError
+from bench.errors import InputError, NotComputable, UnknownNameError
 from bench.metrics.utility import paired
 from bench.plugins.metric import HEADLINES
+from bench.results.parquet_files import read_parquet
 from bench.results.reading import check_run, open_journal
 from bench.results.records import CellRow, Status
 from bench.stats.inference import holm
@@ -204,13 +204,10 @@ def _compared(
 
 
 def _details(directory: Path, key: str, name: str) -> pd.DataFrame:
-    path = directory / "details" / key / f"{name}.parquet"
-    if not path.is_file():
+    table = read_parquet(directory, "details", key, f"{name}.parquet")
+    if table is None:
         raise NotComputable(f"no predictions were kept for {key}: score it with `bench score`")
-    try:
-        frame: pd.DataFrame = pq.ParquetFile(path).read().to_pandas()
-    except (OSError, ValueError) as problem:
-        raise StoreError(f"{path}: cannot be read ({problem})") from None
+    frame: pd.DataFrame = table.to_pandas()
     return frame
 
 

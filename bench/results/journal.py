@@ -15,7 +15,23 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from bench.errors import StoreError
-from bench.results.records import AuditRow, CellRow, Outcome, ScoreRow, from_values
+from bench.results.opening import (
+    LARGEST_JOURNAL,
+    LONGEST_LINE,
+    check_key,
+    lines_of,
+    open_file,
+    open_to_write,
+)
+from bench.results.records import (
+    INFINITIES,
+    AuditRow,
+    CellRow,
+    Outcome,
+    ScoreRow,
+    check_objects,
+    from_values,
+)
 
 Finished = tuple[CellRow, tuple[ScoreRow, ...]]
 
@@ -35,24 +51,41 @@ class Journal(MutableMapping[str, Finished]):
         self._file: IO[bytes] | None = None
         if write:
             cut_torn_line(path)
-        if path.exists():
-            self._scan()
+        self._scan()
         if write:
-            self._file = path.open("ab")
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+            self._file = os.fdopen(open_to_write(path, flags), "ab")
+
+    def _open(self) -> IO[bytes] | None:
+        return open_file(self._path.parent, self._path.name, most=LARGEST_JOURNAL)
 
     def _scan(self) -> None:
+        file = self._open()
+        if file is None:
+            return
         place = 0
-        with self._path.open("rb") as file:
-            for line in file:
+        with file:
+            for line in lines_of(file, self._path):
                 document = _document(line)
                 # A damaged line is passed over: its cell counts as not done and is done again.
                 if isinstance(document, dict) and "cell" in document:
-                    row = document["cell"]
-                    self._places[row["key"]] = place
-                    self._statuses[row["key"]] = row["status"]
-                    if row.get("attack"):
-                        self._audits.add(row["key"])
+                    self._remember(document["cell"], place)
                 place += len(line)
+
+    def _remember(self, cell: object, place: int) -> None:
+        key = cell.get("key") if isinstance(cell, dict) else None
+        status = cell.get("status") if isinstance(cell, dict) else None
+        if not isinstance(cell, dict) or not isinstance(key, str) or not isinstance(status, str):
+            raise StoreError(
+                f"{self._path}: a line is not that of a cell (it has no key or status); the "
+                "directory was not written by bench"
+            )
+        # The key becomes a part of paths.
+        check_key(key, self._path)
+        self._places[key] = place
+        self._statuses[key] = status
+        if cell.get("attack"):
+            self._audits.add(key)
 
     @property
     def statuses(self) -> Mapping[str, str]:
@@ -71,9 +104,24 @@ class Journal(MutableMapping[str, Finished]):
 
     def outcome(self, key: str) -> Outcome:
         """Return all that the line of a cell holds."""
-        with self._path.open("rb") as file:
-            file.seek(self._places[key])
-            return _outcome(json.loads(file.readline()))
+        place = self._places[key]
+        file = self._open()
+        if file is None:
+            raise StoreError(f"{self._path}: is gone")
+        with file:
+            return self._outcome_at(file, place)
+
+    def _outcome_at(self, file: IO[bytes], place: int) -> Outcome:
+        file.seek(place)
+        document = _document(file.readline(LONGEST_LINE))
+        if not isinstance(document, dict):
+            raise StoreError(f"{self._path}: a line was changed while it was read")
+        try:
+            return _outcome(document)
+        except StoreError as problem:
+            raise StoreError(
+                f"{self._path}: {problem}; remove the line, and `bench run` makes its cell again"
+            ) from None
 
     def audits(self) -> Iterator[Outcome]:
         """Return all audits, finished or failed, in the order in which they were recorded."""
@@ -116,12 +164,12 @@ class Journal(MutableMapping[str, Finished]):
 
     def all(self) -> Iterator[Finished]:
         """Return every finished cell in the order of the file, which is read through once."""
-        if not self._path.exists():
+        file = self._open()
+        if file is None:
             return
-        with self._path.open("rb") as file:
+        with file:
             for place in sorted(self._places.values()):
-                file.seek(place)
-                outcome = _outcome(json.loads(file.readline()))
+                outcome = self._outcome_at(file, place)
                 yield outcome.row, outcome.scores
 
 
@@ -132,9 +180,11 @@ def read_journal(path: Path) -> dict[str, Finished]:
 
 def cut_torn_line(path: Path) -> None:
     """Cut off what a killed process left of its last line: it was never acted upon."""
-    if not path.exists():
+    try:
+        descriptor = open_to_write(path, os.O_RDWR)
+    except FileNotFoundError:
         return
-    with path.open("r+b") as file:
+    with os.fdopen(descriptor, "r+b") as file:
         end = file.seek(0, os.SEEK_END)
         start = end
         while start > 0:
@@ -168,31 +218,37 @@ def _document(line: bytes) -> Any | None:
         return None
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
 def _outcome(document: Mapping[str, Any]) -> Outcome:
+    """Return what a line holds; every value is checked to be one that its column can hold."""
     try:
-        scores = tuple(from_values(ScoreRow, unplain(score)) for score in document["scores"])
+        row = from_values(CellRow, document["cell"])
+        check_objects(row)
+        scores = tuple(from_values(ScoreRow, score) for score in document["scores"])
         audit = document.get("audit")
-        return Outcome(
-            from_values(CellRow, unplain(document["cell"])),
-            scores,
-            audit=None if audit is None else from_values(AuditRow, unplain(audit)),
-        )
+        numbers = None if audit is None else from_values(AuditRow, audit)
     except KeyError as missing:
-        raise StoreError(f"journal line lacks {missing}: written by another version?") from None
+        raise StoreError(f"a line lacks {missing}: written by another version?") from None
+    except (TypeError, ValueError) as problem:
+        raise StoreError(f"a line is damaged ({problem})") from None
+    return Outcome(row, scores, audit=numbers)
 
 
 def plain(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return values for JSON, which has no infinity: it is spelled."""
+    spelled = {math.inf: "Infinity", -math.inf: "-Infinity"}
     return {
-        name: "Infinity" if isinstance(value, float) and math.isinf(value) else value
+        name: spelled.get(value, value) if isinstance(value, float) else value
         for name, value in record.items()
     }
 
 
 def unplain(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return values that `plain` has spelled."""
-    return {name: math.inf if value == "Infinity" else value for name, value in record.items()}
+    return {
+        name: INFINITIES.get(value, value) if isinstance(value, str) else value
+        for name, value in record.items()
+    }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
-import json
+import functools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from bench.errors import InputError
+from bench.errors import InputError, StoreError
+from bench.results.opening import parse_object
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +205,10 @@ class CellRow:
 
 
 def _parameters(text: str) -> tuple[tuple[str, Any], ...]:
-    return tuple(json.loads(text).items())
+    try:
+        return tuple(stored_object("parameters", text).items())
+    except ValueError as problem:
+        raise StoreError(f"a cell cannot be read: {problem}") from None
 
 
 @final
@@ -288,13 +293,74 @@ def required(item: Field[Any]) -> bool:
     return item.default is MISSING
 
 
-def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
-    """Return a record from what was stored, also by an earlier version.
+INFINITIES = {"Infinity": math.inf, "-Infinity": -math.inf}
+"""How a journal spells what JSON has no number for."""
 
-    Later additions to the records have defaults. Raises `KeyError` for a column that is missing.
+_LARGEST_WHOLE = 2**63
+_OBJECTS = ("parameters", "dataset_parameters", "metrics", "versions")
+"""Columns whose text is read as a JSON object."""
+
+
+def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
+    """Return a record from what was stored, also by an earlier version or by a stranger.
+
+    Later additions to the records have defaults. Raises `KeyError` for a column that is missing,
+    and `ValueError` for a value that its column cannot hold.
     """
-    names = [item.name for item in fields(kind) if item.name in values or required(item)]
-    return kind(**{name: values[name] for name in names})
+    if not isinstance(values, Mapping):
+        raise ValueError(f"a {type(values).__name__} stands where a record should")
+    given = {}
+    for name, types, needed in _columns_of(kind):
+        if name in values or needed:
+            given[name] = _checked(name, values[name], types)
+    return kind(**given)
+
+
+def check_objects(row: CellRow) -> None:
+    """Raise `ValueError` where a column that commands read as a JSON object is none."""
+    for name in _OBJECTS:
+        stored_object(name, getattr(row, name))
+
+
+@functools.cache
+def _columns_of(kind: Record) -> tuple[tuple[str, frozenset[type], bool], ...]:
+    """Names of the columns, types that they hold, and whether every version has written them."""
+    types = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
+    columns = []
+    for item in fields(kind):
+        name = str(item.type)
+        absent = (type(None),) if name.endswith(" | None") else ()
+        allowed = frozenset({*types[name.removesuffix(" | None")], *absent})
+        columns.append((item.name, allowed, required(item)))
+    return tuple(columns)
+
+
+def _checked(name: str, value: Any, types: frozenset[type]) -> Any:
+    found = type(value)
+    if found is str and float in types:
+        value = INFINITIES.get(value, value)
+        found = type(value)
+    if found not in types:
+        raise ValueError(f"{name} is of type {found.__name__}")
+    if found is int and not -_LARGEST_WHOLE <= value < _LARGEST_WHOLE:
+        raise ValueError(f"{name} is beyond 64 bits")
+    if found is str and not value.isascii():
+        # Half of a surrogate pair is a character in JSON and none in a file or on a terminal.
+        value.encode()
+    return value
+
+
+def stored_object(name: str, text: str) -> dict[str, Any]:
+    """Return the JSON object in a column; raise `ValueError` for what bench never writes there."""
+    # Nearly all: parsed for every row, the others cost more than the rest of a journal.
+    if text == "{}":
+        return {}
+    document = parse_object(text)
+    if document is None:
+        raise ValueError(f"{name} is not a JSON object, or one that is nested too deeply")
+    if name in ("metrics", "versions") and not all(type(v) is str for v in document.values()):
+        raise ValueError(f"{name} holds other values than texts")
+    return document
 
 
 def arrow_schema(record: Record) -> pa.Schema:

@@ -20,7 +20,8 @@ def audit_outcome(key: str, method: str = "", **values: object) -> Outcome:
     """An audit that says nothing against its method, but for what is given."""
     given = {"key": key, "method": method or key, "eps_claimed": 1.0, "eps_proven": 1.0}
     given |= {"status": "ok", "attack": "two-world", "trials": 100, **values}
-    given = {"parameters": "{}", "dataset_parameters": "{}", "study_only": True, **given}
+    objects = dict.fromkeys(("parameters", "dataset_parameters", "metrics", "versions"), "{}")
+    given = {**objects, "study_only": True, **given}
     row, audit = (
         record(
             **{
