@@ -30,6 +30,7 @@ from bench.plugins import registry
 from bench.plugins.release import Rows
 from bench.privacy.ledger import Ledger
 from bench.results.journal import Journal
+from bench.results.opening import survey
 from bench.results.reading import AUDITS, check_run, finished_of, in_use, open_journal
 from bench.results.records import AuditRow, Cell, CellRow, Status, Variant, to_table
 from bench.results.run_directory import RunStore
@@ -88,6 +89,7 @@ def verify(
 ) -> Verification:
     """Do all cheap checks, then compute `sample` random cells (or the one named) again."""
     check_run(directory)
+    survey(directory)
     journal = open_journal(directory)
     if cell and cell not in journal:
         raise InputError(f"{directory} holds no cell {cell}; keys are in its cells.parquet")

@@ -22,6 +22,7 @@ from bench.results.opening import (
     lines_of,
     open_file,
     open_to_write,
+    too_long,
 )
 from bench.results.records import (
     INFINITIES,
@@ -197,6 +198,8 @@ def cut_torn_line(path: Path) -> None:
                     file.truncate(whole)
                 return
             start -= size
+            if end - start > LONGEST_LINE:
+                raise too_long(path)
         file.truncate(0)
 
 

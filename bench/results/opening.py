@@ -236,11 +236,15 @@ def lines_of(file: IO[bytes], path: Path) -> Iterator[bytes]:
     """Return the lines of a file from where it stands; refuse one that would fill the memory."""
     while line := file.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:
-            raise StoreError(
-                f"{path}: has a line of more than {LONGEST_LINE:,} bytes; it was not written by "
-                "bench"
-            )
+            raise too_long(path)
         yield line
+
+
+def too_long(path: Path) -> StoreError:
+    """Return the error for a line that would fill the memory."""
+    return StoreError(
+        f"{path}: has a line of more than {LONGEST_LINE:,} bytes; it was not written by bench"
+    )
 
 
 def modified(directory: Path, *parts: str) -> int | None:

@@ -114,7 +114,10 @@ def cells_in(path: Path, place: int = 0) -> Iterator[tuple[int, dict[str, Any] |
         for line in lines_of(file, path):
             if not line.endswith(b"\n"):
                 return
-            yield place, _cell_in(line)
+            cell = _cell_in(line)
+            if cell is not None:
+                check_key(cell["key"], path)
+            yield place, cell
             place += len(line)
 
 
