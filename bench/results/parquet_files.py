@@ -46,6 +46,15 @@ def columns_in(directory: Path, *parts: str) -> list[str]:
         return list(parquet_file(file, directory.joinpath(*parts)).schema_arrow.names)
 
 
+def rows_in(directory: Path, *parts: str) -> int | None:
+    """Return the number of rows of a table by its footer; None where it is absent."""
+    file = open_file(directory, *parts)
+    if file is None:
+        return None
+    with file:
+        return int(parquet_file(file, directory.joinpath(*parts)).metadata.num_rows)
+
+
 def table_of(file: IO[bytes], path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the table in an opened file; `path` is its name in messages."""
     import pyarrow as pa

@@ -178,6 +178,8 @@ class CellRow:
     """`two-world` or `one-run` for an audit; empty for a cell that was released."""
     trials: int | None = None
     """Trials that an audit was asked for."""
+    release_hashes: str = ""
+    """JSON: SHA-256 of each file of the release; empty where it was not recorded."""
 
     @property
     def ipc_text(self) -> str:

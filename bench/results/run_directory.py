@@ -28,7 +28,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, final
@@ -43,6 +43,7 @@ from bench.plugins.release import Claim, Federation, Release
 from bench.privacy.ledger import Ledger
 from bench.results import encoded
 from bench.results.encoded import encoded_table
+from bench.results.integrity import file_hashes, hashes_text
 from bench.results.journal import Finished, Journal, cut_torn_line, plain, unplain
 from bench.results.opening import open_lock, read_object, read_text, survey
 from bench.results.parquet_files import columns_in, read_parquet
@@ -167,6 +168,8 @@ class RunStore:
         key = outcome.row.key
         if outcome.fitted and outcome.release is not None and encoder is not None:
             self._write_release(key, outcome.release, encoder)
+            hashes = hashes_text(file_hashes(self.directory, key))
+            outcome = replace(outcome, row=replace(outcome.row, release_hashes=hashes))
         if outcome.details is not None:
             self._write_details(key, outcome.details)
         self._journal.record(outcome)
