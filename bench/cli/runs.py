@@ -111,7 +111,8 @@ def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | N
 @shared.mlflow_uri
 def sync(directory: Path, mlflow_uri: str | None) -> None:
     """Log a run directory to MLflow; cells logged before are not logged again."""
-    from bench.results.reading import held
+    from bench.results.integrity import Ledgers, checked_row
+    from bench.results.reading import held, printable
     from bench.results.records import Status
     from bench.results.run_directory import RunStore
     from bench.tracking.tracker import Tracker
@@ -121,10 +122,19 @@ def sync(directory: Path, mlflow_uri: str | None) -> None:
         pass  # reports an active run clearly, where opening the store would advise another --out
     problems: list[str] = []
     with store:
-        tracker = Tracker(store, mlflow_uri, problems.append)
-        rows = [row.status for row, _ in store.all()]
+        ledgers, altered, rows = Ledgers(), {}, []
+        for row, _ in store.all():
+            rows.append(row.status)
+            shown = checked_row(directory, row, ledgers)
+            if shown is not row:
+                altered[row.key] = shown
+        tracker = Tracker(store, mlflow_uri, problems.append, altered)
         tracker.planned(len(rows), len(rows), ())
         tracker.close(sum(status not in (Status.OK, Status.SKIPPED) for status in rows))
+    for row in altered.values():
+        echo_error(
+            printable(f"warning: {row.cell.describe()}: {row.verdict}, {row.verdict_reason}")
+        )
     for text in problems:
         echo_error(text)
     if problems:

@@ -15,6 +15,7 @@ import pandas as pd
 from bench.errors import InputError, NotComputable, UnknownNameError
 from bench.metrics.utility import paired
 from bench.plugins.metric import HEADLINES
+from bench.results.integrity import Ledgers, checked_row
 from bench.results.parquet_files import read_parquet
 from bench.results.reading import check_run, open_journal
 from bench.results.records import CellRow, Status
@@ -70,7 +71,10 @@ def compare_run(
         raise UnknownNameError("metric to compare by", metric, paired.COMPARABLE)
     check_run(directory)
     finished = (row for row, _ in open_journal(directory).all() if not row.attack)
-    rows = [row for row in finished if row.status == Status.OK.value]
+    ledgers = Ledgers()
+    rows = [
+        checked_row(directory, row, ledgers) for row in finished if row.status == Status.OK.value
+    ]
     for name in methods:
         if name not in {row.label for row in rows}:
             raise UnknownNameError("method in this run", name, {row.label for row in rows})

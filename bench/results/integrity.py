@@ -19,8 +19,8 @@ import math
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
@@ -32,6 +32,7 @@ from bench.privacy.accounting import ADJACENCY, Budget, Proof
 from bench.privacy.ledger import Ledger
 from bench.results.opening import (
     in_the_run,
+    is_plain_name,
     open_file,
     parse_object,
     read_object,
@@ -190,9 +191,10 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 def check_release(directory: Path, stated: Stated, ledgers: Ledgers) -> Checked:
     """Compare the row of a finished cell with the files of its release in a run directory."""
-    place = ("releases", stated.key)
+    if not is_plain_name(stated.key):
+        return _unchecked(stated, "its key names no folder with a ledger")
     try:
-        text = read_text(directory, *place, "ledger.json")
+        text = read_text(directory, "releases", stated.key, "ledger.json")
         changed = changed_files(directory, stated)
         claim = stored_claim(directory, stated.key)
     except StoreError as problem:
@@ -214,6 +216,18 @@ def check_release(directory: Path, stated: Stated, ledgers: Ledgers) -> Checked:
         return _tampered(stated, found)
     reason = judgement(stated, replay.proof).reason
     return Checked(stated.verdict, reason, stated.eps_proven)
+
+
+def checked_row(directory: Path, row: CellRow, ledgers: Ledgers) -> CellRow:
+    """Return the row of a cell with the verdict that its files leave of it."""
+    if row.verdict == "" or row.attack:
+        return row
+    found = check_release(directory, Stated.of(row), ledgers)
+    if found.verdict == row.verdict:
+        return row
+    return replace(
+        row, verdict=found.verdict, verdict_reason=found.reason, eps_proven=found.eps_proven
+    )
 
 
 def contradictions(stated: Stated, ledger: Ledger, proof: Proof) -> Iterator[str]:
@@ -342,15 +356,21 @@ def changed_files(directory: Path, stated: Stated) -> tuple[str, ...]:
     """
     if not stated.release_hashes:
         return ()
-    recorded = parse_object(stated.release_hashes)
+    return other_digests(file_hashes(directory, stated.key), stated.release_hashes)
+
+
+def other_digests(found: Mapping[str, str], release_hashes: str) -> tuple[str, ...]:
+    """Return, in sentences, which digests differ from those in the column of a row.
+
+    A copy for others may lack the rows: what is absent is not altered.
+    """
+    recorded = parse_object(release_hashes or "{}")
     if recorded is None:
         return ("The digests of the release cannot be read.",)
-    found = file_hashes(directory, stated.key)
-    # A copy for others may lack the rows: what is absent is not altered.
     return tuple(
         f"{name} is not the file that was released: its digest is another."
         for name in RELEASE_FILES
-        if name in found and found[name] != recorded.get(name)
+        if release_hashes and name in found and found[name] != recorded.get(name)
     )
 
 

@@ -9,6 +9,7 @@ run directory is authoritative, and `bench sync` logs later what is missing.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import itertools
 import os
@@ -29,7 +30,7 @@ from urllib.parse import unquote, urlparse
 from bench.errors import StoreError
 from bench.leaderboard.dossier.cell import cell_report, cell_title
 from bench.results.opening import link_or_copy, open_file, read_text
-from bench.results.records import Outcome, Status
+from bench.results.records import CellRow, Outcome, Status
 from bench.results.run_directory import RunStore, write_atomically
 from bench.tracking.fields import (
     VIEW,
@@ -59,8 +60,16 @@ _METRICS_AT_ONCE = 800
 class Tracker:
     """Mirrors a run directory into MLflow."""
 
-    def __init__(self, store: RunStore, uri: str | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        uri: str | None,
+        say: Callable[[str], None],
+        checked: Mapping[str, CellRow] | None = None,
+    ) -> None:
+        """Log a run directory; `checked` has rows, by key, that are logged instead of its own."""
         self._store = store
+        self._checked = checked or {}
         self._uri = uri or default_uri(store.directory)
         # Without a server, MLflow would put artifacts into the current folder.
         self._local = self._uri.startswith("sqlite:")
@@ -210,7 +219,7 @@ class Tracker:
             outcome = self._store.journal.outcome(key)
         except KeyError:
             return  # it is being recorded again: its key will be queued again
-        self._log(outcome)
+        self._log(dataclasses.replace(outcome, row=self._checked.get(key, outcome.row)))
 
     def _log(self, outcome: Outcome) -> None:
         from mlflow.entities import Metric, Param, RunTag

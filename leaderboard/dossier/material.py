@@ -20,7 +20,7 @@ import numpy as np
 from bench.data.dataset import SITE_PRESET, split_sizes
 from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
-from bench.leaderboard.tables.load import load_results
+from bench.leaderboard.tables.load import read_results
 from bench.plugins import registry
 from bench.plugins.metric import Family
 from bench.plugins.source import DatasetSource
@@ -155,7 +155,7 @@ def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Fini
         journal = open_journal(directory)
         cells = tuple(row for row, _ in journal.all() if not row.attack)
         return cells, lambda key: finished_of(journal, key)
-    load_results([directory])  # reports what is wrong with malformed tables
+    read_results([directory])  # reports what is wrong with malformed tables
     rows = _records(CellRow, directory, "cells.parquet")
     rows = [row for row in rows if not row.attack]
     scores = _records(ScoreRow, directory, "scores.parquet")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 from bench.leaderboard.dossier import words
 from bench.leaderboard.dossier.words import LedgerStep, steps
 from bench.privacy.accounting import Proof
-from bench.results.integrity import Ledgers, Stated, contradictions
+from bench.results.integrity import Ledgers, Stated, contradictions, other_digests
 from bench.results.records import CellRow, Status
 from bench.results.verdicts import Verdict
 
@@ -28,8 +28,13 @@ class LedgerReplay:
     """Inconsistencies between the ledger and the result row, which prevent a conclusion."""
 
 
-def replay(row: CellRow, text: str | None) -> LedgerReplay:
-    """Account the ledger file again and compare it with the row of the result table."""
+def replay(
+    row: CellRow, text: str | None, digests: Mapping[str, str] | None = None
+) -> LedgerReplay:
+    """Account the ledger file again and compare it with the row of the result table.
+
+    `digests` are those of the files of the release, which the row has too.
+    """
     if text is None:
         return LedgerReplay(
             None, (), ("The ledger of this release is missing: nothing can be checked.",)
@@ -38,7 +43,8 @@ def replay(row: CellRow, text: str | None) -> LedgerReplay:
     if found.ledger is None or found.proof is None:
         problem = f"The ledger of this release cannot be replayed: {found.problem}."
         return LedgerReplay(None, (), (problem,))
-    problems = [*contradictions(Stated.of(row), found.ledger, found.proof)]
+    altered = other_digests(digests or {}, row.release_hashes)
+    problems = [*altered, *contradictions(Stated.of(row), found.ledger, found.proof)]
     if (
         verdict_of(row) not in _REFUTED
         and row.eps_audited is not None
@@ -49,6 +55,20 @@ def replay(row: CellRow, text: str | None) -> LedgerReplay:
             f"but the verdict is '{row.verdict}'."
         )
     return LedgerReplay(found.proof, steps(found.ledger), tuple(problems))
+
+
+def checked_row(row: CellRow, replayed: LedgerReplay) -> CellRow:
+    """Return the row with the verdict that the ledger leaves of it, as on the leaderboard."""
+    if not replayed.problems:
+        return row
+    reason = " ".join(replayed.problems).removesuffix(".")
+    if replayed.proof is not None:
+        verdict = Verdict.TAMPERED.value
+    elif row.verdict.startswith(Verdict.SOUND.value):
+        verdict = Verdict.UNPROVEN.value
+    else:
+        return row
+    return replace(row, verdict=verdict, verdict_reason=reason, eps_proven=math.inf)
 
 
 # The verdict ------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from bench.leaderboard.tables.details import (
     open_parquet,
     read_columns,
 )
-from bench.leaderboard.tables.load import GROUP, WITHHELD, load_results, records
+from bench.leaderboard.tables.load import GROUP, WITHHELD, read_results, records
 from bench.leaderboard.tables.show import shortened
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
@@ -174,7 +174,7 @@ def _folders(board: Board) -> dict[str, str]:
     shown = board.results.cells["key"]
     if not board.public:
         return dict(zip(shown, shown, strict=True))
-    original = load_results(board.results.directories).cells["key"]
+    original = read_results(board.results.directories).cells["key"]
     return dict(zip(shown, original, strict=True)) if len(original) == len(shown) else {}
 
 
