@@ -164,6 +164,8 @@ class Ledger:
             target, delta = document["target_epsilon"], document["delta"]
             if isinstance(delta, bool) or not 0 < delta < 1:
                 raise ValueError(f"delta {delta!r} is not between 0 and 1")
+            if not isinstance(document["unit"], str):
+                raise ValueError("its unit of privacy is no text")
             ledger = cls(
                 budget=None if target is None else Budget(target, delta),
                 delta=delta,
