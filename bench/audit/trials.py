@@ -42,6 +42,8 @@ from bench.plugins.method import Method
 from bench.plugins.release import Claim, Release
 from bench.privacy.accounting import Budget
 from bench.privacy.ledger import Entry, Ledger
+from bench.results.opening import names_in
+from bench.results.parquet_files import read_parquet
 from bench.results.records import Outcome
 from bench.results.writing import make_folder, write_atomically, writing
 
@@ -274,9 +276,9 @@ class TrialStore:
         self.folder = folder
         self._batches = folder / "batches"
         self._trials: dict[TrialId, Trial] = {}
-        for path in [folder / "trials.parquet", *sorted(self._batches.glob("*.parquet"))]:
-            if path.is_file():
-                self._trials |= {trial.id: trial for trial in _read(path)}
+        batches = [name for name in names_in(folder, "batches") if name.endswith(".parquet")]
+        for parts in [("trials.parquet",), *(("batches", name) for name in batches)]:
+            self._trials |= {trial.id: trial for trial in _read(folder, *parts)}
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -336,13 +338,18 @@ def _table(trials: Sequence[Trial]) -> pa.Table:
     return pa.Table.from_pydict(columns, schema=_SCHEMA)
 
 
-def _read(path: Path) -> list[Trial]:
+def _read(folder: Path, *parts: str) -> list[Trial]:
     try:
-        table = pq.read_table(path, schema=_SCHEMA)
-    except (OSError, pa.ArrowInvalid) as problem:
+        table = read_parquet(folder, *parts)
+        return [] if table is None else _trials(table.select(_SCHEMA.names).cast(_SCHEMA))
+    except (AttributeError, KeyError, TypeError, ValueError, StoreError) as problem:
         raise StoreError(
-            f"{path}: not a table of trials ({problem}); remove it and run the audit again"
+            f"{folder.joinpath(*parts)}: not a table of trials ({problem}); remove it and run the "
+            "audit again"
         ) from None
+
+
+def _trials(table: pa.Table) -> list[Trial]:
     # Lists one at a time, each straight from Arrow: one Python float per number takes minutes.
     columns = {
         name: [item.values.to_numpy(zero_copy_only=False) for item in table.column(name)]

@@ -68,7 +68,9 @@ def leaderboard(
     if output is not None:
         from bench.leaderboard.pages.site import write_site
 
-        write_site(list(runs), output, alpha, public=public, cells=cells)
+        summary = write_site(list(runs), output, alpha, public=public, cells=cells)
+        for warning in summary.warnings:
+            shared.echo_error(f"warning: {warning}")
         click.echo(f"wrote {output / 'index.html'}")
     if check is not None:
         from bench.leaderboard.ranking.changes import find_changes, to_text

@@ -114,7 +114,8 @@ def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | N
 @shared.mlflow_uri
 def sync(directory: Path, mlflow_uri: str | None) -> None:
     """Log a run directory to MLflow; cells logged before are not logged again."""
-    from bench.results.reading import held
+    from bench.results.integrity import Ledgers, checked_row
+    from bench.results.reading import held, printable
     from bench.results.records import Status
     from bench.results.run_directory import RunStore
     from bench.tracking.tracker import Tracker
@@ -124,10 +125,19 @@ def sync(directory: Path, mlflow_uri: str | None) -> None:
         pass  # reports an active run clearly, where opening the store would advise another --out
     problems: list[str] = []
     with store:
-        tracker = Tracker(store, mlflow_uri, problems.append)
-        rows = [row.status for row, _ in store.all()]
+        ledgers, altered, rows = Ledgers(), {}, []
+        for row, _ in store.all():
+            rows.append(row.status)
+            shown = checked_row(directory, row, ledgers)
+            if shown is not row:
+                altered[row.key] = shown
+        tracker = Tracker(store, mlflow_uri, problems.append, altered)
         tracker.planned(len(rows), len(rows), ())
         tracker.close(sum(status not in (Status.OK, Status.SKIPPED) for status in rows))
+    for row in altered.values():
+        echo_error(
+            printable(f"warning: {row.cell.describe()}: {row.verdict}, {row.verdict_reason}")
+        )
     for text in problems:
         echo_error(text)
     if problems:
@@ -144,12 +154,9 @@ def ui(directory: Path, port: int) -> None:
 
     from bench.tracking.tracker import ui_address, ui_command
 
-    if not (directory / "mlflow.db").exists():
-        shared.fail(
-            f"{directory} holds no mlflow.db; run a grid into it first (without --no-mlflow)"
-        )
+    address = ui_address(directory, port)
     command, environment = ui_command(directory, port)
-    click.echo(f"MLflow on {ui_address(directory, port)} (Ctrl-C to stop)")
+    click.echo(f"MLflow on {address} (Ctrl-C to stop)")
     try:
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     except KeyboardInterrupt:

@@ -16,8 +16,8 @@ from bench.plugins.description import (
     Identity,
     describe_dataset,
     describe_method,
-    read_descriptions,
 )
+from bench.results.reading import read_descriptions
 from bench.results.records import Variant
 from bench.results.writing import write_atomically, writing
 

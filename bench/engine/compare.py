@@ -11,11 +11,12 @@ from typing import final
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
-from bench.errors import InputError, NotComputable, StoreError, UnknownNameError
+from bench.errors import InputError, NotComputable, UnknownNameError
 from bench.metrics.utility import paired
 from bench.plugins.metric import HEADLINES
+from bench.results.integrity import Ledgers, checked_row
+from bench.results.parquet_files import read_parquet
 from bench.results.reading import check_run, open_journal
 from bench.results.records import CellRow, Status
 from bench.stats.inference import holm
@@ -70,7 +71,10 @@ def compare_run(
         raise UnknownNameError("metric to compare by", metric, paired.COMPARABLE)
     check_run(directory)
     finished = (row for row, _ in open_journal(directory).all() if not row.attack)
-    rows = [row for row in finished if row.status == Status.OK.value]
+    ledgers = Ledgers()
+    rows = [
+        checked_row(directory, row, ledgers) for row in finished if row.status == Status.OK.value
+    ]
     for name in methods:
         if name not in {row.label for row in rows}:
             raise UnknownNameError("method in this run", name, {row.label for row in rows})
@@ -204,13 +208,10 @@ def _compared(
 
 
 def _details(directory: Path, key: str, name: str) -> pd.DataFrame:
-    path = directory / "details" / key / f"{name}.parquet"
-    if not path.is_file():
+    table = read_parquet(directory, "details", key, f"{name}.parquet")
+    if table is None:
         raise NotComputable(f"no predictions were kept for {key}: score it with `bench score`")
-    try:
-        frame: pd.DataFrame = pq.ParquetFile(path).read().to_pandas()
-    except (OSError, ValueError) as problem:
-        raise StoreError(f"{path}: cannot be read ({problem})") from None
+    frame: pd.DataFrame = table.to_pandas()
     return frame
 
 

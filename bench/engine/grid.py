@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ _KEYS = {
     "split",
     "split_seed",
 }
+_NAME = re.compile(r"[^./\\\s-][^/\\]{0,99}")
 _ENTRY_KEYS = {"name", "label", "parameters"}
 
 
@@ -51,6 +53,12 @@ class Grid:
     split_seed: int = 0
 
     def __post_init__(self) -> None:
+        # It names the folder `runs/<name>`, which must not lie elsewhere.
+        if _NAME.fullmatch(self.name) is None or not self.name.isprintable():
+            raise GridError(
+                f"grid name {self.name[:60]!r} cannot name a folder; expected at most 100 "
+                "characters without slashes, not beginning with a dot or a dash"
+            )
         if not self.datasets or not self.methods:
             raise GridError(f"grid {self.name!r} names no datasets or no methods")
         for ipc in self.ipc:

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,27 +21,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from bench.engine import keys
 from bench.engine.about import join_descriptions
 from bench.errors import StoreError
 from bench.plugins.description import Identity, dataset_identity
+from bench.results import encoded
 from bench.results.journal import Finished, Journal
+from bench.results.opening import link_or_copy, names_in, open_file, survey
+from bench.results.parquet_files import read_parquet
 from bench.results.reading import (
     Charge,
     check_run,
     finished_of,
     held,
-    is_plain_name,
     open_journal,
     read_charges,
     refuse_old_audits,
 )
 from bench.results.records import AuditRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore
-from bench.results.writing import OWNER_ONLY, make_folder, writing
+from bench.results.writing import make_folder, writing
 
 TOLERANCE = 1e-9
 """Scores closer than this (relative, or absolute near zero) are the same."""
@@ -70,8 +67,7 @@ class Source:
     @classmethod
     def of(cls, directory: Path) -> Source:
         """Check and open a run directory."""
-        for name in ("releases", "details", "audits"):
-            _check_no_link(directory / name)
+        survey(directory)
         refuse_old_audits(directory)
         manifest, journal = check_run(directory), open_journal(directory)
         return cls(directory, manifest, journal, read_charges(directory))
@@ -179,7 +175,7 @@ def _rank(source: Source, key: str) -> int:
     status = source.journal.statuses[key]
     if status == Status.OK.value:
         return 0 if RunStore(source.directory).intact(source.journal[key][0]) else 1
-    if source.place("releases", key).is_dir():
+    if names_in(source.directory, "releases", key):
         return 2
     return 3 if status == Status.SKIPPED.value else 4
 
@@ -188,7 +184,7 @@ def _differences(best: Source, mine: Finished, other: Source, theirs: Finished) 
     """In words, what two good results of one key do not agree on."""
     (row, scores), (row2, scores2) = mine, theirs
     key = row.key
-    released = _release_difference(best.place("releases", key), other.place("releases", key))
+    released = _release_difference(best.directory, other.directory, key)
     if released and not row.study_only:
         released += " (noise was not seeded: these are two releases, and their budgets add up)"
     if released:
@@ -210,17 +206,20 @@ def _audit_differences(one: AuditRow, two: AuditRow) -> Iterator[str]:
             yield f"{name} {_short(a)} and {_short(b)}"
 
 
-def _release_difference(one: Path, two: Path) -> str:
+def _release_difference(one: Path, two: Path, key: str) -> str:
     """The encoded rows are compared, not the files: writers of other versions pad otherwise."""
-    first, second = one / "encoded.parquet", two / "encoded.parquet"
-    if not first.is_file() or not second.is_file():
-        return ""  # a model, or a release that was lost: there is nothing to compare
-    if first.read_bytes() == second.read_bytes():
-        return ""
+    place = ("releases", key, encoded.FILE)
     try:
-        same = pq.read_table(first).equals(pq.read_table(second))
-    except (OSError, pa.ArrowInvalid):
+        first, second = read_parquet(one, *place), read_parquet(two, *place)
+    except StoreError:
         return ""  # damaged, and so ranked behind the whole one
+    if first is None or second is None:
+        return ""  # a model, or a release that was lost: there is nothing to compare
+    # Earlier versions named the columns otherwise, in the same order.
+    numbers = [str(number) for number in range(first.num_columns)]
+    same = first.num_columns == second.num_columns and first.rename_columns(numbers).equals(
+        second.rename_columns(numbers)
+    )
     return "" if same else "the released rows"
 
 
@@ -294,9 +293,9 @@ def _fill(merge: Merge, directory: Path) -> None:
             store.charge(charge.key, charge.identity)
         for choice in merge.choices:
             for kind in ("releases", "details", "audits"):
-                _copy(choice.source.place(kind, choice.key), directory / kind / choice.key)
+                _copy(choice.source, directory, kind, choice.key)
             for other in choice.more:
-                _copy(other.place("details", choice.key), directory / "details" / choice.key)
+                _copy(other, directory, "details", choice.key)
             row, scores = _joined(choice)
             audit = choice.source.journal.outcome(choice.key).audit
             store.record(Outcome(row, scores, audit=audit), None)
@@ -323,32 +322,21 @@ def _joined(choice: Choice) -> Finished:
     return row, scores
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Source, target: Path, kind: str, key: str) -> None:
     """The files of one folder; what is there stays, and what a killed run left is not taken."""
-    _check_no_link(source)
-    if not source.is_dir():
+    names = names_in(source.directory, kind, key)
+    if not names:
         return
-    make_folder(target.parent)
-    make_folder(target)
-    for file in sorted(source.iterdir()):
-        _check_no_link(file)
-        if not is_plain_name(file.name) or not stat.S_ISREG(file.lstat().st_mode):
+    folder = target / kind / key
+    make_folder(folder.parent)
+    make_folder(folder)
+    for name in names:
+        if (source.place(kind, key) / name).is_dir() or (folder / name).exists():
             continue
-        place = target / file.name
-        if place.exists():
-            continue
-        try:
-            # Files of a run directory are replaced, never written into: sharing them is safe.
-            os.link(file, place, follow_symlinks=False)
-        except OSError:
-            shutil.copyfile(file, place, follow_symlinks=False)
-            place.chmod(OWNER_ONLY)
-
-
-def _check_no_link(path: Path) -> None:
-    """A stranger's link would bring a file of ours into what is given to others."""
-    if path.is_symlink():
-        raise StoreError(f"{path} is a symbolic link, which is not followed; put the files there")
+        file = open_file(source.directory, kind, key, name)
+        if file is not None:
+            with file:
+                link_or_copy(file, folder / name)
 
 
 def _joined_manifest(merge: Merge) -> dict[str, Any]:

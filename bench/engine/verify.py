@@ -1,23 +1,25 @@
 """Checks a run directory: all of it cheaply, and some cells by computing them again.
 
-Cheap: the files of every release and audit are whole, its ledger replays to the epsilon of its row
-(the first trial's of an audit to no more), and the tables agree with the journal. By recomputing: a
-seeded cell is a function of its key, so the same code on the same data must give the same rows, the
-same epsilon, verdict and scores.
+Cheap: the files of every release and audit are whole and have the digests that the journal has
+recorded, the row follows from its ledger (epsilon, delta, target, unit, accountant, verdict; of an
+audit, whose ledger is that of the first trial, an epsilon of no less), the key follows from the
+row, and every value of the tables agrees with the journal. By recomputing: a seeded cell is a
+function of its key, so the same code on the same data must give the same rows, the same epsilons,
+verdict and scores.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.data.dataset import Dataset
 from bench.engine import keys
@@ -25,16 +27,39 @@ from bench.engine.cell import run_cell
 from bench.engine.merge import close, score_differences
 from bench.engine.plan import load_dataset
 from bench.environments import overlays
-from bench.errors import BenchError, InputError, UnknownNameError
+from bench.errors import BenchError, InputError, StoreError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.release import Rows
-from bench.privacy.ledger import Ledger
+from bench.results import encoded
+from bench.results.integrity import (
+    Ledgers,
+    Stated,
+    changed_files,
+    contradictions,
+    settings_contradictions,
+    stored_claim,
+)
 from bench.results.journal import Journal
+from bench.results.opening import read_text, survey
+from bench.results.parquet_files import read_parquet, rows_in
 from bench.results.reading import AUDITS, check_run, finished_of, in_use, open_journal
-from bench.results.records import AuditRow, Cell, CellRow, Status, Variant, to_table
+from bench.results.records import (
+    AuditRow,
+    Cell,
+    CellRow,
+    ScoreRow,
+    Status,
+    Variant,
+    arrow_schema,
+    from_values,
+    required,
+    stored_object,
+    to_table,
+)
 from bench.results.run_directory import RunStore
 
 _CHUNK = 500
+_BATCH = 5_000
 _NAMED = 5
 
 
@@ -88,6 +113,7 @@ def verify(
 ) -> Verification:
     """Do all cheap checks, then compute `sample` random cells (or the one named) again."""
     check_run(directory)
+    survey(directory)
     journal = open_journal(directory)
     if cell and cell not in journal:
         raise InputError(f"{directory} holds no cell {cell}; keys are in its cells.parquet")
@@ -120,91 +146,179 @@ def verify(
 def _check_releases(journal: Journal, store: RunStore) -> tuple[int, list[str]]:
     """How many releases there are, and what is wrong with them."""
     problems: list[str] = []
-    replayed: dict[bytes, float] = {}
+    ledgers = Ledgers()
     releases = 0
     for row, _ in journal.all():
         if row.verdict == "":
             continue
         releases += not row.attack
         name = f"{row.cell.describe()} ({row.key})"
-        if not store.intact(row):
+        if damage := store.problem_of(row):
             what = "audit" if row.attack else "release"
-            problems.append(f"{name}: its {what} is missing or damaged")
+            problems.append(f"{name}: its {what} is missing or damaged ({damage})")
             continue
-        folder = store.audit_directory if row.attack else store.release_directory
-        text = (folder(row.key) / "ledger.json").read_text(encoding="utf-8")
-        # Cells that differ in their seed have the same ledger: it is replayed once.
-        digest = hashlib.sha256(text.encode()).digest()
-        try:
-            if digest not in replayed:
-                replayed[digest] = Ledger.from_json(text).proof().epsilon
-        except (BenchError, KeyError, TypeError, ValueError) as problem:
-            problems.append(f"{name}: its ledger cannot be replayed ({problem})")
-            continue
-        # Ledgers of an audit's trials may differ: its row has the largest epsilon of all.
-        epsilon = replayed[digest]
-        expected = max(epsilon, row.eps_proven or 0.0) if row.attack else epsilon
-        if not close(expected, row.eps_proven):
-            problems.append(
-                f"{name}: its ledger replays to epsilon {epsilon:.10g}, its row says "
-                f"{row.eps_proven}"
-            )
+        found = _audit_problems if row.attack else _release_problems
+        problems += (f"{name}: {text}" for text in found(row, store.directory, ledgers))
+        if problem := _key_problem(row):
+            problems.append(f"{name}: {problem}")
     return releases, problems
+
+
+def _release_problems(row: CellRow, directory: Path, ledgers: Ledgers) -> Iterator[str]:
+    stated = Stated.of(row)
+    yield from changed_files(directory, stated)
+    text = read_text(directory, "releases", row.key, "ledger.json") or ""
+    replay = ledgers.replay(text)
+    if replay.ledger is None or replay.proof is None:
+        yield f"its ledger cannot be replayed ({replay.problem})"
+        return
+    yield from contradictions(stated, replay.ledger, replay.proof)
+    yield from stored_claim(directory, row.key).contradictions(stated)
+    if row.rows_released is not None:
+        rows = rows_in(directory, "releases", row.key, encoded.FILE)
+        if rows != row.rows_released:
+            yield f"{encoded.FILE} has {rows} rows, its row says {row.rows_released}"
+
+
+def _audit_problems(row: CellRow, directory: Path, ledgers: Ledgers) -> Iterator[str]:
+    text = read_text(directory, "audits", row.key, "ledger.json") or ""
+    replay = ledgers.replay(text)
+    if replay.ledger is None or replay.proof is None:
+        yield f"its ledger cannot be replayed ({replay.problem})"
+        return
+    # Ledgers of an audit's trials may differ: its row has the largest epsilon of all.
+    epsilon = replay.proof.epsilon
+    if not close(max(epsilon, row.eps_proven or 0.0), row.eps_proven):
+        yield f"its ledger replays to epsilon {epsilon:.10g}, its row says {row.eps_proven}"
+    yield from settings_contradictions(Stated.of(row), replay.ledger)
+
+
+def _key_problem(row: CellRow) -> str:
+    """What is wrong with the key, where it can be computed: delta, epsilon, seed, ... are in it."""
+    if row.attack or row.method not in registry.method_names():
+        return ""
+    if keys.method_source_hash(row.method) != row.source_hash:
+        return ""
+    then = stored_object("versions", row.versions)
+    libraries = keys.method_libraries(row.method)
+    if any(then.get(name) != version for name, version in libraries.items()):
+        return ""
+    if keys.cell_key(row.cell, row.fingerprint) == row.key:
+        return ""
+    return (
+        "its key does not follow from its row: a setting, the dataset or the key was changed (or "
+        "an earlier version of bench made keys otherwise)"
+    )
+
+
+# Tables -------------------------------------------------------------------------------------------
 
 
 def _check_tables(directory: Path, journal: Journal) -> list[str]:
     """What the tables say otherwise than the journal."""
     again = "; `bench run` or `bench score` writes it again"
-    path = directory / "cells.parquet"
-    if not path.is_file():
-        return [f"cells.parquet is missing{again}"] if len(journal) else []
-    scores = 0
     try:
-        table = pq.ParquetFile(path)
-        names = [item.name for item in fields(CellRow) if item.name in table.schema_arrow.names]
-        stored = {
-            str(line["key"]): _digest(line, names)
-            for batch in table.iter_batches(_CHUNK, columns=names)
-            for line in batch.to_pylist()
-        }
-        counted = pq.read_metadata(directory / "scores.parquet").num_rows
-    except (OSError, KeyError, pa.ArrowInvalid) as problem:
+        cells = read_parquet(directory, "cells.parquet")
+        scores = read_parquet(directory, "scores.parquet")
+        audits = read_parquet(directory, AUDITS)
+    except StoreError as problem:
         return [f"the tables cannot be read ({problem}){again}"]
-    lacking, other = [], []
-    for row, given in journal.all():
-        scores += len(given)
-        (line,) = to_table([row], CellRow).to_pylist()
-        known = stored.pop(row.key, None)
-        if known is None:
-            lacking.append(row.key)
-        elif known != _digest(line, names):
-            other.append(row.key)
+    if cells is None or scores is None:
+        missing = "cells.parquet" if cells is None else "scores.parquet"
+        return [f"{missing} is missing{again}"] if len(journal) else []
+    in_journal = _Sums(CellRow), _Sums(ScoreRow)
+    batches = journal.all()
+    while batch := list(itertools.islice(batches, _CHUNK)):
+        in_journal[0].add(to_table([row for row, _ in batch], CellRow))
+        in_journal[1].add(to_table([score for _, given in batch for score in given], ScoreRow))
     problems = []
-    for cells, what in (
-        (lacking, "lacks cells of the journal"),
-        (other, "has other values than the journal"),
-        (list(stored), "holds cells that are not in the journal"),
+    for name, table, expected in (
+        ("cells.parquet", cells, in_journal[0]),
+        ("scores.parquet", scores, in_journal[1]),
     ):
-        if cells:
-            shown = ", ".join(cells[:_NAMED]) + (", ..." if len(cells) > _NAMED else "")
-            problems.append(f"cells.parquet {what}: {len(cells)} ({shown}){again}")
-    if counted != scores:
-        problems.append(f"scores.parquet has {counted} rows, the journal {scores} scores{again}")
+        found = expected.compared_with(table)
+        if isinstance(found, str):
+            problems.append(f"{name} {found}{again}")
+            continue
+        for difference, keys_of in found.items():
+            if keys_of:
+                shown = ", ".join(keys_of[:_NAMED]) + (", ..." if len(keys_of) > _NAMED else "")
+                problems.append(f"{name} {difference}: {len(keys_of)} ({shown}){again}")
+        if name == "scores.parquet":
+            problems += _altered_scores(journal, table, found[_OTHER][:_NAMED])
     rows = [one.audit for one in journal.audits() if one.audit is not None]
-    path, again = directory / AUDITS, "; `bench audit` writes it again"
-    try:
-        audits = pq.ParquetFile(path).read().to_pylist() if path.is_file() else []
-    except (OSError, pa.ArrowInvalid) as problem:
-        return [*problems, f"{AUDITS} cannot be read ({problem}){again}"]
-    if sorted(map(repr, audits)) != sorted(map(repr, to_table(rows, AuditRow).to_pylist())):
+    written = [] if audits is None else audits.to_pylist()
+    if sorted(map(repr, written)) != sorted(map(repr, to_table(rows, AuditRow).to_pylist())):
         problems.append(
             f"{AUDITS} has other values than the journal; `bench audit` writes it again"
         )
     return problems
 
 
-def _digest(line: Mapping[str, Any], names: Sequence[str]) -> bytes:
-    return hashlib.sha256(repr([line[name] for name in names]).encode()).digest()
+_LACKS = "lacks cells of the journal"
+_OTHER = "has other values than the journal"
+_MORE = "holds cells that are not in the journal"
+
+
+@final
+class _Sums:
+    """The content of a table, as one number per cell: there can be millions of scores.
+
+    The digests of a cell's rows are added, so that their order does not matter.
+    """
+
+    def __init__(self, kind: type[CellRow] | type[ScoreRow]) -> None:
+        self._kind = kind
+        self._sums: dict[str, int] = {}
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows with all columns of the record."""
+        for batch in table.to_batches(_BATCH):
+            for line in batch.to_pylist():
+                digest = hashlib.sha256(repr(list(line.values())).encode()).digest()
+                key = str(line["key"])
+                self._sums[key] = self._sums.get(key, 0) + int.from_bytes(digest[:16], "big")
+
+    def compared_with(self, table: pa.Table) -> dict[str, list[str]] | str:
+        """Return the cells for which a stored table differs, by how; or why it is no such table."""
+        stored = _Sums(self._kind)
+        columns = []
+        for item, column in zip(fields(self._kind), arrow_schema(self._kind), strict=True):
+            if item.name in table.column_names:
+                columns.append(table.column(item.name))
+            elif required(item):
+                return f"lacks the column {item.name}"
+            else:
+                columns.append(pa.array([item.default] * len(table), column.type))
+        try:
+            stored.add(pa.table(columns, arrow_schema(self._kind).names).cast(self._schema))
+        except (pa.ArrowException, ValueError) as problem:
+            return f"cannot be read ({problem})"
+        mine, theirs = self._sums, stored._sums
+        return {
+            _LACKS: [key for key in mine if key not in theirs],
+            _OTHER: [key for key in mine if key in theirs and mine[key] != theirs[key]],
+            _MORE: [key for key in theirs if key not in mine],
+        }
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return arrow_schema(self._kind)
+
+
+def _altered_scores(journal: Journal, table: pa.Table, altered: Sequence[str]) -> Iterator[str]:
+    """Name the numbers of a few cells that the table has otherwise: journal first, then table."""
+    import pyarrow.compute as pc
+
+    for key in altered:
+        lines = table.filter(pc.equal(table.column("key"), key)).to_pylist()
+        try:
+            stored = [from_values(ScoreRow, line) for line in lines]
+        except (KeyError, ValueError):
+            continue  # said above
+        row, scores = finished_of(journal, key)
+        for text in score_differences(scores, stored):
+            yield f"{row.cell.describe()} ({key}), journal and scores.parquet: {text}"
 
 
 # Some cells, again --------------------------------------------------------------------------------
@@ -247,11 +361,11 @@ class _Recompute:
         else:
             remarks.append("a released model is not stored: only its scores are compared")
         if now.status == row.status:
-            if not close(row.eps_proven, now.eps_proven):
-                differences.append(f"eps proven {row.eps_proven} and now {now.eps_proven}")
-            if row.verdict != now.verdict:
-                differences.append(f"verdict {row.verdict!r} and now {now.verdict!r}")
-            differences += score_differences(scores, outcome.scores)
+            differences += _fact_differences(row, now)
+            # Where all metrics are computed again, no other score can be there.
+            recorded = stored_object("metrics", row.metrics)
+            known = None if set(recorded) <= set(metrics) else metrics
+            differences += _all_score_differences(scores, outcome.scores, known)
         if differences:
             remarks += _explanations(row, cell, dataset)
         return Recomputed(key, cell.describe(), tuple(differences), tuple(remarks))
@@ -286,13 +400,55 @@ def _reason_against(row: CellRow) -> str:
 
 def _comparable(row: CellRow) -> tuple[tuple[str, ...], list[str]]:
     """Metrics that would give the same scores here, and which others there were."""
-    recorded: dict[str, str] = json.loads(row.metrics)
+    recorded: dict[str, str] = stored_object("metrics", row.metrics)
     known = set(registry.metric_names())
     same = [n for n in sorted(recorded) if n in known and keys.metric_hash(n) == recorded[n]]
     others = [name for name in recorded if name not in same]
     if not others:
         return tuple(same), []
     return tuple(same), [f"not compared, their source has changed: {', '.join(others)}"]
+
+
+_NUMBERS = ("eps_proven", "eps_claimed")
+_FACTS = (
+    *("verdict", "accountant", "claim_source", "adjacency", "unit", "rows_released", "task"),
+    *("study_only", "warnings"),
+)
+"""What a cell gives besides rows and scores, and what must be the same again."""
+
+
+def _fact_differences(row: CellRow, now: CellRow) -> Iterator[str]:
+    for name in _NUMBERS:
+        then, again = getattr(row, name), getattr(now, name)
+        if not close(then, again):
+            yield f"{name.replace('_', ' ')} {then} and now {again}"
+    for name in _FACTS:
+        then, again = getattr(row, name), getattr(now, name)
+        if then != again:
+            yield f"{name.replace('_', ' ')} {then!r} and now {again!r}"
+
+
+def _all_score_differences(
+    stored: Sequence[ScoreRow], now: Sequence[ScoreRow], metrics: Sequence[str] | None
+) -> Iterator[str]:
+    """Every number that these metrics (None: all) give, also one that is there only once."""
+    theirs = {score.metric: score for score in now}
+    outputs = set(theirs)
+    for name in metrics or ():
+        outputs |= {output.name for output in registry.metric(name).declared()}
+    mine = {s.metric: s for s in stored if metrics is None or s.metric in outputs}
+    yield from score_differences(list(mine.values()), now)
+    for name in mine:
+        if name not in theirs:
+            yield f"{name} was stored and is not given now"
+    for name, score in theirs.items():
+        if name not in mine:
+            yield f"{name} is given now and was not stored"
+            continue
+        for fact in ("direction", "family", "limit", "shown"):
+            then, again = getattr(mine[name], fact), getattr(score, fact)
+            if then != again:
+                yield f"{fact} of {name} {then!r} and now {again!r}"
 
 
 def _row_differences(stored: Rows, now: Rows) -> Iterator[str]:
@@ -316,7 +472,7 @@ def _row_differences(stored: Rows, now: Rows) -> Iterator[str]:
 
 def _explanations(row: CellRow, cell: Cell, dataset: Dataset) -> Iterator[str]:
     """What is known to be other than it was: a difference need not be a fault."""
-    then, now = json.loads(row.versions), json.loads(keys.versions())
+    then, now = stored_object("versions", row.versions), json.loads(keys.versions())
     changed = [
         f"{name} {then[name]} -> {now.get(name, 'absent')}"
         for name in then

@@ -14,11 +14,9 @@ import dataclasses
 import inspect
 import itertools
 import json
-import stat
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, TypeVar, final
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -37,7 +35,6 @@ FORMAT_VERSION = 1
 LARGEST_TEXT = 8_000
 MOST_COLUMNS = 300
 MOST_CATEGORIES = 40
-_LARGEST_FILE = 16 << 20
 _PIXELS = 2
 """Pixel columns of an image that are listed; the others are like them."""
 
@@ -421,21 +418,6 @@ class Descriptions:
             still_open = dataset.open and (before is None or before.open)
             datasets[dataset.identity] = replace(dataset, open=still_open)
         return Descriptions(tuple(methods.values()), tuple(datasets.values()))
-
-
-def read_descriptions(directory: Path) -> Descriptions | None:
-    """Read the descriptions of one run; None where it has none."""
-    path = directory / FILE
-    try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_FILE:
-            raise StoreError(f"{FILE} is no plain file, or larger than {_LARGEST_FILE >> 20} MB")
-        return parse_descriptions(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8"
-        raise StoreError(f"{FILE} cannot be read ({reason})") from None
 
 
 def parse_descriptions(text: str) -> Descriptions:

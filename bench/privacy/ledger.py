@@ -169,6 +169,10 @@ class Ledger:
                     f"format version {_FORMAT_VERSION}, adjacency {ADJACENCY}"
                 )
             target, delta = document["target_epsilon"], document["delta"]
+            if isinstance(delta, bool) or not 0 < delta < 1:
+                raise ValueError(f"delta {delta!r} is not between 0 and 1")
+            if not isinstance(document["unit"], str):
+                raise ValueError("its unit of privacy is no text")
             ledger = cls(
                 budget=None if target is None else Budget(target, delta),
                 delta=delta,
@@ -181,10 +185,13 @@ class Ledger:
             for row in document["entries"]:
                 ledger.add(_entry(row), row["count"])
         except (
+            ArithmeticError,
             AttributeError,
             KeyError,
+            RecursionError,
             TypeError,
             ValueError,
+            InputError,
             PrivacyContractError,
         ) as problem:
             raise InputError(f"not a ledger that this version can read: {problem}") from None

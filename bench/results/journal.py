@@ -19,8 +19,18 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from bench.errors import StoreError
+from bench.results.opening import (
+    LARGEST_JOURNAL,
+    LONGEST_LINE,
+    check_key,
+    lines_of,
+    open_file,
+    open_to_write,
+    too_long,
+)
 from bench.results.records import (
     DIRECTIONS,
+    SPELLED,
     AuditRow,
     CellRow,
     Outcome,
@@ -36,8 +46,6 @@ Finished = tuple[CellRow, tuple[ScoreRow, ...]]
 QUARANTINE = "quarantine.jsonl"
 
 _NAMED = 5
-_SPELLED = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
-"""Numbers that JSON does not have."""
 
 
 @final
@@ -59,11 +67,14 @@ class Journal(MutableMapping[str, Finished]):
         """Those among them that seem to be audits: what they refute must not be passed over."""
         if write:
             cut_torn_line(path)
-        bad = self._scan() if path.exists() else []
+        bad = self._scan()
         if write:
             if bad:
                 self._quarantine(bad)
             self._file = append_to(path)
+
+    def _open(self) -> IO[bytes] | None:
+        return open_file(self._path.parent, self._path.name, most=LARGEST_JOURNAL)
 
     def _scan(self) -> list[tuple[int, bytes]]:
         """Find the last line of each cell; return lines that are not those of cells."""
@@ -74,20 +85,32 @@ class Journal(MutableMapping[str, Finished]):
         bad: list[tuple[int, bytes]] = []
         notices: list[str] = []
         audits: list[str] = []
-        with self._path.open("rb") as file:
-            for line in file:
+        file = self._open()
+        if file is None:
+            return bad
+        with file:
+            for line in lines_of(file, self._path):
                 number += 1
                 if not line.endswith(b"\n"):
                     break  # it is just being written
                 try:
                     row = _checked(line)
-                except (ValueError, TypeError, AttributeError, RecursionError, StoreError) as why:
+                except (
+                    ValueError,
+                    TypeError,
+                    AttributeError,
+                    LookupError,
+                    RecursionError,
+                    StoreError,
+                ) as why:
                     # Its cell counts as not done and is done again.
                     bad.append((place, line))
                     notices.append(f"line {number} is not that of a cell ({_short(why)})")
                     if b'"audit": ' in line:
                         audits.append(notices[-1])
                 else:
+                    # The key becomes a part of paths: one that leads elsewhere is no accident.
+                    check_key(row.key, self._path)
                     self._note(row, place)
                 place += len(line)
         self.notices = _listed(self._path, notices)
@@ -109,9 +132,12 @@ class Journal(MutableMapping[str, Finished]):
         with writing(kept), append_to(kept) as file:
             append(file, b"".join(line for _, line in bad))
         places = {place for place, _ in bad}
-        with writing(self._path), replacing(self._path) as new, self._path.open("rb") as file:
+        old = self._open()
+        if old is None:
+            raise StoreError(f"{self._path}: is gone")
+        with writing(self._path), old, replacing(self._path) as new:
             place = 0
-            for line in file:
+            for line in lines_of(old, self._path):
                 if place not in places:
                     new.write(line)
                 place += len(line)
@@ -136,9 +162,24 @@ class Journal(MutableMapping[str, Finished]):
 
     def outcome(self, key: str) -> Outcome:
         """Return all that the line of a cell holds."""
-        with self._path.open("rb") as file:
-            file.seek(self._places[key])
-            return _outcome(json.loads(file.readline()))
+        place = self._places[key]
+        file = self._open()
+        if file is None:
+            raise StoreError(f"{self._path}: is gone")
+        with file:
+            return self._outcome_at(file, place)
+
+    def _outcome_at(self, file: IO[bytes], place: int) -> Outcome:
+        file.seek(place)
+        document = _document(file.readline(LONGEST_LINE))
+        if not isinstance(document, dict):
+            raise StoreError(f"{self._path}: a line was changed while it was read")
+        try:
+            return _outcome(document)
+        except StoreError as problem:
+            raise StoreError(
+                f"{self._path}: {problem}; remove the line, and `bench run` makes its cell again"
+            ) from None
 
     def audits(self) -> Iterator[Outcome]:
         """Return all audits, finished or failed, in the order in which they were recorded."""
@@ -181,12 +222,12 @@ class Journal(MutableMapping[str, Finished]):
 
     def all(self) -> Iterator[Finished]:
         """Return every finished cell in the order of the file, which is read through once."""
-        if not self._path.exists():
+        file = self._open()
+        if file is None:
             return
-        with self._path.open("rb") as file:
+        with file:
             for place in sorted(self._places.values()):
-                file.seek(place)
-                outcome = _outcome(json.loads(file.readline()))
+                outcome = self._outcome_at(file, place)
                 yield outcome.row, outcome.scores
 
 
@@ -197,9 +238,11 @@ def read_journal(path: Path) -> dict[str, Finished]:
 
 def cut_torn_line(path: Path) -> None:
     """Cut off what a killed process left of its last line: it was never acted upon."""
-    if not path.exists():
+    try:
+        descriptor = open_to_write(path, os.O_RDWR)
+    except FileNotFoundError:
         return
-    with path.open("r+b") as file:
+    with os.fdopen(descriptor, "r+b") as file:
         end = file.seek(0, os.SEEK_END)
         start = end
         while start > 0:
@@ -212,6 +255,8 @@ def cut_torn_line(path: Path) -> None:
                     file.truncate(whole)
                 return
             start -= size
+            if end - start > LONGEST_LINE:
+                raise too_long(path)
         file.truncate(0)
 
 
@@ -233,21 +278,22 @@ def _document(line: bytes) -> Any | None:
         return None
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
 def _outcome(document: Mapping[str, Any]) -> Outcome:
+    """Return what a line holds; every value is checked to be one that its column can hold."""
     try:
-        scores = tuple(from_values(ScoreRow, unplain(score)) for score in document["scores"])
+        row = from_values(CellRow, document["cell"])
+        scores = tuple(from_values(ScoreRow, score) for score in document["scores"])
         audit = document.get("audit")
-        return Outcome(
-            from_values(CellRow, unplain(document["cell"])),
-            scores,
-            audit=None if audit is None else from_values(AuditRow, unplain(audit)),
-        )
+        numbers = None if audit is None else from_values(AuditRow, audit)
     except KeyError as missing:
-        raise StoreError(f"journal line lacks {missing}: written by another version?") from None
+        raise StoreError(f"a line lacks {missing}: written by another version?") from None
+    except (TypeError, ValueError) as problem:
+        raise StoreError(f"a line is damaged ({problem})") from None
+    return Outcome(row, scores, audit=numbers)
 
 
 def _checked(line: bytes) -> CellRow:
@@ -307,7 +353,7 @@ def _spelled(value: float) -> str:
 def unplain(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return values that `plain` has spelled."""
     return {
-        name: _SPELLED.get(value, value) if isinstance(value, str) else value
+        name: SPELLED.get(value, value) if isinstance(value, str) else value
         for name, value in record.items()
     }
 

@@ -2,8 +2,8 @@
 
 All that reads a run directory does it here: status, merge, verify, compare, dossiers, the
 leaderboard. (Opening a `RunStore` takes the lock and cuts a torn line off; here nothing is
-changed.) What is read is checked: keys of a stranger's journal become parts of paths, so they must
-be plain names, and tables must have the columns of the result schema.
+changed.) Files are opened by `opening`, which follows no links. What is read is checked: tables
+must have the columns of the result schema, and lines of the journal its types.
 """
 
 from __future__ import annotations
@@ -13,14 +13,26 @@ import fcntl
 import itertools
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from bench.errors import StoreError
 from bench.results.journal import Finished, Journal, json_lines
+from bench.results.opening import (
+    LARGEST_JOURNAL,
+    check_key,
+    is_plain_name,
+    lines_of,
+    modified,
+    names_in,
+    open_file,
+    parse_object,
+    read_bytes,
+    read_text,
+)
+from bench.results.parquet_files import columns_in, read_parquet
 from bench.results.records import (
     AuditRow,
     CellRow,
@@ -37,6 +49,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from bench.plugins.description import Descriptions
+
 FORMAT_VERSION = 1
 """Format version of run directories, written to `run.json`."""
 
@@ -44,27 +58,23 @@ AUDITS = "audits.parquet"
 
 _HINT = "give a directory that `bench run --out` wrote, or run `bench run` there again to repair it"
 _CHUNK = 500
-
-_PLAIN_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}")
+_LARGEST_ABOUT = 16 << 20
+"""Bytes of `about.json`: descriptions of all plugins and their columns have less than 2 MB."""
 
 _BEFORE_CELL = b'{"cell": '
 """How a line of the journal begins."""
 _DECODER = json.JSONDecoder()
 
 
-def is_plain_name(name: object) -> bool:
-    """Return True for what may become one part of a path: no slash, and no dot in front."""
-    return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None
-
-
 def check_run(directory: Path) -> Mapping[str, Any]:
     """Return what `run.json` says; refuse what is no run directory of this format."""
     path = directory / "run.json"
-    if not path.is_file():
+    text = read_text(directory, path.name)
+    if text is None:
         raise StoreError(
             f"{directory} is not a run directory; `bench run --out {directory}` makes one"
         )
-    manifest = read_object(path)
+    manifest = parse_object(text)
     if manifest is None:
         raise StoreError(f"{path}: cannot be read as a JSON object; is it a run directory?")
     # Directories of earlier versions call it `form`.
@@ -77,29 +87,17 @@ def check_run(directory: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None where there is none to read."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
 def open_journal(directory: Path) -> Journal:
     """Return the finished cells; a line that is just being written does not count yet."""
-    path = directory / "journal.jsonl"
-    try:
-        journal = Journal(path)
-    except (KeyError, TypeError) as problem:
-        raise StoreError(f"{path}: a line is not that of a cell ({problem!r})") from None
-    for key in journal:
-        if not is_plain_name(key):
-            raise StoreError(
-                f"{path}: key {str(key)[:60]!r} is not a plain name of letters, digits, '.', '_' "
-                "and '-'; the directory was not written by bench"
-            )
-    return journal
+    return Journal(directory / "journal.jsonl")
+
+
+def read_descriptions(directory: Path) -> Descriptions | None:
+    """Return what a run says about its methods and datasets; None where it says nothing."""
+    from bench.plugins.description import FILE, parse_descriptions
+
+    text = read_text(directory, FILE, most=_LARGEST_ABOUT)
+    return None if text is None else parse_descriptions(text)
 
 
 def cells_in(path: Path, place: int = 0) -> Iterator[tuple[int, dict[str, Any] | None]]:
@@ -108,14 +106,18 @@ def cells_in(path: Path, place: int = 0) -> Iterator[tuple[int, dict[str, Any] |
     A line that is just being written is not there yet. Scores are nearly all of a journal: passing
     over them unread makes this ten times faster than `Journal`, for what is asked often.
     """
-    if not path.exists():
+    file = open_file(path.parent, path.name, most=LARGEST_JOURNAL)
+    if file is None:
         return
-    with path.open("rb") as file:
+    with file:
         file.seek(place)
-        for line in file:
+        for line in lines_of(file, path):
             if not line.endswith(b"\n"):
                 return
-            yield place, _cell_in(line)
+            cell = _cell_in(line)
+            if cell is not None:
+                check_key(cell["key"], path)
+            yield place, cell
             place += len(line)
 
 
@@ -126,17 +128,14 @@ def _cell_in(line: bytes) -> dict[str, Any] | None:
         else:
             cell = json.loads(line)["cell"]
         good = isinstance(cell["key"], str) and isinstance(cell["status"], str)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return cell if good else None
 
 
 def finished_of(journal: Journal, key: str) -> Finished:
     """Return one cell, with scores that are checked to be those of the cell."""
-    try:
-        row, scores = journal[key]
-    except (TypeError, ValueError, AttributeError) as problem:
-        raise StoreError(f"the journal's line of cell {key} is damaged ({problem})") from None
+    row, scores = journal[key]
     if any(score.key != key for score in scores):
         raise StoreError(f"the journal's line of cell {key} holds scores of another cell")
     return row, scores
@@ -155,15 +154,17 @@ class Charge:
 def read_charges(directory: Path) -> tuple[Charge, ...]:
     """Return all charges; a torn last line was never acted upon."""
     path = directory / "charges.jsonl"
-    if not path.exists():
+    content = read_bytes(directory, path.name)
+    if content is None:
         return ()
-    content = path.read_bytes()
     content = content[: content.rfind(b"\n") + 1]
     lines, whole = json_lines(content)
     charges = [
         Charge(line["key"], line.get("identity", ""))
         for line in lines
-        if isinstance(line, dict) and is_plain_name(line.get("key"))
+        if isinstance(line, dict)
+        and is_plain_name(line.get("key"))
+        and isinstance(line.get("identity", ""), str)
     ]
     if whole < len(content) or len(charges) < len(lines):
         raise StoreError(f"{path}: a line in the middle is damaged; charges may be lost")
@@ -177,43 +178,36 @@ def charged_keys(directory: Path) -> set[str]:
 
 def in_use(directory: Path) -> bool:
     """Return True while a driver holds the directory. The lock is tried and let go at once."""
-    file = _shared(directory / "lock")
-    if file is None:
-        return (directory / "lock").exists()
-    file.close()
-    return False
+    with _shared_lock(directory) as free:
+        return not free
 
 
 @contextlib.contextmanager
 def held(directory: Path) -> Iterator[None]:
     """Keep drivers out of a directory that is being read; other readers may come in."""
-    path = directory / "lock"
-    file = _shared(path)
-    if file is None and path.exists():
-        raise StoreError(
-            f"{directory} is in use by another `bench run`; wait for its end, or interrupt it"
-        )
-    try:
+    with _shared_lock(directory) as free:
+        if not free:
+            raise StoreError(
+                f"{directory} is in use by another `bench run`; wait for its end, or interrupt it"
+            )
         yield
-    finally:
-        if file is not None:
-            file.close()
 
 
-def _shared(path: Path) -> IO[bytes] | None:
-    """The lock file, with a shared lock: readers do not take each other for a driver."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return None
-    except OSError as problem:
-        raise StoreError(f"{path}: cannot be opened ({problem.strerror})") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+@contextlib.contextmanager
+def _shared_lock(directory: Path) -> Iterator[bool]:
+    """Hold the lock, shared: readers do not take each other for a driver. False where one runs."""
+    file = open_file(directory, "lock")
+    if file is None:
+        yield True
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free = False
+        else:
+            free = True
+        yield free
 
 
 def printable(text: str) -> str:
@@ -241,7 +235,7 @@ class RunTables:
 def load_results(directory: str | Path) -> RunTables:
     """Return the results of a run directory, also of one that is still being run."""
     directory = Path(directory)
-    if _compiled(directory) or not (directory / "journal.jsonl").is_file():
+    if _compiled(directory) or modified(directory, "journal.jsonl") is None:
         cells = read_table(directory, "cells.parquet", CellRow)
         scores = read_table(directory, "scores.parquet", ScoreRow)
     else:
@@ -283,9 +277,9 @@ def read_table(directory: Path, name: str, record: Record) -> pd.DataFrame:
     path = directory / name
     if not directory.is_dir():
         raise StoreError(f"{directory}: no such directory; {_HINT}")
-    if not path.is_file():
+    table = _columns(directory, name, record, _HINT)
+    if table is None:
         raise StoreError(f"{directory}: holds no {name}, so it is not a run directory; {_HINT}")
-    table = _columns(path, record, _HINT)
     never_empty = [item.name for item in fields(record) if not str(item.type).endswith("| None")]
     empty = [column for column in never_empty if table.column(column).null_count]
     if empty:
@@ -293,17 +287,22 @@ def read_table(directory: Path, name: str, record: Record) -> pd.DataFrame:
     return _frame(table)
 
 
-def _columns(path: Path, record: Record, hint: str) -> pa.Table:
-    """The columns of a record; others stay unread, since a later version may write more."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _columns(directory: Path, name: str, record: Record, hint: str) -> pa.Table | None:
+    """The columns of a record; others stay unread, since a later version may write more.
 
+    None where there is no such file.
+    """
+    import pyarrow as pa
+
+    path = directory / name
     try:
-        # As a file, not as a dataset: folders named `a=b` above it must not become columns.
-        table = pq.ParquetFile(path).read()
-        table.validate(full=True)  # text that is not UTF-8 would pass until somebody reads it
-    except (OSError, pa.ArrowException) as problem:
-        raise StoreError(f"{path}: cannot be read as Parquet ({problem}); {hint}") from None
+        found = columns_in(directory, name)
+        known = [item.name for item in fields(record) if item.name in found]
+        table = read_parquet(directory, name, columns=known) if found else None
+    except StoreError as problem:
+        raise StoreError(f"{problem}; {hint}") from None
+    if table is None:
+        return None
     schema = arrow_schema(record)
     problems = []
     for item, column in zip(fields(record), schema, strict=True):
@@ -366,7 +365,7 @@ def read_audits(directory: Path) -> tuple[Outcome, ...]:
     refuse_old_audits(directory)
     if _compiled(directory):
         audits = _audits_in_tables(directory)
-    elif (directory / "journal.jsonl").is_file():
+    elif modified(directory, "journal.jsonl") is not None:
         journal = open_journal(directory)
         if journal.lost_audits:
             raise StoreError(f"{journal.lost_audits[0]}; {_AGAIN}")
@@ -385,25 +384,22 @@ def read_audits(directory: Path) -> tuple[Outcome, ...]:
 
 def refuse_old_audits(directory: Path) -> None:
     """Refuse audits of earlier versions, which were no cells."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    old = next(directory.glob("audits/*/audit.json"), None)
-    table = directory / AUDITS
-    if old is None and table.is_file():
-        # What is no table at all is refused where it is read.
-        with contextlib.suppress(OSError, pa.ArrowException):
-            old = table if "method" in pq.read_schema(table).names else None
+    old = None
+    for key in names_in(directory, "audits"):
+        if "audit.json" in names_in(directory, "audits", key):
+            old = directory / "audits" / key / "audit.json"
+    # What is no table at all is refused where it is read.
+    with contextlib.suppress(StoreError):
+        if "method" in columns_in(directory, AUDITS):
+            old = old or directory / AUDITS
     if old is not None:
         raise StoreError(f"{old}: written by an earlier version, which is not read; {_AGAIN}")
 
 
 def _compiled(directory: Path) -> bool:
     """True where the tables hold all that the journal does."""
-    journal, table = directory / "journal.jsonl", directory / "cells.parquet"
-    return table.is_file() and (
-        not journal.is_file() or table.stat().st_mtime_ns >= journal.stat().st_mtime_ns
-    )
+    journal, table = modified(directory, "journal.jsonl"), modified(directory, "cells.parquet")
+    return table is not None and (journal is None or table >= journal)
 
 
 def _audits_in_tables(directory: Path) -> list[Outcome]:
@@ -411,10 +407,13 @@ def _audits_in_tables(directory: Path) -> list[Outcome]:
 
     path = directory / AUDITS
     by_key: dict[str, AuditRow] = {}
-    if path.is_file():
-        lines = _columns(path, AuditRow, _AGAIN).to_pylist()
+    numbers = _columns(directory, AUDITS, AuditRow, _AGAIN)
+    if numbers is not None:
+        lines = numbers.to_pylist()
         by_key = {str(line["key"]): AuditRow(**line) for line in lines}
-    cells = _columns(directory / "cells.parquet", CellRow, _HINT)
+    cells = _columns(directory, "cells.parquet", CellRow, _HINT)
+    if cells is None:
+        raise StoreError(f"{directory}: holds no cells.parquet; {_HINT}")
     attacked = cells.filter(pc.not_equal(cells.column("attack"), "")).to_pylist()
     rows = [CellRow(**line) for line in attacked]
     if lost := sorted(set(by_key) - {row.key for row in rows}):
@@ -425,8 +424,7 @@ def _audits_in_tables(directory: Path) -> list[Outcome]:
 def _check_audit(directory: Path, outcome: Outcome) -> None:
     row, audit = outcome.row, outcome.audit
     try:
-        if not is_plain_name(row.key):
-            raise ValueError(f"key {str(row.key)[:60]!r} is not a plain name")
+        check_key(row.key, directory)
         if not isinstance(json.loads(row.parameters), dict):
             raise ValueError("parameters are no JSON object")
         if (audit is None) == (row.status == Status.OK.value):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from bench.errors import InputError
+from bench.errors import InputError, StoreError
+from bench.results.opening import parse_object
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,6 +216,8 @@ class CellRow:
     """`two-world` or `one-run` for an audit; empty for a cell that was released."""
     trials: int | None = None
     """Trials that an audit was asked for."""
+    release_hashes: str = ""
+    """JSON: SHA-256 of each file of the release; empty where it was not recorded."""
 
     @property
     def ipc_text(self) -> str:
@@ -242,7 +245,10 @@ class CellRow:
 
 
 def _parameters(text: str) -> tuple[tuple[str, Any], ...]:
-    return tuple(json.loads(text).items())
+    try:
+        return tuple(stored_object("parameters", text).items())
+    except ValueError as problem:
+        raise StoreError(f"a cell cannot be read: {problem}") from None
 
 
 @final
@@ -337,13 +343,64 @@ def required(item: Field[Any]) -> bool:
     return item.default is MISSING
 
 
-def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
-    """Return a record from what was stored, also by an earlier version.
+SPELLED = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+"""How a journal spells what JSON has no number for."""
 
-    Later additions to the records have defaults. Raises `KeyError` for a column that is missing.
+
+def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
+    """Return a record from what was stored, also by an earlier version or by a stranger.
+
+    Later additions to the records have defaults. Raises `KeyError` for a column that is missing,
+    and `ValueError` for a value that its column cannot hold.
     """
-    names = [item.name for item in fields(kind) if item.name in values or required(item)]
-    return kind(**{name: values[name] for name in names})
+    if not isinstance(values, Mapping):
+        raise ValueError(f"a {type(values).__name__} stands where a record should")
+    given = {}
+    for name, types, needed in _columns_of(kind):
+        if name in values or needed:
+            given[name] = _checked(name, values[name], types)
+    return kind(**given)
+
+
+@functools.cache
+def _columns_of(kind: Record) -> tuple[tuple[str, frozenset[type], bool], ...]:
+    """Names of the columns, types that they hold, and whether every version has written them."""
+    types = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
+    columns = []
+    for item in fields(kind):
+        name = str(item.type)
+        absent = (type(None),) if name.endswith(" | None") else ()
+        allowed = frozenset({*types[name.removesuffix(" | None")], *absent})
+        columns.append((item.name, allowed, required(item)))
+    return tuple(columns)
+
+
+def _checked(name: str, value: Any, types: frozenset[type]) -> Any:
+    found = type(value)
+    if found is str and float in types:
+        value = SPELLED.get(value, value)
+        found = type(value)
+    if found not in types:
+        raise ValueError(f"{name} is of type {found.__name__}")
+    if found is int and not -_WHOLE_LIMIT <= value < _WHOLE_LIMIT:
+        raise ValueError(f"{name} is beyond 64 bits")
+    if found is str and not value.isascii():
+        # Half of a surrogate pair is a character in JSON and none in a file or on a terminal.
+        value.encode()
+    return value
+
+
+def stored_object(name: str, text: str) -> dict[str, Any]:
+    """Return the JSON object in a column; raise `ValueError` for what bench never writes there."""
+    # Nearly all: parsed for every row, the others cost more than the rest of a journal.
+    if text == "{}":
+        return {}
+    document = parse_object(text)
+    if document is None:
+        raise ValueError(f"{name} is not a JSON object, or one that is nested too deeply")
+    if name in ("metrics", "versions") and not all(type(v) is str for v in document.values()):
+        raise ValueError(f"{name} holds other values than texts")
+    return document
 
 
 _KINDS: Mapping[str, type[Any]] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -377,8 +434,7 @@ def check_outcome(outcome: Outcome) -> None:
     if row.status not in set(Status):
         raise ValueError(f"status {row.status[:40]!r} is not known")
     for name in _DOCUMENTS:
-        if not isinstance(json.loads(getattr(row, name)), dict):
-            raise ValueError(f"{name} is no JSON object")
+        stored_object(name, getattr(row, name))
     if row.eps_target is not None and not 0 < row.eps_target < float("inf"):
         raise ValueError("eps_target is not positive and finite")
     if row.attack and row.attack not in FEWEST_TRIALS:

@@ -36,22 +36,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, final
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.data.encoder import Encoder
 from bench.errors import InputError, StoreError
-from bench.plugins.release import Claim, Federation, Release, Rows
+from bench.plugins.release import Claim, Federation, Release
 from bench.privacy.ledger import Ledger
+from bench.results import encoded
+from bench.results.encoded import encoded_table
+from bench.results.integrity import file_hashes, hashes_text
 from bench.results.journal import Finished, Journal, cut_torn_line, plain, unplain
+from bench.results.opening import open_lock, read_object, read_text, survey
+from bench.results.parquet_files import columns_in, read_parquet
 from bench.results.reading import (
     AUDITS,
     FORMAT_VERSION,
     check_run,
     read_charges,
-    read_object,
     refuse_old_audits,
 )
 from bench.results.records import (
@@ -119,7 +122,8 @@ class RunStore:
     def _open(self) -> None:
         directory = self.directory
         manifest = directory / "run.json"
-        refuse_old_audits(directory)
+        if directory.is_dir():
+            refuse_old_audits(directory)
         try:
             # A lock alone is what a run leaves that could not write anything else.
             others = directory.is_dir() and {path.name for path in directory.iterdir()} - {"lock"}
@@ -131,7 +135,7 @@ class RunStore:
             make_folder(directory)
             # Also one that existed: tables hold times and events of test rows.
             directory.chmod(OWNER_FOLDER)
-            self._lock = append_to(directory / "lock")
+            self._lock = open_lock(directory)
         except OSError as problem:
             raise StoreError(
                 f"{directory}: cannot be used as a run directory ({problem.strerror or problem})"
@@ -143,6 +147,8 @@ class RunStore:
             raise StoreError(
                 f"{directory} is in use by another `bench run`; wait for it or use another --out"
             ) from None
+        # From here on files are written, which must not end elsewhere.
+        survey(directory)
         if manifest.exists():
             check_run(directory)
         else:
@@ -182,8 +188,9 @@ class RunStore:
 
     def manifest(self) -> Mapping[str, Any]:
         """Return what `run.json` says about the run."""
-        path = self.directory / "run.json"
-        return _read_json(path) if path.exists() else {}
+        if not (self.directory / "run.json").exists():
+            return {}
+        return _read_json(self.directory, "run.json")
 
     def write_manifest(self, facts: Mapping[str, Any]) -> None:
         """Describe the run; earlier facts stay where they are not given anew."""
@@ -206,6 +213,8 @@ class RunStore:
         with writing(self.directory):
             if outcome.fitted and outcome.release is not None and encoder is not None:
                 self._write_release(key, outcome.release, encoder)
+                hashes = hashes_text(file_hashes(self.directory, key))
+                outcome = replace(outcome, row=replace(outcome.row, release_hashes=hashes))
             if outcome.details is not None:
                 self._write_details(key, outcome.details)
             self._write_log(key, outcome.log)
@@ -296,7 +305,7 @@ class RunStore:
         if rows is not None:
             decoded = encoder.decode(rows.values, rows.labels)
             write_table(folder / "synthetic.parquet", pa.Table.from_pandas(decoded))
-            write_table(folder / "encoded.parquet", _encoded_table(rows, encoder))
+            write_table(folder / encoded.FILE, encoded_table(rows, encoder))
         if release.ledger is not None:
             write("ledger.json", release.ledger.to_json())
         about = {
@@ -309,36 +318,46 @@ class RunStore:
 
     def read_release(self, key: str, encoder: Encoder) -> Release | None:
         """Return a stored release of rows, or None where it is missing, torn or a model."""
-        directory = self.release_directory(key)
+        place = ("releases", key)
         try:
-            about = _read_json(directory / "release.json")
-            ledger = Ledger.from_json((directory / "ledger.json").read_text(encoding="utf-8"))
-            table = pq.read_table(directory / "encoded.parquet")
-            rows = _rows_of(table, encoder)
-        except (OSError, InputError, KeyError, pa.ArrowInvalid):
+            about = _read_json(self.directory, *place, "release.json")
+            ledger = Ledger.from_json(_read_text(self.directory, *place, "ledger.json"))
+            table = read_parquet(self.directory, *place, encoded.FILE)
+            if table is None:
+                return None
+            rows = encoded.rows_of(table, encoder)
+        except InputError:
             return None
-        claim = None if about["claim"] is None else Claim(**unplain(about["claim"]))
-        federation = about.get("federation")
-        return Release(
-            rows,
-            claim=claim,
-            notes=unplain(about["notes"]),
-            ledger=ledger,
-            federation=None if federation is None else Federation.from_record(federation),
-        )
+        try:
+            claim = None if about["claim"] is None else Claim(**unplain(about["claim"]))
+            federation = about.get("federation")
+            return Release(
+                rows,
+                claim=claim,
+                notes=unplain(about["notes"]),
+                ledger=ledger,
+                federation=None if federation is None else Federation.from_record(federation),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None  # facts that no version has written
 
     def release_intact(self, key: str) -> bool:
         """Return True when the files of a release are whole (footers and JSON are read)."""
-        directory = self.release_directory(key)
+        return self.problem_of_release(key) == ""
+
+    def problem_of_release(self, key: str) -> str:
+        """Return why a release cannot be read; empty where its files are whole."""
+        place = ("releases", key)
         try:
-            about = _read_json(directory / "release.json")
-            json.loads((directory / "ledger.json").read_text(encoding="utf-8"))
-            if about["result"] == "rows":
-                pq.read_metadata(directory / "encoded.parquet")
-                pq.read_metadata(directory / "synthetic.parquet")
-        except (OSError, StoreError, ValueError, KeyError, pa.ArrowInvalid):
-            return False
-        return True
+            about = _read_json(self.directory, *place, "release.json")
+            _read_json(self.directory, *place, "ledger.json")
+            names = (encoded.FILE, "synthetic.parquet") if about.get("result") == "rows" else ()
+            for name in names:
+                if not columns_in(self.directory, *place, name):
+                    return f"{name} is missing"
+        except StoreError as problem:
+            return str(problem)
+        return ""
 
     # Audits -------------------------------------------------------------------------------------
 
@@ -348,17 +367,25 @@ class RunStore:
 
     def audit_intact(self, key: str) -> bool:
         """Return True when the files of an audit are whole (footer and JSON are read)."""
-        directory = self.audit_directory(key)
+        return self.problem_of_audit(key) == ""
+
+    def problem_of_audit(self, key: str) -> str:
+        """Return why the files of an audit cannot be read; empty where they are whole."""
         try:
-            json.loads((directory / "ledger.json").read_text(encoding="utf-8"))
-            pq.read_metadata(directory / "trials.parquet")
-        except (OSError, ValueError, pa.ArrowInvalid):
-            return False
-        return True
+            _read_json(self.directory, "audits", key, "ledger.json")
+            if not columns_in(self.directory, "audits", key, "trials.parquet"):
+                return "trials.parquet is missing"
+        except StoreError as problem:
+            return str(problem)
+        return ""
 
     def intact(self, row: CellRow) -> bool:
         """Return True when the files of a cell that has ended well are whole."""
-        return self.audit_intact(row.key) if row.attack else self.release_intact(row.key)
+        return self.problem_of(row) == ""
+
+    def problem_of(self, row: CellRow) -> str:
+        """Return why the files of a cell cannot be read; empty where they are whole."""
+        return self.problem_of_audit(row.key) if row.attack else self.problem_of_release(row.key)
 
     def _write_details(self, key: str, details: Mapping[str, pd.DataFrame]) -> None:
         directory = self.directory / "details" / key
@@ -368,36 +395,6 @@ class RunStore:
             table = pa.Table.from_pandas(frame, preserve_index=False)
             # A reader can then distinguish overwritten numbers from what was measured.
             write_table(directory / f"{name}.parquet", table, write_page_checksum=True)
-
-
-def _encoded_table(rows: Rows, encoder: Encoder) -> pa.Table:
-    columns: dict[str, Any] = {
-        name: rows.values[:, number] for number, name in enumerate(encoder.names)
-    }
-    columns["(label)"] = rows.labels
-    if rows.weights is not None:
-        columns["(weight)"] = rows.weights
-    if rows.soft_labels is not None:
-        for code, name in enumerate(encoder.schema.classes):
-            columns[f"(soft) {name}"] = rows.soft_labels[:, code]
-    return pa.table({name: np.ascontiguousarray(values) for name, values in columns.items()})
-
-
-def _rows_of(table: pa.Table, encoder: Encoder) -> Rows:
-    def column(name: str) -> np.ndarray[Any, Any]:
-        return np.asarray(table.column(name).to_numpy())
-
-    soft = [f"(soft) {name}" for name in encoder.schema.classes]
-    return Rows(
-        values=np.column_stack([column(name) for name in encoder.names]),
-        labels=column("(label)"),
-        weights=column("(weight)") if "(weight)" in table.column_names else None,
-        soft_labels=(
-            np.column_stack([column(name) for name in soft])
-            if soft[0] in table.column_names
-            else None
-        ),
-    )
 
 
 def write_tables(
@@ -426,11 +423,18 @@ def write_tables(
             write_table(directory / AUDITS, to_table(audits, AuditRow))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    document = read_object(path)
+def _read_json(directory: Path, *parts: str) -> dict[str, Any]:
+    document = read_object(directory, *parts)
     if document is None:
-        raise StoreError(f"{path}: cannot be read as a JSON object")
+        raise StoreError(f"{directory.joinpath(*parts)}: cannot be read as a JSON object")
     return document
+
+
+def _read_text(directory: Path, *parts: str) -> str:
+    text = read_text(directory, *parts)
+    if text is None:
+        raise StoreError(f"{directory.joinpath(*parts)}: is missing")
+    return text
 
 
 @final

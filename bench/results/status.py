@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from bench.results.reading import cells_in, check_run, in_use, printable, read_object
+from bench.results.opening import read_object
+from bench.results.reading import cells_in, check_run, in_use, printable
 from bench.results.records import Cell, Status, Variant
 
 _GOOD = (Status.OK.value, Status.SKIPPED.value)
@@ -116,7 +117,7 @@ def read_status(directory: Path, now: datetime.datetime | None = None) -> RunSta
     now = now or datetime.datetime.now(datetime.UTC)
     # The lock first: a run that ends while its journal is read is then called running, not dead.
     held = in_use(directory)
-    progress = read_object(directory / "progress.json") or {}
+    progress = read_object(directory, "progress.json") or {}
     started = _time(progress.get("started_at"))
     journal = _Journal()
     journal.read(directory / "journal.jsonl", started)
@@ -270,7 +271,10 @@ def _expected(
 ) -> datetime.datetime | None:
     if left is None or not per_minute:
         return None
-    return now + datetime.timedelta(minutes=left / per_minute)
+    try:
+        return now + datetime.timedelta(minutes=left / per_minute)
+    except OverflowError:
+        return None  # beyond the calendar
 
 
 def _moment(cell: Ended) -> datetime.datetime:
@@ -280,18 +284,24 @@ def _moment(cell: Ended) -> datetime.datetime:
 def _time(value: object) -> datetime.datetime | None:
     try:
         moment = datetime.datetime.fromisoformat(str(value))
-    except ValueError:
+        # Beyond the first and the last year there is no time of another zone.
+        return moment.replace(tzinfo=moment.tzinfo or datetime.UTC).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    good = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if good else None  # type: ignore[return-value]
 
 
 def _number(value: object) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if good else None  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _text(value: object) -> str | None:

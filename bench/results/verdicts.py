@@ -21,6 +21,8 @@ class Verdict(enum.StrEnum):
     NON_PRIVATE = "non-private"
     CLAIM_REFUTED = "claim refuted"
     PROOF_REFUTED = "proof refuted"
+    TAMPERED = "tampered"
+    """What is stored contradicts itself; given by `bench.results.integrity`, never by `judge`."""
 
 
 @final

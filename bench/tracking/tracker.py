@@ -9,14 +9,13 @@ run directory is authoritative, and `bench sync` logs later what is missing.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import itertools
-import json
 import os
 import queue
 import re
 import shlex
-import shutil
 import sqlite3
 import sys
 import tempfile
@@ -28,10 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import unquote, urlparse
 
+from bench.errors import StoreError
 from bench.leaderboard.dossier.cell import cell_report, cell_title
-from bench.results.records import Outcome, Status
+from bench.results.opening import link_or_copy, open_file, read_text
+from bench.results.records import CellRow, Outcome, Status
 from bench.results.run_directory import RunStore
-from bench.results.writing import OWNER_FOLDER, OWNER_ONLY, write_atomically
+from bench.results.writing import OWNER_FOLDER, OWNER_ONLY, make_folder, write_atomically
 from bench.tracking.fields import (
     VIEW,
     markdown,
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 
 _ENDED = {Status.OK.value: "FINISHED", Status.SKIPPED.value: "FINISHED"}
 
+_IDENTITY = "tracking.id"
+_FILES = ("ledger.json", "release.json")
+_ROWS = ("synthetic.parquet", "encoded.parquet")
+
 _PARAMETERS_AT_ONCE = 100
 _METRICS_AT_ONCE = 800
 """MLflow accepts 100 parameters and 1000 items of all kinds in one call."""
@@ -56,8 +61,16 @@ _METRICS_AT_ONCE = 800
 class Tracker:
     """Mirrors a run directory into MLflow."""
 
-    def __init__(self, store: RunStore, uri: str | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        uri: str | None,
+        say: Callable[[str], None],
+        checked: Mapping[str, CellRow] | None = None,
+    ) -> None:
+        """Log a run directory; `checked` has rows, by key, that are logged instead of its own."""
         self._store = store
+        self._checked = checked or {}
         self._uri = uri or default_uri(store.directory)
         # Without a server, MLflow would put artifacts into the current folder.
         self._local = self._uri.startswith("sqlite:")
@@ -146,9 +159,7 @@ class Tracker:
         self._client = client
 
     def _read_manifest(self) -> Mapping[str, Any]:
-        path = self._store.directory / "run.json"
-        manifest: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return manifest
+        return self._store.manifest()
 
     def _find_parent(self, client: MlflowClient) -> str:
         identity = _identity(self._store.directory)
@@ -209,7 +220,7 @@ class Tracker:
             outcome = self._store.journal.outcome(key)
         except KeyError:
             return  # it is being recorded again: its key will be queued again
-        self._log(outcome)
+        self._log(dataclasses.replace(outcome, row=self._checked.get(key, outcome.row)))
 
     def _log(self, outcome: Outcome) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -248,17 +259,18 @@ class Tracker:
 
         A server has other readers than the run directory, and a release need not be private.
         """
-        release = self._store.release_directory(outcome.row.key)
+        key = outcome.row.key
         page = cell_report(outcome.row, outcome.scores, outcome.audit)
         place = urlparse(uri)
         if place.scheme in ("", "file"):
             # On this disk the release is linked, not copied, and no call is needed.
             folder = Path(unquote(place.path))
+            self._check_place(folder)
             self._make_folders(folder)
-            _fill(folder, page, release, rows=self._local)
+            self._fill(folder, page, key, rows=self._local)
             return
         with tempfile.TemporaryDirectory(prefix="bench-tracking-") as scratch:
-            _fill(Path(scratch), page, release, rows=False)
+            self._fill(Path(scratch), page, key, rows=False)
             client.log_artifacts(run_id, scratch)
 
     def _make_folders(self, folder: Path) -> None:
@@ -267,6 +279,32 @@ class Tracker:
         for place in reversed([folder, *folder.parents]):
             if not place.exists():
                 place.mkdir(mode=OWNER_FOLDER if inside else 0o777, exist_ok=True)
+
+    def _check_place(self, folder: Path) -> None:
+        """Refuse a database of the run directory that would have files written elsewhere.
+
+        Its experiments say where; the database may be a stranger's, or was moved with its run.
+        """
+        root = (self._store.directory / "mlartifacts").resolve()
+        own = self._uri == default_uri(self._store.directory)
+        if own and not folder.resolve().is_relative_to(root):
+            raise StoreError(
+                "mlflow.db would keep files outside of this run directory: it comes from elsewhere "
+                "or was moved; remove mlflow.db and mlartifacts, and log again"
+            )
+
+    def _fill(self, folder: Path, page: str, key: str, *, rows: bool) -> None:
+        """Put the page of a cell and the files of its release into a folder; no link is followed.
+
+        On this disk files are linked, not copied: those of a release are never written to again.
+        """
+        write_atomically(folder / "report.html", page.encode())
+        for name in (*_FILES, *(_ROWS if rows else ())):
+            file = open_file(self._store.directory, "releases", key, name)
+            if file is not None:
+                with file:
+                    make_folder(folder / "release")
+                    link_or_copy(file, folder / "release" / name)
 
 
 def default_uri(directory: Path) -> str:
@@ -285,12 +323,21 @@ def ui_command(directory: Path, port: int) -> tuple[list[str], dict[str, str]]:
 
 def ui_address(directory: Path, port: int) -> str:
     """Return the address of the table of all cells of a run directory."""
+    file = open_file(directory, "mlflow.db")
+    if file is None:
+        raise StoreError(
+            f"{directory} holds no mlflow.db; run a grid into it first (without --no-mlflow)"
+        )
+    file.close()
     # Read without MLflow, whose import takes seconds.
-    with contextlib.closing(sqlite3.connect(directory / "mlflow.db")) as database:
-        newest = database.execute(
-            "SELECT experiment_id FROM experiments WHERE name LIKE 'bench%' "
-            "ORDER BY last_update_time DESC LIMIT 1"
-        ).fetchone()
+    try:
+        with contextlib.closing(sqlite3.connect(directory / "mlflow.db")) as database:
+            newest = database.execute(
+                "SELECT experiment_id FROM experiments WHERE name LIKE 'bench%' "
+                "ORDER BY last_update_time DESC LIMIT 1"
+            ).fetchone()
+    except sqlite3.Error as problem:
+        raise StoreError(f"{directory / 'mlflow.db'}: not MLflow's database ({problem})") from None
     page = f"/#/experiments/{newest[0]}/runs?workflowType=machine_learning" if newest else ""
     return f"http://127.0.0.1:{port}{page}{f'&viewStateShareKey={VIEW}' if newest else ''}"
 
@@ -365,25 +412,15 @@ def _search(client: MlflowClient, experiment: str, query: str) -> Iterator[Any]:
 
 def _identity(directory: Path) -> str:
     """Return the identity of a run directory on a server that many machines log to."""
-    path = directory / "tracking.id"
-    if not path.exists():
-        write_atomically(path, uuid.uuid4().hex.encode())
-    return path.read_text(encoding="ascii").strip()
-
-
-def _fill(folder: Path, page: str, release: Path, *, rows: bool) -> None:
-    write_atomically(folder / "report.html", page.encode())
-    if release.is_dir():
-        left_out = None if rows else shutil.ignore_patterns("*.parquet")
-        shutil.copytree(release, folder / "release", ignore=left_out, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    """Link a file of a release, which is never written to again."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)  # another disk
+    text = read_text(directory, _IDENTITY)
+    if text is None:
+        text = uuid.uuid4().hex
+        write_atomically(directory / _IDENTITY, text.encode())
+    identity = text.strip()
+    if re.fullmatch("[0-9a-f]{32}", identity) is None:
+        # It becomes a part of a query.
+        raise StoreError(f"{_IDENTITY} is not one that bench wrote; remove it, and log again")
+    return identity
 
 
 def _source() -> dict[str, str]:

@@ -9,36 +9,35 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import stat
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.data.splits import expected_sizes, home_site
 from bench.errors import BenchError, InputError, StoreError
 from bench.leaderboard.dossier.attacks import KnownMetric
-from bench.leaderboard.tables.load import load_results
+from bench.leaderboard.tables.load import read_results
 from bench.plugins import registry
 from bench.plugins.method import UNKNOWN
 from bench.plugins.metric import Family
 from bench.plugins.source import DatasetSource
 from bench.plugins.user_tables import OwnTable
+from bench.results import encoded
 from bench.results.journal import Finished
+from bench.results.opening import check_key, modified, open_file, read_object, read_text
+from bench.results.parquet_files import columns_in, parquet_file, read_parquet, table_of
 from bench.results.reading import (
     charged_keys,
     check_run,
     finished_of,
-    is_plain_name,
     open_journal,
     printable,
-    read_object,
 )
-from bench.results.records import CellRow, ScoreRow, Status, required
+from bench.results.records import AnyRecord, CellRow, ScoreRow, Status, from_values
 
 
 @final
@@ -127,18 +126,17 @@ class Material:
 _SHIPPED = "bench.methods."
 """Prefix of the modules of the methods in this distribution."""
 _FILES = ("synthetic.parquet", "encoded.parquet", "ledger.json")
-_LARGEST_LEDGER = 64 << 20
 _LISTED = 12
 _ANY = ("", "*")
 
 
 def gather(directory: Path, wanted: str) -> Material:
     """Return everything about the cell that `wanted` names."""
-    manifest = check_run(directory) if (directory / "run.json").exists() else {}
+    manifest = {} if modified(directory, "run.json") is None else check_run(directory)
     cells, finished = _results(directory)
     row = find_cell(cells, wanted)
     _check_finished(row)
-    files = _read_files(directory / "releases" / row.key, row)
+    files = _read_files(directory, row)
     _, scores = finished(row.key)
     ceiling = next((cell for cell in cells if _is_ceiling_of(cell, row)), None)
     facts = _public_facts(row)
@@ -163,25 +161,16 @@ def gather(directory: Path, wanted: str) -> Material:
 
 def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Finished]]:
     """Return all cells and a function that returns one with its scores."""
-    if (directory / "journal.jsonl").exists():
+    if modified(directory, "journal.jsonl") is not None:
         journal = open_journal(directory)
-        try:
-            cells = tuple(row for row, _ in journal.all() if not row.attack)
-        except (TypeError, ValueError, AttributeError) as problem:
-            raise StoreError(
-                f"{directory / 'journal.jsonl'}: a line is damaged ({problem})"
-            ) from None
+        cells = tuple(row for row, _ in journal.all() if not row.attack)
         return cells, lambda key: finished_of(journal, key)
-    load_results([directory])  # reports what is wrong with malformed tables
-    lines = _table(directory / "cells.parquet")
-    rows = [_record(CellRow, line) for line in lines if not line.get("attack")]
-    scores = [_record(ScoreRow, line) for line in _table(directory / "scores.parquet")]
+    read_results([directory])  # reports what is wrong with malformed tables
+    rows = _records(CellRow, directory, "cells.parquet")
+    rows = [row for row in rows if not row.attack]
+    scores = _records(ScoreRow, directory, "scores.parquet")
     for row in rows:
-        if not is_plain_name(row.key):
-            raise StoreError(
-                f"{directory / 'cells.parquet'}: key {row.key[:60]!r} is not a plain name of "
-                "letters, digits, '.', '_' and '-'; the directory was not written by bench"
-            )
+        check_key(row.key, directory / "cells.parquet")
     by_key = {row.key: row for row in rows}
     return tuple(rows), lambda key: (
         by_key[key],
@@ -189,15 +178,13 @@ def _results(directory: Path) -> tuple[tuple[CellRow, ...], Callable[[str], Fini
     )
 
 
-def _table(path: Path) -> list[dict[str, Any]]:
-    # As a file, not as a dataset: parent folders named `a=b` must not become columns.
-    lines: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
-    return lines
-
-
-def _record(kind: type[Any], line: Mapping[str, Any]) -> Any:
-    names = [item.name for item in fields(kind) if item.name in line or required(item)]
-    return kind(**{name: line[name] for name in names})
+def _records(kind: type[AnyRecord], directory: Path, name: str) -> list[AnyRecord]:
+    table = read_parquet(directory, name)
+    lines = [] if table is None else table.to_pylist()
+    try:
+        return [from_values(kind, line) for line in lines]
+    except (KeyError, ValueError) as problem:
+        raise StoreError(f"{directory / name}: a row is damaged ({problem})") from None
 
 
 def find_cell(cells: Sequence[CellRow], wanted: str) -> CellRow:
@@ -277,8 +264,10 @@ def _is_ceiling_of(cell: CellRow, row: CellRow) -> bool:
 # Files of the release ---------------------------------------------------------------------------
 
 
-def _read_files(folder: Path, row: CellRow) -> ReleaseFiles:
-    about = read_object(_regular_file(folder / "release.json")) or {}
+def _read_files(directory: Path, row: CellRow) -> ReleaseFiles:
+    place = ("releases", row.key)
+    about = read_object(directory, *place, "release.json") or {}
+    folder = directory.joinpath(*place)
     if about.get("result") == "model":
         bounded = row.eps_proven is not None and math.isfinite(row.eps_proven)
         proven = f"epsilon {row.eps_proven:.4g}" if bounded else "no bound"
@@ -290,25 +279,27 @@ def _read_files(folder: Path, row: CellRow) -> ReleaseFiles:
                 f"{proven}, is stored: see {folder / 'ledger.json'} and the leaderboard"
             )
         )
-    digests = tuple(
-        _digest(_regular_file(folder / name)) for name in _FILES if (folder / name).exists()
-    )
+    digests = tuple(filter(None, (_digest(directory, *place, name) for name in _FILES)))
     try:
-        columns = pq.read_schema(_regular_file(folder / "synthetic.parquet")).names
-        encoded = pq.ParquetFile(_regular_file(folder / "encoded.parquet"))
-        names = encoded.schema_arrow.names
-        labels = encoded.read(columns=["(label)"]).column("(label)").to_numpy()
+        columns = columns_in(directory, *place, "synthetic.parquet")
+        file = open_file(directory, *place, encoded.FILE)
+        if file is None or not columns:
+            raise StoreError(f"{folder}: synthetic.parquet or {encoded.FILE} is missing")
+        with file:
+            special = encoded.special_columns(parquet_file(file, folder).schema_arrow)
+            table = table_of(file, folder / encoded.FILE, [special.label])
+        labels = table.column(special.label).to_numpy()
         by_class = np.bincount(labels.astype(np.int64)).tolist() if len(labels) else []
-    except (OSError, KeyError, ValueError, IndexError, pa.ArrowException) as problem:
+    except (StoreError, KeyError, ValueError, TypeError, IndexError, MemoryError) as problem:
         raise StoreError(
             f"{folder}: the files of the release cannot be read ({problem}); `bench verify` on the "
             "run directory says more"
         ) from None
-    beside = ["a weight"] if "(weight)" in names else []
-    beside += ["probabilities of the classes"] if any(n.startswith("(soft)") for n in names) else []
+    beside = ["a weight"] if special.weighted else []
+    beside += ["probabilities of the classes"] if special.soft else []
     return ReleaseFiles(
         digests=digests,
-        ledger=_ledger_text(folder / "ledger.json"),
+        ledger=_ledger_text(directory, row.key),
         # A pandas index is not a column of the table.
         columns=tuple(name for name in columns if not name.startswith("__index_level_")),
         by_class=tuple(by_class),
@@ -317,31 +308,21 @@ def _read_files(folder: Path, row: CellRow) -> ReleaseFiles:
     )
 
 
-def _regular_file(path: Path) -> Path:
-    """Reject links: an untrusted directory must not make us read files outside of it."""
-    for part in (path.parent.parent, path.parent, path):
-        if part.is_symlink():
-            raise StoreError(
-                f"{part} is a symbolic link, which is not followed; put the files there"
-            )
-    return path
-
-
-def _ledger_text(path: Path) -> str | None:
+def _ledger_text(directory: Path, key: str) -> str | None:
     """Return the text of the ledger; None if there is none to read."""
     try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_LEDGER:
-            return None
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        return read_text(directory, "releases", key, "ledger.json")
+    except StoreError:
+        return None  # the dossier says that nothing can be checked
+
+
+def _digest(directory: Path, *parts: str) -> FileDigest | None:
+    file = open_file(directory, *parts)
+    if file is None:
         return None
-
-
-def _digest(path: Path) -> FileDigest:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    return FileDigest(path.name, path.stat().st_size, digest.hexdigest())
+    with file:
+        digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+        return FileDigest(parts[-1], os.fstat(file.fileno()).st_size, digest.hexdigest())
 
 
 # What plugins declare ---------------------------------------------------------------------------

@@ -62,9 +62,10 @@ def file_name(row: CellRow, public: bool) -> str:
 
 def render(material: Material, public: bool = False) -> str:
     """Return the page as text."""
-    row = material.row
+    digests = {digest.name: digest.sha256 for digest in material.files.digests}
+    replayed = privacy.replay(material.row, material.files.ledger, digests)
+    row = privacy.checked_row(material.row, replayed)
     unit = words.unit_of(row.unit)
-    replayed = privacy.replay(row, material.files.ledger)
     conclusion = privacy.conclude(row, replayed, unit)
     delta = delta_against(row, material.facts)
     assessed = attacks.assess(material.scores)

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
-from bench.errors import BenchError
 from bench.leaderboard.dossier import words
 from bench.leaderboard.dossier.words import LedgerStep, steps
-from bench.plugins.release import Claim
-from bench.privacy.accounting import Budget, Proof
-from bench.privacy.ledger import Ledger
+from bench.privacy.accounting import Proof
+from bench.results.integrity import Ledgers, Stated, contradictions, other_digests
 from bench.results.records import CellRow, Status
-from bench.results.verdicts import Verdict, judge
-
-_AGREES = 1e-6
-"""Relative difference due to the arithmetic of another machine."""
+from bench.results.verdicts import Verdict
 
 _REFUTED = (Verdict.CLAIM_REFUTED, Verdict.PROOF_REFUTED)
 
@@ -33,68 +28,47 @@ class LedgerReplay:
     """Inconsistencies between the ledger and the result row, which prevent a conclusion."""
 
 
-def replay(row: CellRow, text: str | None) -> LedgerReplay:
-    """Account the ledger file again and compare it with the row of the result table."""
+def replay(
+    row: CellRow, text: str | None, digests: Mapping[str, str] | None = None
+) -> LedgerReplay:
+    """Account the ledger file again and compare it with the row of the result table.
+
+    `digests` are those of the files of the release, which the row has too.
+    """
     if text is None:
         return LedgerReplay(
             None, (), ("The ledger of this release is missing: nothing can be checked.",)
         )
-    try:
-        ledger = Ledger.from_json(text)
-        proof = ledger.proof()
-    except (BenchError, RecursionError, ArithmeticError) as problem:
-        return LedgerReplay(
-            None, (), (f"The ledger of this release cannot be replayed: {problem}.",)
-        )
-    return LedgerReplay(proof, steps(ledger), tuple(_contradictions(row, ledger, proof)))
-
-
-def _contradictions(row: CellRow, ledger: Ledger, proof: Proof) -> Iterable[str]:
-    if not _same(proof.epsilon, row.eps_proven):
-        yield (
-            f"The ledger proves epsilon {_exact(proof.epsilon)}, the result table says "
-            f"{_exact(row.eps_proven)}."
-        )
-    if not _same(proof.delta, row.delta):
-        yield f"The ledger is for delta {proof.delta:g}, the result table says {row.delta:g}."
-    if ledger.unit != row.unit:
-        yield (
-            f"The ledger protects each {ledger.unit or '(nothing)'}, the result table says "
-            f"{row.unit or '(nothing)'}."
-        )
-    target = None if ledger.budget is None else ledger.budget.epsilon
-    if not _same(target, row.eps_target):
-        yield (
-            f"The ledger was kept for a target of {_exact(target)}, the result table says "
-            f"{_exact(row.eps_target)}."
-        )
-    budget = None if row.eps_target is None else Budget(row.eps_target, row.delta)
-    claim = None if row.eps_claimed is None else Claim(row.eps_claimed, row.delta, row.claim_source)
-    if verdict_of(row) in _REFUTED:
-        return  # refuted by an attack, which is not in the ledger
-    judged = judge(budget, claim, proof)
-    if judged.text != row.verdict:
-        yield (
-            f"From the ledger the verdict is '{judged.text}', the result table says "
-            f"'{row.verdict}'."
-        )
-    if row.eps_audited is not None and row.eps_audited > proof.epsilon:
-        yield (
-            f"An attack measured epsilon {_exact(row.eps_audited)}, more than the ledger proves, "
+    found = Ledgers().replay(text)
+    if found.ledger is None or found.proof is None:
+        problem = f"The ledger of this release cannot be replayed: {found.problem}."
+        return LedgerReplay(None, (), (problem,))
+    altered = other_digests(digests or {}, row.release_hashes)
+    problems = [*altered, *contradictions(Stated.of(row), found.ledger, found.proof)]
+    if (
+        verdict_of(row) not in _REFUTED
+        and row.eps_audited is not None
+        and row.eps_audited > found.proof.epsilon
+    ):
+        problems.append(
+            f"An attack measured epsilon {row.eps_audited:.6g}, more than the ledger proves, "
             f"but the verdict is '{row.verdict}'."
         )
+    return LedgerReplay(found.proof, steps(found.ledger), tuple(problems))
 
 
-def _same(first: float | None, second: float | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return first == second or math.isclose(first, second, rel_tol=_AGREES)
-
-
-def _exact(value: float | None) -> str:
-    if value is None:
-        return "none"
-    return "infinite" if math.isinf(value) else f"{value:.6g}"
+def checked_row(row: CellRow, replayed: LedgerReplay) -> CellRow:
+    """Return the row with the verdict that the ledger leaves of it, as on the leaderboard."""
+    if not replayed.problems:
+        return row
+    reason = " ".join(replayed.problems).removesuffix(".")
+    if replayed.proof is not None:
+        verdict = Verdict.TAMPERED.value
+    elif row.verdict.startswith(Verdict.SOUND.value):
+        verdict = Verdict.UNPROVEN.value
+    else:
+        return row
+    return replace(row, verdict=verdict, verdict_reason=reason, eps_proven=math.inf)
 
 
 # The verdict ------------------------------------------------------------------------------------
@@ -272,8 +246,9 @@ def _made(cell: CellRow) -> bool:
 
 
 def _trusted_bound(cell: CellRow) -> float:
-    """Return the proven epsilon; infinite if an attack has refuted it."""
-    if cell.eps_proven is None or verdict_of(cell) is Verdict.PROOF_REFUTED:
+    """Return the proven epsilon; infinite if an attack has refuted it or it was tampered with."""
+    unproven = (Verdict.PROOF_REFUTED, Verdict.TAMPERED)
+    if cell.eps_proven is None or verdict_of(cell) in unproven:
         return math.inf
     return cell.eps_proven
 

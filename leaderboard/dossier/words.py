@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 import pathlib
-import re
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -19,6 +17,7 @@ from bench.errors import BenchError, StoreError
 from bench.leaderboard.dossier import words
 from bench.privacy.events import DpEvent, in_words
 from bench.privacy.ledger import Entry, Ledger, PartPath
+from bench.results.opening import in_the_run, is_plain_name, read_text
 
 _FALSE_ALARMS = 0.01
 _SHOWN_PARTS = 8
@@ -242,7 +241,6 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
 
 _LARGEST_LEDGER = 2 << 20
 """Larger ledgers are shown only in the dossier of a release."""
-_PLAIN_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,199}")
 
 
 @final
@@ -289,26 +287,14 @@ def stored_ledger(directory: pathlib.Path, key: str) -> Ledger | None:
     The directory is untrusted: an invalid key, a link, or a file that is not a ledger are rejected
     with the reason.
     """
-    if not _PLAIN_NAME.fullmatch(key):
+    if not is_plain_name(key):
         return None
-    folder = directory / "releases" / key
-    path = folder / "ledger.json"
     try:
-        if folder.parent.is_symlink() or folder.is_symlink():
-            raise StoreError("its folder is a symbolic link, which is not followed")
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            raise StoreError("it is not a regular file")
-        if status.st_size > _LARGEST_LEDGER:
-            raise StoreError(f"it is larger than {_LARGEST_LEDGER >> 20} MB; see the dossier")
-        return Ledger.from_json(path.read_text(encoding="utf-8"))
-    except StoreError:
-        raise
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as problem:
-        raise StoreError(f"it cannot be read ({problem.strerror})") from None
-    except UnicodeDecodeError:
-        raise StoreError("it is not UTF-8") from None
-    except (BenchError, RecursionError, ArithmeticError, AttributeError) as problem:
+        text = read_text(directory, "releases", key, "ledger.json", most=_LARGEST_LEDGER)
+        return None if text is None else Ledger.from_json(text)
+    except StoreError as problem:
+        # The path would name the key, which a public site does not show.
+        name = in_the_run(problem, directory).replace(f"releases/{key}/ledger.json", "it")
+        raise StoreError(name.replace(f"releases/{key}", "its folder")) from None
+    except BenchError as problem:
         raise StoreError(f"it cannot be read ({problem})") from None

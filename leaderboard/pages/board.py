@@ -42,6 +42,8 @@ class Note:
     title: str
     text: str
     study_only: bool = False
+    warning: bool = False
+    """True for what the command says as well."""
 
 
 @final
@@ -200,6 +202,20 @@ def _notes(
                 study_only=True,
             )
         )
+    if results.tampered:
+        text = (
+            f"The stored results of {results.tampered} of {counts.cells} cells contradict each "
+            "other: a row, its ledger or a file of the release was changed. Their reasons say "
+            "which; nothing about them counts as proven."
+        )
+        notes.append(Note("Tampered.", text, warning=True))
+    if results.without_ledger:
+        text = (
+            f"{results.without_ledger} of {counts.cells} cells are called sound by their table, "
+            "but have no ledger that could be accounted again: they are shown as unproven. A copy "
+            "of a run needs releases/*/ledger.json, which holds no rows."
+        )
+        notes.append(Note("No ledger.", text, warning=True))
     if results.replaced:
         text = f"{results.replaced} older results of cells that were run again are left out."
         notes.append(Note("Repeated cells.", text))

@@ -38,7 +38,7 @@ from bench.leaderboard.tables.details import (
     open_parquet,
     read_columns,
 )
-from bench.leaderboard.tables.load import GROUP, WITHHELD, load_results, records
+from bench.leaderboard.tables.load import GROUP, WITHHELD, read_results, records
 from bench.leaderboard.tables.show import shortened
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
@@ -174,7 +174,7 @@ def _folders(board: Board) -> dict[str, str]:
     shown = board.results.cells["key"]
     if not board.public:
         return dict(zip(shown, shown, strict=True))
-    original = load_results(board.results.directories).cells["key"]
+    original = read_results(board.results.directories).cells["key"]
     return dict(zip(shown, original, strict=True)) if len(original) == len(shown) else {}
 
 
@@ -271,8 +271,7 @@ class ImageGrid:
 
 def as_csv(files: CellFiles) -> bytes:
     """Return the released rows in the units of the schema."""
-    path = files.path("releases", "synthetic.parquet")
-    file = _small(open_parquet(path))
+    file = _small(open_parquet(files.file("releases", "synthetic.parquet")))
     try:
         table = file.read(use_threads=False)
         table.validate(full=True)
@@ -320,8 +319,8 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def image_grid(files: CellFiles) -> ImageGrid:
     """Return the first images of each class."""
-    path = files.path("releases", "synthetic.parquet")
-    names = _small(open_parquet(path)).schema_arrow.names
+    stored = files.file("releases", "synthetic.parquet")
+    names = _small(open_parquet(stored)).schema_arrow.names
     places = {name: _place(name) for name in names}
     pixels = [name for name, place in places.items() if place is not None]
     others = [name for name, place in places.items() if place is None]
@@ -331,7 +330,7 @@ def image_grid(files: CellFiles) -> ImageGrid:
     channels, rows, columns = (int(size) for size in where.max(axis=0) + 1)
     if channels * rows * columns != len(pixels) or channels not in (1, 3):
         raise Unavailable("the pixels of the release do not form a rectangle")
-    table = read_columns(path, pixels, others)
+    table = read_columns(stored, pixels, others)
     values = np.stack(table.finite(*pixels), axis=1)
     labels = np.array(table.texts[others[0]])
     classes = tuple(sorted(set(labels.tolist()), key=lambda name: (len(name), name)))[

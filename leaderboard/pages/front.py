@@ -134,7 +134,7 @@ _FIRST = (
         _DOWN,
     ),
     TableColumn("audited", "audited", "lower bound measured by attacks", "Epsilon", _DOWN),
-    TableColumn("verdict", "Verdict", "with its reason; sorted from sound to refuted", ""),
+    TableColumn("verdict", "Verdict", "with its reason; sorted from sound to tampered", ""),
     TableColumn(
         "rank",
         "Rank",

@@ -30,6 +30,8 @@ class SiteSummary:
     failed: int
     """Number of cells that ended in an error, a timeout or out of memory."""
     skipped: int
+    warnings: tuple[str, ...] = ()
+    """What whoever compiled the site should know: results that were altered or lack a ledger."""
 
 
 def write_site(
@@ -54,6 +56,7 @@ def write_site(
         datasets=int(board.results.cells["shown_dataset"].nunique()),
         failed=board.counts.failed,
         skipped=board.counts.skipped,
+        warnings=tuple(f"{note.title} {note.text}" for note in board.notes if note.warning),
     )
 
 

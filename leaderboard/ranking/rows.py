@@ -33,6 +33,7 @@ _SEVERITY = [
     Verdict.NON_PRIVATE,
     Verdict.CLAIM_REFUTED,
     Verdict.PROOF_REFUTED,
+    Verdict.TAMPERED,
 ]
 
 _CODE = {
@@ -290,7 +291,7 @@ def _verdict_kind(verdict: str) -> str:
 
 
 def severity(verdict: str) -> int:
-    """Return a sort key from sound to refuted; unfinished first, unknown last."""
+    """Return a sort key from sound to tampered; unfinished first, unknown last."""
     kind = _verdict_kind(verdict)
     if not kind:
         return -1

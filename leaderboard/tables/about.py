@@ -13,8 +13,9 @@ from bench.plugins.description import (
     DatasetDescription,
     Identity,
     MethodDescription,
-    read_descriptions,
 )
+from bench.results.opening import in_the_run
+from bench.results.reading import read_descriptions
 
 
 @final
@@ -50,7 +51,9 @@ def read_about(results: Results) -> About:
         try:
             described = read_descriptions(directory)
         except StoreError as problem:
-            notes.append(f"the descriptions of run {name} are left out: {problem}")
+            notes.append(
+                f"the descriptions of run {name} are left out: {in_the_run(problem, directory)}"
+            )
             continue
         if described is None:
             continue

@@ -53,7 +53,8 @@ def audited(cells: pd.DataFrame, audits: Sequence[Outcome], alpha: float = 0.05)
             word, reason = _refuted(row, audit.trials, refuted)
             # Cells of other settings are refuted as well, but not those without a verdict.
             marked = same_code & (cells["verdict"] != "").to_numpy()
-            marked &= verdicts != Verdict.PROOF_REFUTED.value
+            for stays in (Verdict.PROOF_REFUTED, Verdict.TAMPERED):
+                marked &= verdicts != stays.value
             verdicts[marked], reasons[marked] = word, reason
     return cells.assign(
         eps_audited=bounds,

@@ -8,7 +8,6 @@ written.
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.errors import BenchError
+from bench.errors import BenchError, StoreError
 from bench.leaderboard.tables.show import shortened
+from bench.results.opening import read_bytes
 
 Array = npt.NDArray[np.float64]
 
@@ -89,55 +89,62 @@ class CellFiles:
 
     def read(self, name: str, numbers: Sequence[str], texts: Sequence[str] = ()) -> DetailTable:
         """Read columns of a table of details."""
-        return read_columns(self.path("details", f"{name}.parquet"), numbers, texts)
+        return read_columns(self.file("details", f"{name}.parquet"), numbers, texts)
 
-    def path(self, folder: str, name: str) -> Path:
-        """Return the path of a regular file of the cell within its run; links are rejected."""
+    def file(self, folder: str, name: str) -> CellFile:
+        """Return a regular file of the cell within its run; links are rejected."""
         if self.home is None or not _PLAIN.fullmatch(self.key):
             raise NoSuchFile("the key of the cell is not a valid folder name")
-        path = self.home / folder / self.key / name
         try:
-            status = path.lstat()
-        except OSError:
-            raise NoSuchFile(f"the run holds no {name} of this cell") from None
-        if not stat.S_ISREG(status.st_mode) or not path.resolve().is_relative_to(
-            self.home.resolve()
-        ):
-            raise Unavailable(f"{name} is not a plain file of the run")
-        if status.st_size > LARGEST_FILE:
-            raise Unavailable(f"{name} is larger than {LARGEST_FILE >> 20} MB")
-        return path
+            content = read_bytes(self.home, folder, self.key, name, most=LARGEST_FILE)
+        except StoreError:
+            # The reason would name the key, which a public site does not show.
+            raise Unavailable(
+                f"{name} is not a plain file of the run, or larger than {LARGEST_FILE >> 20} MB"
+            ) from None
+        if content is None:
+            raise NoSuchFile(f"the run holds no {name} of this cell")
+        return CellFile(name, content)
 
 
-def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str] = ()) -> DetailTable:
+@final
+@dataclass(frozen=True)
+class CellFile:
+    """A file of a cell, read whole."""
+
+    name: str
+    content: bytes
+
+
+def read_columns(
+    stored: CellFile, numbers: Sequence[str], texts: Sequence[str] = ()
+) -> DetailTable:
     """The columns of a Parquet file, each there once and of the right type."""
-    table = _read(path, numbers, texts)
+    table = _read(stored, numbers, texts)
     return DetailTable(
         {name: _numbers(table.column(name)) for name in numbers},
-        {name: _texts(path.name, table.column(name)) for name in texts},
+        {name: _texts(stored.name, table.column(name)) for name in texts},
         table.num_rows,
     )
 
 
-def open_parquet(path: Path, texts: Sequence[str] = ()) -> pq.ParquetFile:
+def open_parquet(stored: CellFile, texts: Sequence[str] = ()) -> pq.ParquetFile:
     """A file of few enough rows; text columns stay coded, so that a small file stays small."""
     try:
-        # As a file, not as a dataset: folders named `a=b` above it must not become columns.
         file = pq.ParquetFile(
-            path,
+            pa.BufferReader(stored.content),
             read_dictionary=list(texts),
-            memory_map=False,
             # Overwritten numbers are numbers still: only a checksum, where there is one, tells.
             page_checksum_verification=True,
         )
         if file.metadata.num_rows > MOST_ROWS:
-            raise Unavailable(f"{path.name} has more than {MOST_ROWS:,} rows")
+            raise Unavailable(f"{stored.name} has more than {MOST_ROWS:,} rows")
     except KeyError as problem:
         raise Unavailable(
-            f"{path.name} is malformed: column {_decoded(problem)} is missing"
+            f"{stored.name} is malformed: column {_decoded(problem)} is missing"
         ) from None
     except (OSError, pa.ArrowException) as problem:
-        raise Unavailable(f"{path.name} is no Parquet file ({type(problem).__name__})") from None
+        raise Unavailable(f"{stored.name} is no Parquet file ({type(problem).__name__})") from None
     return file
 
 
@@ -147,24 +154,24 @@ def _decoded(problem: KeyError) -> str:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
 
 
-def _read(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> pa.Table:
-    file = open_parquet(path, texts)
+def _read(stored: CellFile, numbers: Sequence[str], texts: Sequence[str]) -> pa.Table:
+    file = open_parquet(stored, texts)
     schema = file.schema_arrow
     for name in (*numbers, *texts):
         places = schema.get_all_field_indices(name)
         if len(places) != 1:
             fault = "twice" if places else "missing"
-            raise Unavailable(f"{path.name} is malformed: column {name} is {fault}")
+            raise Unavailable(f"{stored.name} is malformed: column {name} is {fault}")
         kind = schema.field(places[0]).type
         if not (_is_number(kind) if name in numbers else _is_text(kind)):
-            raise Unavailable(f"{path.name} is malformed: column {name} is {kind}")
+            raise Unavailable(f"{stored.name} is malformed: column {name} is {kind}")
     try:
         table = file.read(columns=[*numbers, *texts], use_threads=False)
         table.validate(full=True)
     except (OSError, pa.ArrowException) as problem:
-        raise Unavailable(f"{path.name} cannot be read ({type(problem).__name__})") from None
+        raise Unavailable(f"{stored.name} cannot be read ({type(problem).__name__})") from None
     if not table.num_rows:
-        raise Unavailable(f"{path.name} has no rows")
+        raise Unavailable(f"{stored.name} has no rows")
     return table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -12,6 +12,7 @@ import pandas as pd
 
 from bench.errors import StoreError
 from bench.leaderboard.tables.audits import audited
+from bench.leaderboard.tables.checks import checked
 from bench.results.reading import check_values, read_audits, read_table
 from bench.results.records import CellRow, ScoreRow, ipc_text
 
@@ -50,10 +51,30 @@ class Results:
     """The run directories, in the order of `runs`."""
     homes: Mapping[str, Path] = field(default_factory=dict)
     """The run directory of each cell, by key."""
+    tampered: int = 0
+    """Number of cells whose stored files contradict their row."""
+    without_ledger: int = 0
+    """Number of cells that the tables call sound, without a ledger that shows it."""
 
 
 def load_results(directories: Sequence[Path]) -> Results:
-    """Return the results of all runs; of a cell that occurs twice, the latest."""
+    """Return the results of all runs with checked verdicts; of a repeated cell the latest.
+
+    Verdicts follow from the ledgers (`checks`) and from what the audits refute, in this order.
+    """
+    results = read_results(directories)
+    found = checked(results.cells, results.homes)
+    audits = [row for directory in results.directories for row in read_audits(directory)]
+    return replace(
+        results,
+        cells=audited(found.cells, audits),
+        tampered=found.tampered,
+        without_ledger=found.without_ledger,
+    )
+
+
+def read_results(directories: Sequence[Path]) -> Results:
+    """Return the results as the tables state them, without a check and without audits."""
     unique = {directory.resolve(): directory for directory in directories}
     if not unique:
         raise StoreError(f"no run directory was given; {_HINT}")
@@ -73,9 +94,8 @@ def load_results(directories: Sequence[Path]) -> Results:
         wanted = run_scores["key"].isin(kept.loc[kept["run"] == number, "key"]).to_numpy()
         # There can be millions of scores: copy only if some are left out.
         scores[number] = run_scores if wanted.all() else run_scores[wanted].reset_index(drop=True)
-    audits = [row for directory in directories_in_order for row in read_audits(directory)]
     return Results(
-        cells=audited(kept.drop(columns="run").reset_index(drop=True), audits),
+        cells=kept.drop(columns="run").reset_index(drop=True),
         scores=scores[0] if len(scores) == 1 else pd.concat(scores, ignore_index=True),
         runs=tuple(directory.name for directory in unique),
         replaced=len(all_cells) - len(kept),

@@ -22,8 +22,8 @@ from bench.plugins.description import (
     Descriptions,
     MethodDescription,
     describe_dataset,
-    read_descriptions,
 )
+from bench.results.reading import read_descriptions
 from bench.results.records import Cell, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -21,6 +25,9 @@ from bench.errors import BenchError, InputError
 from bench.plugins import registry
 from bench.plugins.method import Environment
 from bench.plugins.source import build_dataset
+from bench.privacy import accounting
+from bench.privacy.ledger import Ledger
+from bench.results.integrity import RELEASE_FILES
 from bench.results.records import Cell, CellRow, Outcome, ScoreRow, Status, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
@@ -61,6 +68,13 @@ def stored(directory: Path, *outcomes: Outcome) -> Path:
 
 def with_row(**facts: object) -> Outcome:
     return replace(GOOD, row=replace(GOOD.row, **facts))  # type: ignore[arg-type]
+
+
+def rekeyed(outcome: Outcome) -> Outcome:
+    """The outcome under the key that follows from its row."""
+    key = keys.cell_key(outcome.row.cell, outcome.row.fingerprint)
+    scores = tuple(replace(score, key=key) for score in outcome.scores)
+    return replace(outcome, row=replace(outcome.row, key=key), scores=scores)
 
 
 def bench_verify(*arguments: object) -> Result:
@@ -169,7 +183,8 @@ def test_metrics_that_have_changed_are_not_compared(tmp_path: Path) -> None:
 def test_what_cannot_be_verified_is_said(
     tmp_path: Path, facts: dict[str, object], reason: str
 ) -> None:
-    run = stored(tmp_path, with_row(**facts))
+    outcome = with_row(**facts)
+    run = stored(tmp_path, outcome if "method" in facts else rekeyed(outcome))
     found = verify(run)
     assert found.recomputed == [] and [c.reason for c in found.not_verifiable] == [reason]
     assert found.good
@@ -248,7 +263,8 @@ def test_a_ledger_must_replay_to_the_epsilon_of_the_row(tmp_path: Path) -> None:
     for entry in ledger["entries"]:
         entry["count"] *= 4
     path.write_text(json.dumps(ledger))
-    assert f"its row says {GOOD.row.eps_proven}" in problems(run)
+    assert f"the result table says {GOOD.row.eps_proven:.6g}." in problems(run)
+    assert "ledger.json is not the file that was released" in problems(run)
     path.write_text('{"form": 1}')
     assert "cannot be replayed" in problems(run)
 
@@ -267,7 +283,7 @@ def test_tables_must_agree_with_the_journal(tmp_path: Path) -> None:
         store.record(other, DATASET.encoder)
     text = problems(run)
     assert f"lacks cells of the journal: 1 ({other.row.key})" in text
-    assert "scores.parquet has" in text
+    assert f"scores.parquet lacks cells of the journal: 1 ({other.row.key})" in text
     with RunStore(run) as store:
         assert "a run is writing" in verify(run, sample=0).remarks[0]
         store.compact()
@@ -288,4 +304,174 @@ def test_a_missing_table_is_said(tmp_path: Path) -> None:
 def test_numbers_that_a_table_holds_otherwise_are_the_same(tmp_path: Path) -> None:
     # A grid that says 1 instead of 1.0 leaves an integer in the journal and a float in the table.
     row: CellRow = replace(GOOD.row, eps_target=1)
-    assert problems(stored(tmp_path, replace(GOOD, row=row))) == ""
+    assert problems(stored(tmp_path, rekeyed(replace(GOOD, row=row)))) == ""
+
+
+# What was altered afterwards ----------------------------------------------------------------------
+
+
+def rewritten(path: Path, change: Callable[[dict[str, list[Any]]], None]) -> None:
+    """A table with other values; nothing else of the directory is touched."""
+    table = pq.read_table(path)
+    columns = table.to_pydict()
+    change(columns)
+    pq.write_table(pa.table(columns, schema=table.schema), path)
+
+
+def raised(columns: dict[str, list[Any]]) -> None:
+    columns["value"][0] += 0.4
+
+
+def flipped(columns: dict[str, list[Any]]) -> None:
+    columns["direction"][0] = "higher"
+
+
+def renamed(columns: dict[str, list[Any]]) -> None:
+    columns["metric"][0] = "another"
+
+
+@pytest.mark.parametrize("change", [raised, flipped, renamed])
+def test_a_score_that_was_altered_in_the_table(
+    tmp_path: Path, change: Callable[[dict[str, list[Any]]], None]
+) -> None:
+    """Only the number of scores used to be compared: a better one was 'all good'."""
+    run = stored(tmp_path, GOOD, computed(1))
+    rewritten(run / "scores.parquet", change)
+    result = bench_verify(run, "--sample", 0)
+    assert result.exit_code == 1
+    assert f"scores.parquet has other values than the journal: 1 ({KEY})" in result.stdout
+    if change is raised:
+        first = GOOD.scores[0]
+        assert first.value is not None
+        said = f"{first.metric} {first.value:.10g} and {first.value + 0.4:.10g}"
+        assert said in result.stdout
+
+
+@pytest.mark.parametrize("name", ["verdict", "eps_proven", "release_hashes", "seed"])
+def test_a_cell_that_was_altered_in_the_table(tmp_path: Path, name: str) -> None:
+    run = stored(tmp_path, GOOD)
+
+    def change(columns: dict[str, list[Any]]) -> None:
+        value = columns[name][0]
+        columns[name][0] = value / 2 if isinstance(value, float) else type(value)("5")
+
+    rewritten(run / "cells.parquet", change)
+    assert f"cells.parquet has other values than the journal: 1 ({KEY})" in problems(run)
+
+
+def change_line(run: Path, **facts: object) -> None:
+    """Alter the cell in the journal, and write the tables from it."""
+    path = run / "journal.jsonl"
+    document = json.loads(path.read_text())
+    document["cell"] |= facts
+    path.write_text(json.dumps(document) + "\n")
+    with RunStore(run) as store:
+        store.compact()
+
+
+def change_ledger(run: Path, **facts: object) -> float:
+    """Alter the ledger, and return the epsilon that it replays to."""
+    path = run / "releases" / KEY / "ledger.json"
+    document = json.loads(path.read_text()) | facts
+    path.write_text(json.dumps(document))
+    return Ledger.from_json(path.read_text()).proof().epsilon
+
+
+def without_digests(run: Path) -> None:
+    """As an earlier version wrote it, or somebody who knows of them."""
+    change_line(run, release_hashes="")
+
+
+def test_a_ledger_of_another_delta(tmp_path: Path) -> None:
+    """With the epsilon of the row to match, it was 'all good': epsilon 0, sound."""
+    run = stored(tmp_path, GOOD)
+    order = accounting.adaptive_order(accounting.Budget(1.0, 0.4))
+    epsilon = change_ledger(run, delta=0.4, order=order)
+    assert epsilon < 0.5
+    reason = f"epsilon {epsilon:.4g} at delta 0.4 by PLD"
+    change_line(run, eps_proven=epsilon, verdict_reason=reason, release_hashes="")
+    text = problems(run)
+    assert "The ledger is for delta 0.4, the result table says 1e-05." in text
+    # With the delta of the row to match as well: it belongs to the key.
+    change_line(run, delta=0.4)
+    assert "its key does not follow from its row" in problems(run)
+    assert bench_verify(run, "--sample", 0).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "facts, said",
+    [
+        ({"unit": "nobody"}, "The ledger protects each nobody, the result table says row."),
+        ({"entries": []}, "The ledger proves epsilon 0, the result table says"),
+    ],
+)
+def test_a_ledger_that_was_altered(tmp_path: Path, facts: dict[str, object], said: str) -> None:
+    run = stored(tmp_path, GOOD)
+    change_ledger(run, **facts)
+    assert "ledger.json is not the file that was released" in problems(run)
+    without_digests(run)
+    assert said in problems(run) and "is not the file" not in problems(run)
+
+
+@pytest.mark.parametrize(
+    "facts, said",
+    [
+        ({"eps_proven": 0.01}, "The ledger proves epsilon 0.9993"),
+        ({"eps_target": 3.0}, "The ledger was kept for a target of 1, the result table says 3."),
+        ({"verdict": "non-private"}, "From the ledger the verdict is 'sound'"),
+        ({"accountant": "RDP"}, "The ledger is accounted by"),
+        ({"unit": "client"}, "The ledger protects each row, the result table says client."),
+        ({"adjacency": "replace-one"}, "The ledger is for add-remove adjacency"),
+        ({"eps_claimed": 9.0}, "The method claimed epsilon"),
+        ({"rows_released": 7}, "rows, its row says 7"),
+        ({"seed": 7}, "its key does not follow from its row"),
+    ],
+)
+def test_a_row_that_was_altered(tmp_path: Path, facts: dict[str, object], said: str) -> None:
+    run = stored(tmp_path, GOOD)
+    assert problems(run) == ""
+    change_line(run, **facts)
+    assert said in problems(run)
+
+
+@pytest.mark.parametrize("name", RELEASE_FILES)
+def test_a_file_of_a_release_that_was_replaced(tmp_path: Path, name: str) -> None:
+    """`encoded.parquet` overwritten by that of another release was 'all good'."""
+    other = computed(1)
+    run = stored(tmp_path, GOOD, other)
+    (run / "releases" / KEY / "release.json").write_text(
+        json.dumps(json.loads((run / "releases" / KEY / "release.json").read_text()))
+    )
+    shutil.copy(run / "releases" / other.row.key / name, target := run / "releases" / KEY / name)
+    if name.endswith(".json"):
+        target.write_text(target.read_text() + " ")
+    assert f"{name} is not the file that was released: its digest is another." in problems(run)
+
+
+def test_directories_of_earlier_versions_have_no_digests(tmp_path: Path) -> None:
+    run = stored(tmp_path, GOOD)
+    without_digests(run)
+    assert problems(run) == ""
+    (cell,) = verify(run).recomputed
+    assert cell.differences == ()
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda scores: scores[1:], "is given now and was not stored"),
+        (
+            lambda scores: (replace(scores[0], direction="higher"), *scores[1:]),
+            "'higher' and now 'lower'",
+        ),
+        (
+            lambda scores: (*scores, replace(scores[0], metric="ks/new")),
+            "ks/new was stored and is not given now",
+        ),
+    ],
+)
+def test_scores_that_were_left_out_or_turned_round(
+    tmp_path: Path, change: Callable[[Any], Any], said: str
+) -> None:
+    (cell,) = verify(stored(tmp_path, replace(GOOD, scores=change(GOOD.scores)))).recomputed
+    assert said in "; ".join(cell.differences)

@@ -27,10 +27,10 @@ from bench.plugins.description import (
     describe_method,
     open_to_anybody,
     parse_descriptions,
-    read_descriptions,
 )
 from bench.plugins.method import UNKNOWN
 from bench.plugins.source import DatasetSource
+from bench.results.reading import read_descriptions
 from tests.support.tables import ToyTable
 
 CLOSED = {
@@ -270,7 +270,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
     stranger.mkdir()
     (stranger / FILE).symlink_to(elsewhere / FILE)
-    with pytest.raises(StoreError, match="no plain file"):
+    with pytest.raises(StoreError, match="symbolic link, which is not followed"):
         read_descriptions(stranger)
 
 

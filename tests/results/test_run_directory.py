@@ -18,6 +18,7 @@ from bench.engine.cell import run_cell, storable
 from bench.errors import StoreError
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
+from bench.results.integrity import RELEASE_FILES
 from bench.results.journal import Journal, plain, read_journal, unplain
 from bench.results.records import Cell, Outcome, Variant
 from bench.results.run_directory import RunStore
@@ -42,7 +43,8 @@ def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
         store.compact()
     with RunStore(tmp_path / "run") as store:
         row, scores = store.finished[done.row.key]
-        assert row == done.row and scores == done.scores
+        assert set(json.loads(row.release_hashes)) == set(RELEASE_FILES)
+        assert replace(row, release_hashes="") == done.row and scores == done.scores
         release = store.read_release(row.key, DATASET.encoder)
         assert release is not None and release.rows is not None
         assert done.release is not None and done.release.rows is not None

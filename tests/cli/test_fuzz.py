@@ -1,0 +1,332 @@
+"""Whatever lies in a run directory, a command ends with its exit code: no traceback, no hang.
+
+Honest directories are spoiled at random by Hypothesis, one kind of file at a time, and read by
+every command that reads. Nothing outside the directory may change, and memory stays bounded. The
+normal suite tries a few fixed inputs of each kind; `make slow` tries many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.leaderboard.tables.load import load_results
+from bench.results.integrity import Ledgers
+from bench.results.run_directory import RunStore
+from tests.support.strangers import KEY, bench, content, finished, honest, within
+
+FEW, MANY = 12, 400
+SECONDS = 10
+MEGABYTES = 1500
+"""More than all libraries and tests of this file take."""
+
+COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("status", "RUN"),
+    ("status", "RUN", "--json"),
+    ("verify", "RUN", "--sample", "0"),
+    ("merge", "RUN", "OTHER", "-o", "MERGED"),
+    ("compare", "RUN"),
+    ("dossier", "RUN", KEY, "-o", "DOSSIER"),
+    ("audit", "--table", "RUN"),
+)
+
+Spoil = Callable[[Path, st.DataObject], None]
+
+
+# Random values --------------------------------------------------------------------------------
+
+
+def nested(depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+HUGE = st.sampled_from(
+    [
+        *(0, -1, 10**18, -(10**30), 10**400, 1e308, -1e-320, math.inf, -math.inf, math.nan),
+        *(
+            "Infinity",
+            "NaN",
+            "",
+            "\x00\x1b[2J",
+            "\ud800",
+            "x" * 10_000,
+            "../../secret",
+            "/dev/zero",
+        ),
+        *(None, True, [], {}, nested(30), nested(300)),
+    ]
+)
+VALUES = st.recursive(
+    HUGE | st.integers() | st.floats() | st.text(max_size=8) | st.booleans() | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def text_of(value: object) -> str:
+    """JSON as a stranger would write it: infinities, and integers of any length, included."""
+    return json.dumps(value)
+
+
+def changed(document: Any, data: st.DataObject) -> Any:
+    """A JSON document with one value somewhere replaced, removed or doubled."""
+    if isinstance(document, dict) and document and data.draw(st.integers(0, 5)):
+        name = data.draw(st.sampled_from(sorted(document)))
+        copy = dict(document)
+        if data.draw(st.integers(0, 6)) == 0:
+            del copy[name]
+        else:
+            copy[name] = changed(document[name], data)
+        return copy
+    if isinstance(document, list) and document and data.draw(st.integers(0, 5)):
+        place = data.draw(st.integers(0, len(document) - 1))
+        return [*document[:place], changed(document[place], data), *document[place:]]
+    return data.draw(VALUES)
+
+
+def broken(whole: bytes, data: st.DataObject) -> bytes:
+    """A file that was cut, overwritten in some places, or replaced."""
+    how = data.draw(st.sampled_from(["cut", "overwritten", "random", "doubled"]))
+    if how == "random":
+        return data.draw(st.binary(max_size=300))
+    if how == "doubled":
+        return whole + whole
+    place = data.draw(st.integers(0, max(0, len(whole) - 1)))
+    if how == "cut":
+        return whole[:place]
+    piece = data.draw(st.binary(min_size=1, max_size=8))
+    return whole[:place] + piece + whole[place + len(piece) :]
+
+
+# Ways to spoil a run directory ----------------------------------------------------------------
+
+
+def journal_bytes(run: Path, data: st.DataObject) -> None:
+    path = run / "journal.jsonl"
+    path.write_bytes(broken(path.read_bytes(), data))
+
+
+def journal_values(run: Path, data: st.DataObject) -> None:
+    path = run / "journal.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    place = data.draw(st.integers(0, len(lines) - 1))
+    part = data.draw(st.sampled_from(["line", "cell", "scores"]))
+    if part == "line":
+        lines[place] = changed(lines[place], data)
+    else:
+        lines[place][part] = changed(lines[place][part], data)
+    path.write_text("".join(text_of(line) + "\n" for line in lines))
+
+
+def documents(run: Path, data: st.DataObject) -> None:
+    names = ["run.json", "progress.json", "charges.jsonl", "about.json", "tracking.id"]
+    path = run / data.draw(
+        st.sampled_from([*names, f"releases/{KEY}/release.json", f"audits/{KEY}/ledger.json"])
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = path.read_bytes() if path.exists() else b'{"key": "abc", "running": []}\n'
+    if data.draw(st.booleans()):
+        path.write_bytes(broken(whole, data))
+    else:
+        path.write_text(text_of(changed(json.loads(whole), data)) + "\n")
+
+
+def ledgers(run: Path, data: st.DataObject) -> None:
+    path = run / "releases" / KEY / "ledger.json"
+    if data.draw(st.integers(0, 4)) == 0:
+        path.write_bytes(broken(path.read_bytes(), data))
+    else:
+        path.write_text(text_of(changed(json.loads(path.read_bytes()), data)))
+
+
+def tables(run: Path, data: st.DataObject) -> None:
+    names = ["cells.parquet", "scores.parquet", f"releases/{KEY}/encoded.parquet"]
+    path = run / data.draw(st.sampled_from([*names, f"releases/{KEY}/synthetic.parquet"]))
+    path.write_bytes(broken(path.read_bytes(), data))
+    if data.draw(st.booleans()):
+        (run / "journal.jsonl").unlink()
+
+
+def kinds_of_files(run: Path, data: st.DataObject) -> None:
+    names = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
+    more = ["audits", "audits.parquet", f"audits/{KEY}/trials.parquet", "about.json", "details"]
+    path = run / data.draw(st.sampled_from([*names, *more]))
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    kind = data.draw(
+        st.sampled_from(["fifo", "folder", "absent", "empty", "sparse", "link", "loop"])
+    )
+    targets = ["/dev/zero", "/dev/null", "/etc/passwd", str(run.parent / "outside"), "/nowhere"]
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "empty":
+            path.touch()
+        case "sparse":
+            path.touch()
+            os.truncate(path, 1 << data.draw(st.integers(20, 43)))
+        case "link":
+            path.symlink_to(data.draw(st.sampled_from(targets)))
+        case "loop":
+            path.symlink_to(path.name)
+
+
+KINDS: tuple[Spoil, ...] = (
+    journal_bytes,
+    journal_values,
+    documents,
+    ledgers,
+    tables,
+    kinds_of_files,
+)
+
+
+# What must hold -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An honest run directory, and another for merging."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    honest(folder / "run", finished(0), finished(1))
+    honest(folder / "other", finished(0))
+    (folder / "outside").mkdir()
+    (folder / "outside" / "secret.txt").write_text("precious")
+    return folder
+
+
+@contextlib.contextmanager
+def copied(base: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "all"
+        shutil.copytree(base, folder)
+        yield folder
+
+
+def outside_of(folder: Path) -> dict[str, bytes | str]:
+    return {
+        name: found
+        for name, found in content(folder).items()
+        if not name.startswith(("run/", "merged", "dossier.html"))
+    }
+
+
+def survives(folder: Path) -> None:
+    """Every command ends by itself, with a documented exit code and nothing changed elsewhere."""
+    places = {
+        "RUN": folder / "run",
+        "OTHER": folder / "other",
+        "MERGED": folder / "merged",
+        "DOSSIER": folder / "dossier.html",
+    }
+    before = outside_of(folder)
+    for command in COMMANDS:
+        with within(SECONDS):
+            result = bench(*(places.get(word, word) for word in command))
+        assert result.exit_code in (0, 1, 2), (command, result.output)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        if result.exit_code == 2:
+            said = result.stderr.removeprefix("checking 2 cells\n").strip()
+            # One line, but for the list of cells that a dossier could be about.
+            assert said.startswith("bench: ") and ("\n" not in said or "Candidates" in said), said
+        shutil.rmtree(places["MERGED"], ignore_errors=True)
+    with within(SECONDS), contextlib.suppress(BenchError):
+        load_results([places["RUN"]])
+    # What `run`, `score` and `sync` do first.
+    with within(SECONDS), contextlib.suppress(BenchError), RunStore(places["RUN"]) as store:
+        for row, _ in store.all():
+            row.cell.describe()
+        store.compact()
+    assert outside_of(folder) == before
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    assert used < MEGABYTES, f"{used:.0f} MB"
+
+
+def test_the_honest_directory_is_read_by_all(base: Path) -> None:
+    with copied(base) as folder:
+        survives(folder)
+        assert bench("verify", folder / "run", "--sample", "0").exit_code == 0
+
+
+FIXED = settings(
+    max_examples=FEW,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+LONG = settings(
+    max_examples=MANY, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.mark.parametrize("spoil", KINDS, ids=lambda spoil: spoil.__name__)
+@FIXED
+@given(data=st.data())
+def test_a_spoiled_directory_stops_nobody(base: Path, spoil: Spoil, data: st.DataObject) -> None:
+    with copied(base) as folder:
+        spoil(folder / "run", data)
+        survives(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spoil", KINDS, ids=lambda spoil: spoil.__name__)
+@LONG
+@given(data=st.data())
+def test_many_spoiled_directories_stop_nobody(
+    base: Path, spoil: Spoil, data: st.DataObject
+) -> None:
+    with copied(base) as folder:
+        spoil(folder / "run", data)
+        survives(folder)
+
+
+# Ledgers alone, which are quicker to try --------------------------------------------------------
+
+
+def replay_is_quiet(base: Path, data: st.DataObject) -> None:
+    text = (base / "run" / "releases" / KEY / "ledger.json").read_text()
+    document = changed(json.loads(text), data)
+    if data.draw(st.booleans()):
+        document = changed(document, data)
+    with within(SECONDS):
+        found = Ledgers().replay(text_of(document))
+    assert (found.proof is None) == bool(found.problem)
+    if found.proof is not None:
+        assert found.proof.epsilon >= 0 or math.isnan(found.proof.epsilon)
+
+
+@FIXED
+@given(data=st.data())
+def test_a_spoiled_ledger_proves_nothing_or_something(base: Path, data: st.DataObject) -> None:
+    replay_is_quiet(base, data)
+
+
+@pytest.mark.slow
+@settings(parent=LONG, max_examples=10 * MANY)
+@given(data=st.data())
+def test_many_spoiled_ledgers(base: Path, data: st.DataObject) -> None:
+    replay_is_quiet(base, data)
