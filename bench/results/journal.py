@@ -291,6 +291,8 @@ def _outcome(document: Mapping[str, Any]) -> Outcome:
         numbers = None if audit is None else from_values(AuditRow, audit)
     except KeyError as missing:
         raise StoreError(f"a line lacks {missing}: written by another version?") from None
+    except UnicodeEncodeError:
+        raise StoreError("a line is damaged (lone surrogates)") from None
     except (TypeError, ValueError) as problem:
         raise StoreError(f"a line is damaged ({problem})") from None
     return Outcome(row, scores, audit=numbers)

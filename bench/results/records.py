@@ -424,7 +424,7 @@ def check_record(record: CellRow | ScoreRow | AuditRow) -> None:
         if kind is str:
             value.encode()  # lone surrogates: UnicodeEncodeError is a ValueError
         elif isinstance(value, int) and not -_WHOLE_LIMIT <= value < _WHOLE_LIMIT:
-            raise ValueError(f"{name} has more than 64 bits")
+            raise ValueError(f"{name} is beyond 64 bits")
 
 
 def check_outcome(outcome: Outcome) -> None:

@@ -205,11 +205,14 @@ def poisoned(change: dict[str, Any], part: str = "cell") -> str:
 
 POISON = {
     "a claim in words": (poisoned({"eps_claimed": "abc"}), "eps_claimed is of type str"),
-    "a seed beyond 64 bits": (poisoned({"seed": 2**70}), "seed has more than 64 bits"),
+    "a seed beyond 64 bits": (poisoned({"seed": 2**70}), "seed is beyond 64 bits"),
     "lone surrogates": (poisoned({"notes": '{"a": "\ud800"}'}), "lone surrogates"),
     "a list": (poisoned({"ipc": [1, 2]}), "ipc is of type list"),
-    "notes that are no JSON": (poisoned({"notes": "{a"}), "not JSON"),
-    "parameters that are a list": (poisoned({"parameters": "[]"}), "parameters is no JSON object"),
+    "notes that are no JSON": (poisoned({"notes": "{a"}), "notes is not a JSON object"),
+    "parameters that are a list": (
+        poisoned({"parameters": "[]"}),
+        "parameters is not a JSON object",
+    ),
     "an unknown status": (poisoned({"status": "fine"}), "status 'fine' is not known"),
     "a score in words": (poisoned({"value": "high"}, "score"), "value is of type str"),
     "a score without direction": (poisoned({"direction": ""}, "score"), "direction '' is not"),
@@ -218,7 +221,7 @@ POISON = {
     "no cell": ('{"cell": [1]}', "no such record"),
     "no object": ("[1, 2]", "no such record"),
     "nothing": ("", "not JSON"),
-    "a lack of columns": ('{"cell": {"key": "a"}, "scores": []}', "journal line lacks"),
+    "a lack of columns": ('{"cell": {"key": "a"}, "scores": []}', "a line lacks"),
 }
 
 
