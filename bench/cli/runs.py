@@ -124,7 +124,8 @@ def sync(directory: Path, mlflow_uri: str | None) -> None:
         tracker = Tracker(store, mlflow_uri, problems.append)
         rows = [row.status for row, _ in store.all()]
         tracker.planned(len(rows), len(rows), ())
-        tracker.close(sum(status not in (Status.OK, Status.SKIPPED) for status in rows))
+        failed = sum(status not in (Status.OK, Status.SKIPPED) for status in rows)
+        tracker.close(failed, patient=True)
     for text in problems:
         echo_error(text)
     if problems:
@@ -137,8 +138,7 @@ def sync(directory: Path, mlflow_uri: str | None) -> None:
 @click.option("--port", default=5000, show_default=True, type=click.IntRange(1, 65535))
 def ui(directory: Path, port: int) -> None:
     """Show a run directory in the MLflow interface, on 127.0.0.1."""
-    import subprocess
-
+    from bench.tracking.server import serve
     from bench.tracking.tracker import ui_address, ui_command
 
     if not (directory / "mlflow.db").exists():
@@ -147,7 +147,4 @@ def ui(directory: Path, port: int) -> None:
         )
     command, environment = ui_command(directory, port)
     click.echo(f"MLflow on {ui_address(directory, port)} (Ctrl-C to stop)")
-    try:
-        sys.exit(subprocess.run(command, env=environment, check=False).returncode)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(serve(command, environment))

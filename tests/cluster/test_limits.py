@@ -246,7 +246,8 @@ def escapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pd.DataF
 def segments_of(mark: str) -> list[int]:
     """Segments of System V with keys that follow from the mark."""
     first = int(mark[-7:], 16)
-    keys = [int(line.split()[0]) for line in Path("/proc/sysvipc/shm").open() if "key" not in line]
+    lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    keys = [int(line.split()[0]) for line in lines]
     return [key for key in keys if first <= key < first + 100]
 
 
