@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 STAMP := .venv/.complete
 
 .PHONY: help env quick full test slow chaos isolated lint format types imports cards docs audits \
-	benchmarks clean
+	benchmarks lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -123,6 +123,9 @@ audits: $(STAMP) ## attack every shipped method: docs/audits.md; 90 minutes, and
 docs: $(STAMP) ## documentation, into build/docs
 	$(BIN)/mkdocs build --strict --quiet
 	@echo 'Documentation: build/docs/index.html'
+
+lock: $(STAMP) ## requirements.lock, the hashes of what constraints.txt names; needs an index, minutes
+	$(BIN)/python .ci/lock.py
 
 clean: ## remove build products; .venv and the results in runs/ stay
 	rm -rf build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
