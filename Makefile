@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 STAMP := .venv/.complete
 
 .PHONY: help env quick full test slow chaos isolated lint format types imports cards docs audits \
-	claims benchmarks clean
+	claims benchmarks lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -132,6 +132,9 @@ claims: $(STAMP) ## attack published claims: docs/claims.md; 4 hours of one core
 docs: $(STAMP) ## documentation, into build/docs
 	$(BIN)/mkdocs build --strict --quiet
 	@echo 'Documentation: build/docs/index.html'
+
+lock: $(STAMP) ## requirements.lock, the hashes of what constraints.txt names; needs an index, minutes
+	$(BIN)/python .ci/lock.py
 
 clean: ## remove build products; .venv and the results in runs/ stay
 	rm -rf build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

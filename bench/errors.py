@@ -92,6 +92,32 @@ class ClusterLostError(InputError):
 
 
 @final
+class LimitsLostError(InputError):
+    """The limits of cells cannot be enforced: the run is stopped rather than left without them."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"the process that enforces the limits of cells does not stay alive ({problem}); once "
+            "the cause is removed, run the same command to resume: what has finished is kept"
+        )
+
+
+@final
+class UnsafeFolderError(InputError):
+    """A folder for private files that another user prepared, or can read."""
+
+    def __init__(self, folder: object) -> None:
+        super().__init__(
+            f"{folder}: expected a folder of this user with mode 0700, not a link; remove it, or "
+            "name another temporary folder in TMPDIR"
+        )
+        self.folder = str(folder)
+
+    def __reduce__(self) -> tuple[type[UnsafeFolderError], tuple[str]]:
+        return type(self), (self.folder,)
+
+
+@final
 class InvalidReleaseError(BenchError):
     """A method returned something that is not a release of this dataset."""
 

@@ -133,7 +133,8 @@ def sync(directory: Path, mlflow_uri: str | None) -> None:
                 altered[row.key] = shown
         tracker = Tracker(store, mlflow_uri, problems.append, altered)
         tracker.planned(len(rows), len(rows), ())
-        tracker.close(sum(status not in (Status.OK, Status.SKIPPED) for status in rows))
+        failed = sum(status not in (Status.OK, Status.SKIPPED) for status in rows)
+        tracker.close(failed, patient=True)
     for row in altered.values():
         echo_error(
             printable(f"warning: {row.cell.describe()}: {row.verdict}, {row.verdict_reason}")
@@ -150,14 +151,10 @@ def sync(directory: Path, mlflow_uri: str | None) -> None:
 @click.option("--port", default=5000, show_default=True, type=click.IntRange(1, 65535))
 def ui(directory: Path, port: int) -> None:
     """Show a run directory in the MLflow interface, on 127.0.0.1."""
-    import subprocess
-
+    from bench.tracking.server import serve
     from bench.tracking.tracker import ui_address, ui_command
 
     address = ui_address(directory, port)
     command, environment = ui_command(directory, port)
     click.echo(f"MLflow on {address} (Ctrl-C to stop)")
-    try:
-        sys.exit(subprocess.run(command, env=environment, check=False).returncode)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(serve(command, environment))

@@ -98,7 +98,7 @@ class _Loop:
         self._stop = stop
         self._say = say
         self._running_now = running_now
-        self._watchers = Watchers()
+        self._watchers = Watchers(say)
         self._tasks = Tasks(datasets, options, self._watchers.run, say)
         self._room = _room()
         self._looked = time.monotonic()

@@ -1,19 +1,45 @@
-"""Starts or joins Ray, and says which machines it has."""
+"""Starts or joins Ray, and says which machines it has.
+
+A Ray that is started here serves this run alone: it listens on the loopback address only, asks for
+a token that was drawn for this run, exports no metrics, and keeps its files in a private folder
+that is removed at the end.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import ipaddress
 import logging
 import os
+import secrets
 import socket
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from bench.cluster.private_folders import hold, remove, remove_left_over
 from bench.engine.options import RunOptions
 from bench.errors import ClusterLostError
 
 _ANSWER_SECONDS = 10.0
+_LOOPBACK = "127.0.0.1"
+_BASE = "bench-ray-"
+_LONGEST_SOCKET = 100
+"""Bytes in the path of a Unix socket; Linux takes 107, macOS 103."""
+_SOCKET = "r/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+
+_NO_METRICS = {
+    # Servers without a token. Ray has no switch for these two, but takes an impossible port for
+    # a failure that only its log mentions.
+    "AUTOSCALER_METRIC_PORT": "-1",
+    "DASHBOARD_METRIC_PORT": "-1",
+    "RAY_enable_metrics_collection": "0",
+}
+"""Left alone where a user has set them: then metrics are asked for."""
 
 
 @contextmanager
@@ -30,6 +56,7 @@ def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) ->
         "logging_level": logging.ERROR,
         "runtime_env": dict(runtime_env or {}),
     }
+    local = contextlib.ExitStack()
     if options.ray_address:
         _check_answers(options.ray_address)
         try:
@@ -41,33 +68,125 @@ def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) ->
                 "RAY_AUTH_MODE=token"
             ) from None
     else:
-        _start_local(options.cpus or os.cpu_count() or 1, shared)
+        local = _start_local(options.cpus or os.cpu_count() or 1, shared)
     try:
         yield
     finally:
         ray.shutdown()
+        local.close()
 
 
-def _start_local(cpus: int, shared: Mapping[str, Any]) -> None:
+# A Ray for this run ------------------------------------------------------------------------------
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Provide a folder for the files of Ray, which nobody else can read; remove it at the end."""
+    prefix = f"{_BASE}{os.getuid()}-"
+    parent = Path(tempfile.gettempdir())
+    if len(os.fsencode(parent / f"{prefix}00000000" / _SOCKET)) > _LONGEST_SOCKET:
+        parent = Path("/tmp")
+    remove_left_over(prefix, 0.0, parent)
+    # Created with mode 0700; Ray opens the folders that it creates below to everybody.
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    try:
+        lock = hold(folder)
+        assert lock is not None, "the name of the folder is new"
+        yield folder
+        os.close(lock)
+    finally:
+        remove(folder)
+
+
+@contextmanager
+def _protected(folder: Path) -> Iterator[None]:
+    """Set what Ray reads from the environment: a token that nobody else can read, no metrics."""
+    token = folder / "token"
+    # A file and not a variable: a plugin that prints its environment does not print the token.
+    with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    changes: dict[str, str | None] = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_AUTH_TOKEN": None,
+    }
+    changes |= {name: os.environ.get(name, value) for name, value in _NO_METRICS.items()}
+    before = {name: os.environ.get(name) for name in changes}
+    try:
+        _set_environment(changes)
+        yield
+    finally:
+        # The next run of this process may join a cluster, with another token or without one.
+        _set_environment(before)
+
+
+def _set_environment(changes: Mapping[str, str | None]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    # Ray reads its settings once per process.
+    raylet: Any = importlib.import_module("ray._raylet")
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _start_local(cpus: int, shared: Mapping[str, Any]) -> contextlib.ExitStack:
+    """Start Ray on this machine; what is returned removes its traces once it is shut down."""
     import ray
 
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_private_folder())
+        stack.enter_context(_protected(folder))
+        try:
+            with _on_loopback():
+                ray.init(
+                    address="local",  # not a cluster that somebody else started on this machine
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    _node_ip_address=_LOOPBACK,
+                    _temp_dir=str(folder / "r"),
+                    # Workers of two environments take turns. Ray would end those that idle for a
+                    # second while the others use the CPUs, with all that they have imported and
+                    # computed.
+                    _system_config={"num_workers_soft_limit": 2 * cpus},
+                    **shared,
+                )
+        except Exception as problem:  # Ray has no type for a start that took too long
+            ray.shutdown()
+            first = next(iter(str(problem).splitlines()), type(problem).__name__)
+            raise ClusterLostError(
+                f"Ray did not start on this machine: {first[:200]} A busy machine may need longer "
+                "than Ray waits: try again when it has less to do"
+            ) from problem
+        addresses = {str(node["NodeManagerAddress"]) for node in ray.nodes()}
+        if not all(ipaddress.ip_address(address).is_loopback for address in addresses):
+            ray.shutdown()
+            raise ClusterLostError(
+                f"Ray {ray.__version__} listens on {', '.join(sorted(addresses))} instead of the "
+                "loopback address; install the version of constraints.txt"
+            )
+        return stack.pop_all()
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Make Ray take the loopback address as that of this machine, as it does on macOS.
+
+    Elsewhere Ray replaces a loopback address by one that other machines can reach, and listens on
+    all interfaces.
+    """
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
     try:
-        ray.init(
-            address="local",  # not a cluster that somebody else started on this machine
-            num_cpus=cpus,
-            include_dashboard=False,
-            # Workers of two environments take turns. Ray would end those that idle for a second
-            # while the others use the CPUs, with all that they have imported and computed.
-            _system_config={"num_workers_soft_limit": 2 * cpus},
-            **shared,
-        )
-    except Exception as problem:  # Ray has no type for a start that took too long
-        ray.shutdown()
-        first = next(iter(str(problem).splitlines()), type(problem).__name__)
-        raise ClusterLostError(
-            f"Ray did not start on this machine: {first[:200]} A busy machine may need longer than "
-            "Ray waits: try again when it has less to do"
-        ) from problem
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+# Clusters ----------------------------------------------------------------------------------------
 
 
 def _check_answers(address: str) -> None:

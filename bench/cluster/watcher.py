@@ -3,7 +3,8 @@
 It is a separate process, so that a cell that hangs inside a library, or holds the interpreter's
 lock, is stopped as well. Memory and child processes are read from /proc: where there is none
 (macOS), only time and disk are limited. It also keeps what each cell printed: when a worker is
-gone, that distinguishes a crash of the method from a machine that was lost.
+gone, that distinguishes a crash of the method from a machine that was lost. The driver asks every
+watcher whether it still watches, and replaces one that does not.
 """
 
 from __future__ import annotations
@@ -17,21 +18,44 @@ import signal
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
 
-from bench.cluster.ray_cluster import nodes, only_on
+from bench.cluster.private_folders import hold, make_private, remove_left_over, still_in_use
+from bench.cluster.processes import (
+    FileId,
+    Process,
+    SharedMemory,
+    adopt_orphans,
+    descendants,
+    end_all,
+    end_descendants,
+    end_family,
+    entries,
+    memory_mb,
+    stop_family,
+)
+from bench.cluster.ray_cluster import first_line, nodes, only_on
 from bench.engine.limits import CRASH_MARK, EXIT_MARK, Limits, tail
+from bench.environments.overlays import Say
+from bench.errors import LimitsLostError
 
 _TURN_SECONDS = 0.2
-_DISK_TURNS = 5
-"""Disk use is looked at every so many turns."""
+_SLOW_TURNS = 5
+"""Disk use and mappings are looked at every so many turns."""
+_RENEW_TURNS = 300
 _BASE = "bench-cells-"
 _SHOWN = "cell.json"
-_WATCHER = "watcher-"
+_LEFT_OVER_SECONDS = 3600.0
+"""A watcher that is being replaced must not be taken for one whose run is over."""
 _ANSWER_SECONDS = 10.0
+_SILENT_SECONDS = 60.0
+"""A watcher that has not watched, or not answered, for so long is replaced."""
+_REPLACEMENTS = 5
+"""Watchers that may die on one machine before the run is stopped."""
 
 Cause = Literal["timeout", "memory", "disk", "crash", "exit", "lost"]
 
@@ -54,18 +78,22 @@ class Ticket:
         A file and no call to the watcher: a task that waits for an answer gives its CPU back, and
         Ray would start another one in its place.
         """
-        folder = base_folder(self.run) / self.name
         # Whoever is first, the cell or the watcher: both for the owner only.
-        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder = make_private(base_folder(self.run)) / self.name
         folder.mkdir(mode=0o700, exist_ok=True)
         limits = self.limits
-        line = [os.getpid(), time.time(), limits.seconds, limits.memory_mb, limits.disk_mb]
+        # The monotonic clock is the same for all processes of a machine, and cannot be set.
+        line = [os.getpid(), time.monotonic(), limits.seconds, limits.memory_mb, limits.disk_mb]
         (folder / f".{_SHOWN}").write_text(json.dumps(line), encoding="ascii")
         (folder / f".{_SHOWN}").replace(folder / _SHOWN)
+        adopt_orphans()
+        before = descendants(os.getpid())
         try:
             yield folder
         finally:
-            # First of all: from here on the process must not be taken for this cell.
+            # Still as this cell: what cannot be ended would be stopped by the limits.
+            end_descendants(before)
+            # From here on the process must not be taken for this cell.
             (folder / _SHOWN).unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -88,31 +116,85 @@ class _Watched:
     folder: Path
     pid: int
     since: float
+    """Its start on the monotonic clock."""
     limits: Limits
 
     @classmethod
     def read(cls, folder: Path) -> _Watched | None:
         """None for a folder whose cell has just ended, or not quite begun."""
         try:
-            pid, since, *limits = json.loads((folder / _SHOWN).read_text(encoding="ascii"))
-        except (OSError, ValueError):
+            shown = json.loads((folder / _SHOWN).read_text(encoding="ascii"))
+            pid, since, seconds, memory, disk = shown
+            limits = Limits(float(seconds), float(memory), float(disk))
+            return cls(folder, int(pid), float(since), limits)
+        except (OSError, ValueError, TypeError):
             return None
-        return cls(folder, pid, since, Limits(*limits))
 
-    def over(self, look_at_disk: bool) -> tuple[Cause, str] | None:
-        """Return which limit it exceeds, and by how much."""
-        limits = self.limits
-        memory = sum(_memory_mb(process) for process in _with_children(self.pid))
-        if time.time() - self.since > limits.seconds:
+    @property
+    def shown(self) -> bool:
+        """False once the cell has ended: its process may run another one by now."""
+        return _Watched.read(self.folder) == self
+
+
+@final
+class _Guard:
+    """What the watcher knows about one cell."""
+
+    def __init__(self, watched: _Watched, before: frozenset[FileId]) -> None:
+        self.watched = watched
+        self._root = Process.find(watched.pid)
+        self._members: set[Process] = set()
+        """All processes that were ever seen below the worker, as far as they are alive."""
+        self._shared = SharedMemory(before)
+        self.ended = False
+
+    def look(self, slow: bool) -> tuple[Cause, str] | None:
+        """Return which limit the cell exceeds, and by how much."""
+        limits, root = self.watched.limits, self._root
+        if root is not None and not root.alive:
+            self.end()
+            return None
+        if time.monotonic() - self.watched.since > limits.seconds:
             return "timeout", f"still running after {_time(limits.seconds)}"
-        if memory > limits.memory_mb:
-            used = f"used {memory:,.0f} MB of memory"
-            return "memory", f"{used}; the limit is {limits.memory_mb:,.0f} MB"
-        disk = _size_mb(self.folder) if look_at_disk else 0.0
+        if root is not None:
+            found = {process for process in self._members if process.alive}
+            for process in (root, *found):
+                found |= descendants(process.pid)
+            if not self.watched.shown:
+                return None
+            self._members = found
+            processes = (root, *found)
+            shared = self._shared.sizes(processes, look_at_mappings=slow)
+            memory = memory_mb(processes, shared, limits.memory_mb)
+            if memory > limits.memory_mb:
+                used = f"used {memory:,.0f} MB of memory"
+                return "memory", f"{used}; the limit is {limits.memory_mb:,.0f} MB"
+        disk = _size_mb(self.watched.folder) if slow else 0.0
         if disk > limits.disk_mb:
             used = f"wrote {disk:,.0f} MB of temporary files"
             return "disk", f"{used}; the limit is {limits.disk_mb:,.0f} MB"
         return None
+
+    def kill(self) -> None:
+        """End the worker with all that the cell has started."""
+        if self._root is not None:
+            # A last look while nothing moves: what is held now is removed, too.
+            family = stop_family(self._root, self._members)
+            self._shared.sizes(family, look_at_mappings=True)
+            end_family(self._root, family)
+        else:  # no /proc here
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.watched.pid, signal.SIGKILL)
+        self.end()
+
+    def end(self) -> None:
+        """Remove what a cell that has ended left behind: processes, shared memory."""
+        if self.ended:
+            return
+        self.ended = True
+        end_all(self._members)
+        if self._root is not None:
+            self._shared.remove(self._root)
 
 
 @final
@@ -120,12 +202,20 @@ class Watcher:
     """An actor that watches the cells of its machine."""
 
     def __init__(self, run: str) -> None:
-        _remove_left_over()
-        self._folder = base_folder(run)
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        (self._folder / f"{_WATCHER}{os.getpid()}").touch()
+        remove_left_over(f"{_BASE}{os.getuid()}-", _LEFT_OVER_SECONDS)
+        self._folder = make_private(base_folder(run))
+        self._lock = hold(self._folder)
         self._deaths: dict[str, Death] = {}
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._guards: dict[str, _Guard] = {}
+        self._entries = entries()
+        self._looked = time.monotonic()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def silent_seconds(self) -> float:
+        """Return how long ago all cells were looked at."""
+        return time.monotonic() - self._looked
 
     def why(self, name: str) -> Death | None:
         """Return why the process of this cell is gone; None if it was not on this machine."""
@@ -137,50 +227,86 @@ class Watcher:
         return death
 
     def close(self) -> None:
-        """Remove all that was kept."""
+        """Remove all that was kept, and what cells have left behind."""
+        self._closing.set()
+        self._thread.join(_ANSWER_SECONDS)
+        for guard in self._guards.values():
+            guard.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _watch(self) -> None:
         turn = 0
-        while True:
-            time.sleep(_TURN_SECONDS)
-            turn += 1
-            for folder in self._folder.glob("*/"):
-                if folder.name in self._deaths:
-                    continue
-                watched = _Watched.read(folder)
-                excess = watched and watched.over(look_at_disk=turn % _DISK_TURNS == 0)
-                # Read again: the cell may have ended meanwhile, and its process run another.
-                if watched and excess and _Watched.read(folder) == watched:
-                    self._deaths[folder.name] = Death(*excess, tail(folder))
-                    for process in _with_children(watched.pid):
-                        with contextlib.suppress(ProcessLookupError, PermissionError):
-                            os.kill(process, signal.SIGKILL)
+        try:
+            while not self._closing.wait(_TURN_SECONDS):
+                turn += 1
+                self._turn(slow=turn % _SLOW_TURNS == 0)
+                if turn % _RENEW_TURNS == 0:
+                    still_in_use(self._lock)
+        except BaseException:
+            # A watcher that does not watch must be missed: the driver replaces a dead one.
+            traceback.print_exc()
+            os._exit(1)
+
+    def _turn(self, slow: bool) -> None:
+        # Before the folders: a cell that is found next time cannot have created any of it.
+        now = entries()
+        shown = set()
+        for folder in _folders(self._folder):
+            watched = _Watched.read(folder)
+            if watched is None or folder.name in self._deaths:
+                continue
+            shown.add(folder.name)
+            guard = self._guards.get(folder.name)
+            if guard is None:
+                guard = self._guards[folder.name] = _Guard(watched, self._entries)
+            excess = None if guard.ended else guard.look(slow)
+            # Read again: the cell may have ended meanwhile, and its process run another.
+            if excess and watched.shown:
+                self._deaths[folder.name] = Death(*excess, tail(folder))
+                guard.kill()
+        for name in [*self._guards]:
+            if name not in shown:
+                self._guards.pop(name).end()
+        self._entries = now
+        self._looked = time.monotonic()
+
+
+@final
+@dataclass(frozen=True)
+class _Asked:
+    """A question to a watcher that has not been answered yet."""
+
+    answer: Any
+    since: float
 
 
 @final
 class Watchers:
     """A watcher on every machine that can run cells, also on those that join later."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Say) -> None:
         import ray
 
+        self._say = say
         self._kind: Any = ray.remote(num_cpus=0, max_restarts=0)(Watcher)
         self._by_node: dict[str, Any] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._replaced: dict[str, int] = {}
         self.run = str(ray.get_runtime_context().namespace)
         self.refresh()
 
     def refresh(self) -> None:
-        """Start watchers on machines that have none, forget those of machines that are gone."""
+        """Start watchers where there are none, replace those that do not watch."""
         alive = set(nodes())
         for node in [*self._by_node]:
             if node not in alive:
-                del self._by_node[node]
+                self._forget(node)
+            elif problem := self._problem(node):
+                self._replace(node, problem)
         for node in alive - set(self._by_node):
-            placed = self._kind.options(
-                name=watcher_of(node), scheduling_strategy=only_on(node), get_if_exists=True
-            )
+            placed = self._kind.options(scheduling_strategy=only_on(node))
             self._by_node[node] = placed.remote(self.run)
+            self._ask(node)
 
     def why(self, *names: str) -> Death | None:
         """Return why the worker of an attempt is gone, if its machine still knows."""
@@ -205,15 +331,50 @@ class Watchers:
         with contextlib.suppress(ray.exceptions.RayError):
             ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_SECONDS)
 
+    def _ask(self, node: str) -> None:
+        self._asked[node] = _Asked(self._by_node[node].silent_seconds.remote(), time.monotonic())
+
+    def _problem(self, node: str) -> str:
+        """Return why a watcher does not watch; nothing if it does, as far as we know."""
+        import ray
+
+        asked = self._asked[node]
+        ready, _ = ray.wait([asked.answer], timeout=0)
+        if not ready:
+            waited = time.monotonic() - asked.since
+            return f"no answer for {waited:.0f} s" if waited > _SILENT_SECONDS else ""
+        try:
+            silent = ray.get(asked.answer)
+        except ray.exceptions.ActorDiedError as problem:
+            # If it could not start, the reason is in the last line.
+            return str(problem).strip().splitlines()[-1].strip() or first_line(problem)
+        except ray.exceptions.RayError as problem:
+            return first_line(problem)
+        self._ask(node)
+        return f"it has not looked for {silent:.0f} s" if silent > _SILENT_SECONDS else ""
+
+    def _replace(self, node: str, problem: str) -> None:
+        import ray
+
+        self._replaced[node] = self._replaced.get(node, 0) + 1
+        if self._replaced[node] > _REPLACEMENTS:
+            raise LimitsLostError(f"lost {self._replaced[node]} times on one machine: {problem}")
+        self._say(
+            f"warning: the process that enforces the limits of cells was lost ({problem}); another "
+            "one is started, which enforces them for running cells as well"
+        )
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.kill(self._by_node[node])
+        self._forget(node)
+
+    def _forget(self, node: str) -> None:
+        del self._by_node[node]
+        del self._asked[node]
+
 
 def base_folder(run: str) -> Path:
     """Return the folder in which the cells of a run are shown on a machine."""
     return Path(tempfile.gettempdir()) / f"{_BASE}{os.getuid()}-{run}"
-
-
-def watcher_of(node: str) -> str:
-    """Return the name of the watcher on a machine."""
-    return f"watcher-{node}"
 
 
 def _last_words(log: str) -> Death:
@@ -228,25 +389,14 @@ def _last_words(log: str) -> Death:
     return Death("lost", "the worker process was killed from outside", log)
 
 
-def _with_children(pid: int) -> list[int]:
-    processes, waiting = [], [pid]
-    while waiting:
-        process = waiting.pop()
-        processes.append(process)
-        for task in Path(f"/proc/{process}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                waiting += [int(child) for child in task.read_text(encoding="ascii").split()]
-    return processes
-
-
-def _memory_mb(pid: int) -> float:
-    """Memory of a process that nobody shares: rows in the object store are not the cell's."""
-    with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-        for line in status.splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+def _folders(base: Path) -> list[Path]:
+    """Folders of cells; the base is gone once the run is over."""
+    try:
+        return [
+            Path(entry.path) for entry in os.scandir(base) if entry.is_dir(follow_symlinks=False)
+        ]
+    except FileNotFoundError:
+        return []
 
 
 def _size_mb(folder: Path) -> float:
@@ -260,21 +410,3 @@ def _size_mb(folder: Path) -> float:
 
 def _time(seconds: float) -> str:
     return f"{seconds / 60:g} minutes" if seconds >= 60 else f"{seconds:g} seconds"
-
-
-def _remove_left_over() -> None:
-    """Folders of runs whose watchers were killed themselves."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_BASE}{os.getuid()}-*"):
-        watchers = [int(mark.name.removeprefix(_WATCHER)) for mark in folder.glob(f"{_WATCHER}*")]
-        if watchers and not any(map(_alive, watchers)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -20,6 +20,7 @@ import sqlite3
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,6 +57,12 @@ _PARAMETERS_AT_ONCE = 100
 _METRICS_AT_ONCE = 800
 """MLflow accepts 100 parameters and 1000 items of all kinds in one call."""
 
+_END_SECONDS = 60.0
+"""A server delays the end of a run by so much, and no more."""
+_STALL_SECONDS = 120.0
+"""Logging that waits for its store for so long without a single cell is given up."""
+_LOOK_SECONDS = 0.2
+
 
 @final
 class Tracker:
@@ -77,6 +84,9 @@ class Tracker:
         self._say = say
         self._client: MlflowClient | None = None
         self._broken = False
+        self._breaking = threading.Lock()
+        self._failed = 0
+        self._progress = time.monotonic()
         self._experiment = ""
         self._parent = ""
         self._manifest: Mapping[str, Any] = {}
@@ -98,19 +108,33 @@ class Tracker:
         if not self._broken:
             self._keys.put(outcome.row.key)
 
-    def close(self, failed: int) -> None:
-        """Log the queued cells, and end the parent run."""
+    def close(self, failed: int, *, patient: bool = False) -> None:
+        """Log the queued cells, and end the parent run.
+
+        A server gets a minute for all of it; a `patient` caller, or a database on this disk, as
+        long as cells are being logged. Timeouts of requests do not bound that: a server that sends
+        a byte now and then never exceeds them.
+        """
         if not self._thread.is_alive():
             return
+        self._failed = failed
         self._keys.put(None)
-        self._thread.join()
-        self._guarded(self._end, failed)
+        closed = time.monotonic()
+        bounded = not (patient or self._local)
+        while self._thread.is_alive() and not self._broken:
+            self._thread.join(_LOOK_SECONDS)
+            now = time.monotonic()
+            if bounded and now - closed > _END_SECONDS:
+                self._give_up(f"not done {_END_SECONDS:g} s after the end of the run")
+            elif now - max(closed, self._progress) > _STALL_SECONDS:
+                self._give_up(f"nothing was logged for {_STALL_SECONDS:g} s")
 
     def _work(self) -> None:
         self._guarded(self._start)
         waiting = itertools.chain(self._store.finished, iter(self._keys.get, None))
         for key in waiting:
             self._guarded(self._log_key, key)
+        self._guarded(self._end)
 
     def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
         if self._broken:
@@ -119,15 +143,22 @@ class Tracker:
             action(*arguments)
         except Exception as problem:
             # Results are safe in the run directory, whatever a tracking server does.
+            self._give_up(next(iter(str(problem).splitlines()), "") or repr(problem))
+        self._progress = time.monotonic()
+
+    def _give_up(self, reason: str) -> None:
+        """Stop logging, and say once what to do."""
+        with self._breaking:
+            if self._broken:
+                return
             self._broken = True
-            first = next(iter(str(problem).splitlines()), "") or repr(problem)
-            sync = ["bench", "sync", str(self._store.directory)]
-            if self._uri != default_uri(self._store.directory):
-                sync += ["--mlflow-uri", _without_password(self._uri)]
-            self._say(
-                f"MLflow logging stopped ({_without_password(first)[:300]}); results are kept in "
-                f"the run directory; to log them later: `{shlex.join(sync)}`"
-            )
+        sync = ["bench", "sync", str(self._store.directory)]
+        if self._uri != default_uri(self._store.directory):
+            sync += ["--mlflow-uri", _without_password(self._uri)]
+        self._say(
+            f"MLflow logging stopped ({_without_password(reason)[:300]}); results are kept in "
+            f"the run directory; to log them later: `{shlex.join(sync)}`"
+        )
 
     # The parent run -------------------------------------------------------------------------------
 
@@ -150,6 +181,7 @@ class Tracker:
         for run in _search(
             client, self._experiment, f"tags.`mlflow.parentRunId` = '{self._parent}'"
         ):
+            self._progress = time.monotonic()
             tags = run.data.tags
             if "bench.key" in tags:
                 self._known[tags["bench.key"]] = (run.info.run_id, tags["bench.finished_at"])
@@ -180,7 +212,7 @@ class Tracker:
         )
         return str(run.info.run_id)
 
-    def _end(self, failed: int) -> None:
+    def _end(self) -> None:
         client = self._client
         if client is None:
             return
@@ -192,7 +224,7 @@ class Tracker:
         facts, end = self._read_manifest(), None
         if "started_at" in facts and "wall_seconds" in facts:
             end = _milliseconds(facts["started_at"]) + int(1000 * facts["wall_seconds"])
-        client.set_terminated(self._parent, "FAILED" if failed else "FINISHED", end)
+        client.set_terminated(self._parent, "FAILED" if self._failed else "FINISHED", end)
 
     def _description(self, state: str) -> str:
         facts, directory = self._manifest, self._store.directory.resolve()

@@ -1,4 +1,4 @@
-"""Logging to MLflow servers: one that dies, and one with PostgreSQL."""
+"""Logging to MLflow servers: one that drips, one that dies, and one with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.tracking import tracker as tracking
+from tests.support.dripping import dripping
 from tests.support.tracked_runs import cells, client, keep, new_database, opened, outcome, tracked
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -56,6 +58,50 @@ def server(store: str, artifacts: Path, port: int) -> Iterator[str]:
             os.killpg(process.pid, 9)
         process.wait()
         log.close()
+
+
+def test_a_server_that_drips_does_not_hold_a_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "_END_SECONDS", 2.0, raising=False)
+    directory = tmp_path / "run"
+    with dripping(pause=0.1, seconds=60) as uri:
+        with tracked(directory, uri) as (store, tracker, said):
+            keep(store, tracker, outcome("a"))
+            ended = time.monotonic()
+        assert time.monotonic() - ended < 30
+    (message,) = said
+    assert "not done 2 s after the end of the run" in message
+    assert f"bench sync {directory} --mlflow-uri {uri}" in message
+
+
+def test_a_sync_that_makes_no_progress_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "_STALL_SECONDS", 2.0, raising=False)
+    said: list[str] = []
+    with dripping(pause=0.1, seconds=60) as uri, opened(tmp_path / "run") as store:
+        tracker = tracking.Tracker(store, uri, said.append)
+        tracker.planned(0, 0, ())
+        started = time.monotonic()
+        tracker.close(0, patient=True)
+        assert time.monotonic() - started < 30
+    (message,) = said
+    assert "nothing was logged for 2 s" in message and "bench sync" in message
+
+
+@pytest.mark.slow
+def test_the_command_ends_although_a_server_drips(tmp_path: Path) -> None:
+    grid = tmp_path / "tiny.toml"
+    grid.write_text('datasets = ["gbsg2"]\nmethods = ["real"]\nmetrics = ["ks"]\n')
+    with dripping(pause=5.0, seconds=900) as uri:
+        ended = subprocess.run(
+            [sys.executable, "-m", "bench", "run", "--grid", str(grid),
+             "--out", str(tmp_path / "run"), "--mlflow-uri", uri, "--cpus", "1"],
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("MLflow logging stopped") == 1
 
 
 @pytest.mark.slow

@@ -1,0 +1,335 @@
+"""Limits that cannot be switched off: lost watchers, set clocks, planted folders, hidden memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bench.cluster import watcher as watching
+from bench.cluster.private_folders import hold, make_private
+from bench.cluster.processes import Process, SharedMemory, descendants, end_all, entries, memory_mb
+from bench.cluster.watcher import Ticket, Watcher
+from bench.engine.limits import Limits
+from bench.errors import UnsafeFolderError
+from bench.results.journal import read_journal
+from tests.support.driven import BENCH, started
+from tests.support.sockets import command, family
+from tests.support.uncontained import install_uncontained
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
+
+HIDDEN = ("greedy-orphan", "file", "folder", "unnamed", "mapped", "segment")
+"""Memory beyond the limit, where a sum over the children of a worker does not find it."""
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder of this test, for its watchers and cells."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@contextlib.contextmanager
+def cell_process(ticket: Ticket, what: str) -> Iterator[subprocess.Popen[str]]:
+    """Run Python code as a cell, in a process of its own."""
+    code = (
+        "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
+        "from bench.cluster.watcher import Ticket\nfrom bench.engine.limits import Limits\n"
+        f"with Ticket({ticket.name!r}, {ticket.run!r}, {ticket.limits!r}, 1).shown():\n"
+        f"    print('shown', flush=True)\n    {what}\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, tempfile.gettempdir()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        try:
+            assert process.stdout.readline() == "shown\n"
+            yield process
+        finally:
+            process.stdin.close()
+            process.kill()
+
+
+def ticket(name: str = "cell", seconds: float = 3600.0, memory_mb: float = 4096.0) -> Ticket:
+    return Ticket(name, f"test-{uuid.uuid4().hex}", Limits(seconds, memory_mb), 1)
+
+
+# A watcher that is lost ---------------------------------------------------------------------------
+
+
+@linux
+def test_a_killed_watcher_is_replaced_and_a_deadlocked_cell_still_stopped(tmp_path: Path) -> None:
+    with started(tmp_path, ["one"], "--cpus", "1", "--time-limit", "0.2") as run:
+        run.announced()  # and waits for ever from now on
+        (watcher,) = (
+            pid for pid in family(run.process.pid) if command(pid).startswith("ray::Watcher")
+        )
+        os.kill(watcher, signal.SIGKILL)
+        said = run.until("the process that enforces the limits of cells was lost")
+        assert "another one is started" in said
+        run.ended()
+        assert run.process.returncode == 1
+        ((row, _),) = read_journal(run.out / "journal.jsonl").values()
+        assert (row.status, row.reason) == ("timeout", "still running after 12 seconds")
+        assert run.left_behind() == []
+
+
+@linux
+def test_a_watcher_whose_thread_fails_ends_so_that_it_is_missed(temporary: Path) -> None:
+    code = (
+        "import sys, tempfile, time; tempfile.tempdir = sys.argv[1]\n"
+        "from bench.cluster import watcher\n"
+        "def fails(base): raise RuntimeError('unforeseen')\n"
+        "watcher._folders = fails\n"
+        "watcher.Watcher('run')\n"
+        "time.sleep(60)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(temporary)], capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1 and "unforeseen" in ended.stderr
+
+
+# What others put into the shared temporary folder ------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["watcher-abc", "in-use.lock", "cell.json"])
+def test_files_of_strangers_do_not_keep_a_watcher_from_watching(temporary: Path, name: str) -> None:
+    planted = temporary / f"bench-cells-{os.getuid()}-planted"
+    planted.mkdir()
+    (planted / name).touch()
+    cell = ticket(seconds=0.0)
+    watcher = Watcher(cell.run)
+    try:
+        with cell_process(cell, "sys.stdin.read()") as process:
+            assert process.wait(60) == -signal.SIGKILL
+        until(lambda: watcher._deaths)
+        death = watcher.why(cell.name)
+        assert death is not None and death.cause == "timeout"
+    finally:
+        watcher.close()
+    assert planted.exists(), "not ours to remove"
+
+
+def test_garbage_among_the_cells_is_passed_over(temporary: Path) -> None:
+    cell = ticket(seconds=0.0)
+    base = make_private(watching.base_folder(cell.run))
+    for number, text in enumerate(
+        ['"', "7", "[]", '["a", 1, 2, 3, 4]', "[1, 2, 3, 4, 5, 6]", "{}"]
+    ):
+        (base / str(number)).mkdir()
+        (base / str(number) / "cell.json").write_text(text)
+    (base / "a-file").touch()
+    (base / "loop").symlink_to(base / "loop")
+    watcher = Watcher(cell.run)
+    try:
+        with cell_process(cell, "sys.stdin.read()") as process:
+            assert process.wait(60) == -signal.SIGKILL
+    finally:
+        watcher.close()
+
+
+@pytest.mark.parametrize("kind", ["link", "open", "file"])
+def test_a_prepared_folder_is_refused(temporary: Path, kind: str) -> None:
+    cell = ticket()
+    base = watching.base_folder(cell.run)
+    if kind == "link":
+        (temporary / "elsewhere").mkdir(mode=0o700)
+        base.symlink_to(temporary / "elsewhere")
+    elif kind == "open":
+        base.mkdir()
+        base.chmod(0o777)
+    else:
+        base.touch()
+    for attempt in (lambda: Watcher(cell.run), lambda: cell.shown().__enter__()):
+        with pytest.raises(UnsafeFolderError, match="expected a folder of this user"):
+            attempt()
+
+
+def test_folders_of_dead_watchers_are_removed_after_an_hour(temporary: Path) -> None:
+    base = f"bench-cells-{os.getuid()}-"
+    dead, replaced, alive = (make_private(temporary / f"{base}{i}") for i in range(3))
+    for folder in (dead, replaced):
+        lock = hold(folder)
+        assert lock is not None
+        os.close(lock)
+    lock = hold(alive)
+    for folder in (dead, alive):
+        os.utime(folder / "in-use.lock", (0, time.time() - 4000))
+    Watcher(ticket().run).close()
+    assert not dead.exists() and replaced.exists() and alive.exists()
+    assert lock is not None
+    os.close(lock)
+
+
+# Clocks ------------------------------------------------------------------------------------------
+
+
+@linux
+def test_a_clock_that_is_set_neither_stops_a_cell_nor_lets_it_run_on(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 7200)
+    patient, late = ticket("patient", 3600.0), ticket("late", 0.0)
+    watcher = Watcher(patient.run)
+    with cell_process(patient, "sys.stdin.read()") as process:
+        looked = watcher._looked
+        until(lambda: watcher._looked > looked + 0.5)  # some turns later
+        assert process.poll() is None and watcher._deaths == {}
+    watcher.close()
+    monkeypatch.setattr(time, "time", lambda: real() - 7200)
+    watcher = Watcher(late.run)
+    with cell_process(late, "sys.stdin.read()") as process:
+        assert process.wait(60) == -signal.SIGKILL
+    watcher.close()
+
+
+# Memory and processes that hide -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def escapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pd.DataFrame, str]]:
+    """A run of cells that try to get away, and the mark of what they start and create."""
+    folder = tmp_path_factory.mktemp("limits")
+    mark = f"bench-test-{uuid.uuid4().hex}"
+    entries_text = ", ".join(
+        f'{{name = "uncontained", label = "{how}", '
+        f'parameters = {{how = "{how}", mark = "{mark}"}}}}'
+        for how in (*HIDDEN, "leaves", "crash", "good")
+    )
+    (folder / "grid.toml").write_text(
+        f'datasets = ["gbsg2"]\nipc = [1]\nmetrics = ["ks"]\nmethods = [{entries_text}]\n'
+    )
+    others = Path(f"/dev/shm/{mark}-of-the-test")
+    others.write_bytes(b"not of a cell")
+    try:
+        result = subprocess.run(
+            [*BENCH, "run", "--grid", str(folder / "grid.toml"), "--out", str(folder / "run"),
+             "--no-mlflow", "--memory-limit", "900", "--cpus", "2"],
+            capture_output=True, text=True, timeout=400, check=False,
+            env=install_uncontained(folder / "packages"),
+        )  # fmt: skip
+        assert result.returncode == 1, result.stdout + result.stderr
+        assert others.exists(), "a file of another process was removed"
+        assert segments_of(mark) == []
+        yield pd.read_parquet(folder / "run" / "cells.parquet").set_index("label"), mark
+    finally:
+        for path in Path("/dev/shm").glob(f"{mark}*"):
+            subprocess.run(["rm", "-rf", str(path)], check=True)
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+def segments_of(mark: str) -> list[int]:
+    """Segments of System V with keys that follow from the mark."""
+    first = int(mark[-7:], 16)
+    lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    keys = [int(line.split()[0]) for line in lines]
+    return [key for key in keys if first <= key < first + 100]
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with this mark on their command line; the driver has it in a file only."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if mark in command(pid)]
+
+
+@linux
+@pytest.mark.parametrize("how", HIDDEN)
+def test_hidden_memory_is_counted(escapes: tuple[pd.DataFrame, str], how: str) -> None:
+    row = escapes[0].loc[how]
+    assert row["status"] == "out-of-memory", row["reason"]
+    assert "MB of memory; the limit is 900 MB" in row["reason"]
+
+
+@linux
+def test_cells_within_their_limits_are_not_disturbed(escapes: tuple[pd.DataFrame, str]) -> None:
+    assert escapes[0].loc[["leaves", "good"], "status"].tolist() == ["ok", "ok"]
+    assert "Segmentation fault" in escapes[0].loc["crash", "reason"]
+
+
+@linux
+def test_cells_leave_no_processes_behind(escapes: tuple[pd.DataFrame, str]) -> None:
+    assert marked(escapes[1]) == []
+
+
+@linux
+def test_cells_leave_nothing_in_shared_memory(escapes: tuple[pd.DataFrame, str]) -> None:
+    left = {path.name.removeprefix(escapes[1]) for path in Path("/dev/shm").glob(f"{escapes[1]}*")}
+    assert left == {"-of-the-test"}
+
+
+@linux
+def test_a_file_that_another_process_holds_is_kept() -> None:
+    before = entries()
+    path = Path(f"/dev/shm/bench-test-{uuid.uuid4().hex}")
+    holds = (
+        "import sys; file = open(sys.argv[1], 'ab'); print('open', flush=True); sys.stdin.read()"
+    )
+    command_line = [sys.executable, "-c", holds, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    try:
+        with (
+            subprocess.Popen(command_line, **pipes) as cell,  # type: ignore[call-overload]
+            subprocess.Popen(command_line, **pipes) as other,  # type: ignore[call-overload]
+        ):
+            for process in (cell, other):
+                process.stdout.readline()
+            member = Process.find(cell.pid)
+            assert member is not None
+            shared = SharedMemory(before)
+            assert len(shared.sizes([member], look_at_mappings=True)) == 1
+            shared.remove(member)
+            assert path.exists(), "the other process still holds it"
+            other.kill()
+            other.wait()
+            shared.remove(member)
+            assert not path.exists()
+            cell.kill()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@linux
+def test_shared_memory_counts_once_however_many_processes_map_it() -> None:
+    code = (
+        "import mmap, os, sys\n"
+        "block = mmap.mmap(-1, 100 * 2**20); block.write(bytes(100 * 2**20))\n"
+        "child = os.fork()\n"
+        "for start in range(0, 100 * 2**20, 4096): block[start]\n"  # both see every page
+        "print('ready', flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
+        root = Process.find(process.pid)
+        assert root is not None
+        members = {root, *descendants(root.pid)}
+        assert len(members) == 2
+        assert 100 <= memory_mb(members, {}, limit=0.0) < 190
+        end_all(members)
