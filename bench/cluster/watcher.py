@@ -60,8 +60,10 @@ class Ticket:
         folder.mkdir(mode=0o700, exist_ok=True)
         limits = self.limits
         line = [os.getpid(), time.time(), limits.seconds, limits.memory_mb, limits.disk_mb]
-        (folder / f".{_SHOWN}").write_text(json.dumps(line), encoding="ascii")
-        (folder / f".{_SHOWN}").replace(folder / _SHOWN)
+        part = folder / f".{_SHOWN}"
+        part.touch(mode=0o600)
+        part.write_text(json.dumps(line), encoding="ascii")
+        part.replace(folder / _SHOWN)
         try:
             yield folder
         finally:
@@ -123,7 +125,7 @@ class Watcher:
         _remove_left_over()
         self._folder = base_folder(run)
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        (self._folder / f"{_WATCHER}{os.getpid()}").touch()
+        (self._folder / f"{_WATCHER}{os.getpid()}").touch(mode=0o600)
         self._deaths: dict[str, Death] = {}
         threading.Thread(target=self._watch, daemon=True).start()
 
