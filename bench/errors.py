@@ -156,7 +156,9 @@ def one_line(text: str, limit: int = TEXT_CHARACTERS) -> str:
     line = " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in kept).split())
     if len(text) <= len(kept) and len(line) <= limit:
         return line
-    return f"{line[:limit].rstrip()} [cut: {len(text):,} characters]"
+    # The note counts too: a text that passes here twice is cut once.
+    note = f" [cut: {len(text):,} characters]"
+    return f"{line[: max(0, limit - len(note))].rstrip()}{note}"
 
 
 def text_of(problem: BaseException, limit: int = TEXT_CHARACTERS) -> str:

@@ -84,8 +84,10 @@ class Ticket:
         limits = self.limits
         # The monotonic clock is the same for all processes of a machine, and cannot be set.
         line = [os.getpid(), time.monotonic(), limits.seconds, limits.memory_mb, limits.disk_mb]
-        (folder / f".{_SHOWN}").write_text(json.dumps(line), encoding="ascii")
-        (folder / f".{_SHOWN}").replace(folder / _SHOWN)
+        part = folder / f".{_SHOWN}"
+        part.touch(mode=0o600)
+        part.write_text(json.dumps(line), encoding="ascii")
+        part.replace(folder / _SHOWN)
         adopt_orphans()
         before = descendants(os.getpid())
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ from bench.results.run_directory import RunStore
 Datasets = Mapping[Variant, Dataset | BenchError]
 """What could be loaded, and why the others could not."""
 
+_EXAMPLE = re.compile(r"[,;] for example .*", re.DOTALL)
+"""End of an error about a file: a value of its rows, which `bench data check` shows."""
 _SETTINGS = ("delta", "split", "split_seed", "private_counts", "secure_noise")
 _SPLIT = ("split", "split_seed")
 _NAMED = 5
@@ -284,9 +287,11 @@ def load_dataset(entry: Variant, split: str, split_seed: int) -> Dataset | Bench
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
-        lost = BenchError(f"dataset {entry.label}: {in_words(problem)}")
-        # The driver writes what a plugin has said to the internal log of each cell.
-        lost.__cause__ = None if is_ours(problem) else problem
+        words = in_words(problem)
+        told = _EXAMPLE.sub("", words)
+        lost = BenchError(f"dataset {entry.label}: {told}")
+        # What is not told here, the driver writes to the internal log of each cell.
+        lost.__cause__ = None if is_ours(problem) and told == words else problem
         return lost
 
 

@@ -33,9 +33,11 @@ _ADVICE = {
     errno.EROFS: "make the file system writable",
     errno.EACCES: "make the folder writable for you",
     errno.EPERM: "make the folder writable for you",
-    errno.ENOENT: "the folder was removed or renamed meanwhile: put it back or name another",
-    errno.ENOTDIR: "the folder was replaced meanwhile: put it back or name another",
-    errno.ESTALE: "the folder was removed meanwhile: put it back or name another",
+    errno.ENOENT: "its folder is missing, or was removed meanwhile: put it back or name another",
+    errno.ESTALE: "its folder was removed meanwhile: put it back or name another",
+    errno.ENOTDIR: "a file is where a folder should be: move it or name another place",
+    errno.EEXIST: "a file is where a folder should be: move it or name another place",
+    errno.EISDIR: "a folder is where a file should be: move it or name another place",
     errno.EFBIG: "allow larger files",
 }
 

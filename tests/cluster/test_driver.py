@@ -86,7 +86,7 @@ def test_a_directory_removed_in_the_middle_is_one_line_and_leaves_nothing(tmp_pa
         assert run.process.returncode == 2, said
         assert "Traceback" not in said
         (told,) = [line for line in said.splitlines() if line.startswith("bench: ")]
-        assert "the folder was removed or renamed meanwhile" in told
+        assert "its folder is missing, or was removed meanwhile" in told
         assert run.left_behind() == []
     assert not run.out.exists()
 

@@ -284,3 +284,16 @@ def test_a_dataset_plugin_that_raises_fails_its_own_cells(monkeypatch: pytest.Mo
     assert isinstance(lost, BenchError)
     assert str(lost).startswith("dataset gbsg2: KeyError at plugins.py:")
     assert "Smith" not in str(lost) and "Smith" in whole_text(lost.__cause__ or lost)
+
+
+def test_values_of_rows_in_errors_about_files_stay_in_the_internal_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = ToyTable().load()
+    table["smoker"] = "patient Smith"
+    monkeypatch.setattr(ToyTable, "load", lambda self: table)
+    monkeypatch.setattr(registry, "build_source", lambda name, parameters: ToyTable())
+    lost = planning.load_dataset(Variant("toy-table", "toy-table"), "default", 0)
+    assert str(lost).startswith("dataset toy-table: column 'smoker': ")
+    assert str(lost).endswith("are not among the declared categories ['no', 'yes']")
+    assert isinstance(lost, BenchError) and "Smith" in whole_text(lost.__cause__ or lost)

@@ -78,7 +78,7 @@ def test_links_are_not_written_through(tmp_path: Path) -> None:
         (errno.ENOSPC, "free some space"),
         (errno.EROFS, "make the file system writable"),
         (errno.EACCES, "make the folder writable"),
-        (errno.ENOENT, "was removed or renamed"),
+        (errno.ENOENT, "was removed meanwhile"),
         (errno.EIO, "check the disk"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_directory_that_is_removed_in_the_middle_ends_the_run_politely(
         broken.setattr(RunStore, "record", removed)
         failed = CliRunner().invoke(main, command)
     assert failed.exit_code == 2 and "Traceback" not in failed.output
-    assert "the folder was removed or renamed meanwhile" in failed.output
+    assert "its folder is missing, or was removed meanwhile" in failed.output
     assert not (tmp_path / "run").exists(), "no empty one in its place"
     assert CliRunner().invoke(main, command).exit_code == 1
 

@@ -119,7 +119,7 @@ def test_nothing_in_a_row_becomes_markup() -> None:
 def test_a_failed_cell_shows_its_output() -> None:
     page = read(cell_report(row(status="error", reason="ValueError: no", log_tail="line 7"), []))
     assert "status error: ValueError: no" in page.text
-    assert "Last lines of the log line 7" in page.text
+    assert "Where it failed line 7" in page.text
 
 
 def test_the_four_epsilons_are_said_in_words() -> None:
