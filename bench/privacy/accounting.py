@@ -147,7 +147,8 @@ def pld_epsilon(composition: ComposedEvents, delta: float) -> float:
 
     # Coarser cells are ten times faster and pessimistic, so still an upper bound: measured, they
     # add at most 0.05% above epsilon 0.3. Below that the fine grid is kept.
-    interval = 1e-3 if rdp_epsilon(composition, delta) > 0.3 else 1e-4
+    # The order is named as `worst_epsilon` names it: the cache knows the answer then.
+    interval = 1e-3 if rdp_epsilon(composition, delta, None) > 0.3 else 1e-4
     return _epsilon(pld.PLDAccountant(value_discretization_interval=interval), composition, delta)
 
 
