@@ -307,11 +307,43 @@ def _column(name: str, entry: Mapping[str, Any]) -> Column:
             )
 
 
+_LARGEST_TOML = 2 << 20
+"""Bytes. The largest files are schemas of wide tables; parsing takes some seconds per megabyte."""
+
+
+_LONG_KEY = re.compile(r"""(?<![\w.-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){30}""")
+"""A dotted key of more than 30 parts: TOML's reader takes quadratic time for them."""
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; a malformed one is an input error with file and line."""
+    return parse_toml(read_text_file(path), str(path))
+
+
+def read_text_file(path: Path) -> str:
+    """Return the text of a regular file of bounded size."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SchemaError(f"{path}: cannot be read ({problem})") from None
+        if path.exists() and not path.is_file():
+            raise SchemaError(f"{path}: not a regular file")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_TOML + 1)
+        if len(content) > _LARGEST_TOML:
+            raise SchemaError(f"{path}: larger than {_LARGEST_TOML >> 20} MiB")
+        return content.decode("utf-8")
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise SchemaError(f"{path}: cannot be read ({reason})") from None
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """Read TOML; what is wrong with it is said in one line that begins with `where`."""
+    if _LONG_KEY.search(text):
+        raise SchemaError(f"{where}: a dotted key has more than 30 parts; no such file needs them")
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise SchemaError(f"{path}: not valid TOML ({problem})") from None
+        raise SchemaError(f"{where}: not valid TOML ({problem})") from None
+    except RecursionError:
+        raise SchemaError(f"{where}: arrays or tables are nested too deep to be read") from None
+    except ValueError as problem:  # Python reads no integer of more than 4,300 digits
+        raise SchemaError(f"{where}: a number cannot be read ({problem})") from None
