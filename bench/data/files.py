@@ -29,8 +29,8 @@ DATA_VARIABLE = "BENCH_DATA"
 
 _DAMAGED = (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error)
 
-_PLAUSIBLE_RATIO = 200
-_SMALL = 64 << 20
+_PLAUSIBLE_RATIO = 100
+_SMALL = 16 << 20
 """A packed file may hold up to `_PLAUSIBLE_RATIO` times its size, or this many bytes. Tables shrink
 5 to 50 times; a file of zeros shrinks a thousand times, and fills memory and hours when read."""
 _LONGEST_LINE = 16 << 20
@@ -121,6 +121,20 @@ def plausible_size(packed: int) -> int:
     return max(_SMALL, _PLAUSIBLE_RATIO * packed)
 
 
+def _too_much(path: Path, most: int) -> DataError:
+    return DataError(
+        f"{path}: unpacks to more than {most >> 20} MiB, over {_PLAUSIBLE_RATIO} times its size; "
+        "if that is right, unpack it and use the plain file"
+    )
+
+
+def _stated_size(path: Path) -> int:
+    """Return the size that the end of a gzip file states; it can be wrong, or that of a part."""
+    with path.open("rb") as file:
+        file.seek(-min(4, path.stat().st_size), io.SEEK_END)
+        return int.from_bytes(file.read(4), "little")
+
+
 @final
 class _Bounded(io.RawIOBase):
     """A file that refuses to yield more bytes, or longer lines, than a data file can have."""
@@ -149,11 +163,7 @@ class _Bounded(io.RawIOBase):
         buffer[: len(block)] = block
         self._done += len(block)
         if self._most is not None and self._done > self._most:
-            raise DataError(
-                f"{self._path}: unpacks to more than {self._most >> 20} MiB, over "
-                f"{_PLAUSIBLE_RATIO} times its size; if that is right, unpack it and use the plain "
-                "file"
-            )
+            raise _too_much(self._path, self._most)
         if self._lines:
             self._count(block)
         return len(block)
@@ -182,6 +192,12 @@ def open_data(path: Path, name: str, *, lines: bool = False) -> Iterator[IO[byte
     try:
         if path.suffix == ".gz" and name != path.name:
             most = plausible_size(path.stat().st_size)
+            if _stated_size(path) > most:
+                # A damaged file has no such end: unpack it, which is faster than to read a table.
+                with gzip.open(path, "rb") as file:
+                    packed = _bounded(file, path, most, lines=False)  # type: ignore[arg-type]
+                    while packed.read(1 << 20):
+                        pass
             with gzip.open(path, "rb") as file:
                 yield _bounded(file, path, most, lines)  # type: ignore[arg-type]
         elif path.suffix == ".zip" and name != path.name:
@@ -190,6 +206,8 @@ def open_data(path: Path, name: str, *, lines: bool = False) -> Iterator[IO[byte
                 raise DataError(f"{path}: holds no {name}")
             with zipfile.ZipFile(path) as archive, archive.open(member) as inner:
                 most = plausible_size(archive.getinfo(member).compress_size)
+                if archive.getinfo(member).file_size > most:
+                    raise _too_much(path, most)
                 yield _bounded(inner, path, most, lines)
         else:
             with path.open("rb") as plain:

@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from bench import Budget
 from bench.cli.main import main
 from bench.data.schema import Categorical, Numeric
-from bench.errors import DataError
 from bench.plugins.registry import build_source, dataset_names
 from bench.plugins.source import build_dataset
 from bench.privacy.noise import SeededNoise
@@ -120,28 +119,10 @@ def test_parquet_gzip_and_zip(tmp_path: Path, form: str) -> None:
 
 
 def test_many_rows_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench.plugins import user_tables as own_table
-
-    monkeypatch.setattr(own_table, "_CHUNK", 30)
+    monkeypatch.setattr("bench.data.own_files._MOST_ROWS", 30)
     result = bench("data", "add", written(tmp_path, mixed()), "--target", "outcome")
     assert result.exit_code == 0
     assert sum(build_source("my-study").declare().by_class) == 200
-
-
-def test_edits_are_validated_and_bounds_hold(tmp_path: Path, folder: Path) -> None:
-    bench("data", "add", written(tmp_path, mixed()), "--target", "outcome")
-    toml = folder / "own" / "my-study.toml"
-    text = toml.read_text()
-    toml.write_text(text.replace("high = 90.0", "high = 60.0"))
-    with pytest.raises(DataError, match=r"'age': \d+ values lie outside the declared bounds"):
-        build_dataset(build_source("my-study"))
-    toml.write_text(
-        text.replace("high = 90.0", "high = 60.0").replace("clip = false", "clip = true")
-    )
-    assert build_dataset(build_source("my-study")).clipped["age"] > 0
-    toml.write_text(text.replace('categories = ["F", "M"]', 'categories = ["F", "X"]'))
-    with pytest.raises(DataError, match=r"'sex'.*not among the declared categories"):
-        build_dataset(build_source("my-study"))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +158,9 @@ def test_events_that_are_not_zero_or_one(tmp_path: Path) -> None:
     frame = mixed()
     frame.loc[:50, "dead"] = 2
     result = bench("data", "add", written(tmp_path, frame), "--time", "months", "--event", "dead")
-    assert result.exit_code == 2 and "events must be 0 or 1, found ['2']" in result.stderr
+    assert (
+        result.exit_code == 2 and "column 'dead', row 1: events must be 0 or 1\n" in result.stderr
+    )
 
 
 def test_a_name_is_not_taken_twice(tmp_path: Path) -> None:

@@ -259,10 +259,10 @@ def test_wrong_tables_are_refused(
 
 def test_unknown_categories_are_refused(write: Write) -> None:
     write(patient=STAYS.assign(unittype="Burns"))
-    with pytest.raises(SchemaError, match="Burns"):
+    with pytest.raises(SchemaError, match=r"'unittype': \d+ values are not among"):
         build_dataset(source())
     write(hospital=HOSPITAL.assign(region="Atlantis"))
-    with pytest.raises(SchemaError, match="Atlantis"):
+    with pytest.raises(SchemaError, match=r"'region': \d+ values are not among"):
         build_dataset(source())
 
 
