@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.data.encoder import MISSING_CATEGORY, spell
-from bench.data.schema import Categorical, Numeric, Role, Schema
+from bench.data.schema import Categorical, Column, Numeric, Role, Schema
 
 OTHER_CATEGORY = "(other)"
 """Category that stands for an undeclared entry."""
@@ -74,19 +74,33 @@ class Conformed:
 
 def conform(frame: pd.DataFrame, schema: Schema) -> Conformed:
     """Apply the rules of this module; other columns than the schema's are kept as they are."""
-    frame = frame.copy()
+    usable = usable_rows(frame, schema)
+    frame = usable.frame.copy()
+    adjustments = list(usable.adjustments)
+    for column in schema:
+        frame[column.name], _, made = _conformed(frame[column.name], column)
+        adjustments += made
+    return Conformed(frame, merged(adjustments))
+
+
+def usable_rows(frame: pd.DataFrame, schema: Schema) -> Conformed:
+    """Return the rows that are in the table by rule 4, with their entries as they are."""
     kept = np.ones(len(frame), dtype=bool)
     adjustments: list[Adjustment] = []
     for column in schema:
-        series = frame[column.name]
-        if isinstance(column, Numeric):
-            frame[column.name], bad, made = _numeric(series, column)
-        elif isinstance(column, Categorical):
-            frame[column.name], bad, made = _categorical(series, column)
-        adjustments += made
         if column.role in _NEEDED:
+            _, bad, made = _conformed(frame[column.name], column)
             kept &= ~bad
+            adjustments += [one for one in made if one.rule == ROW_LEFT_OUT]
     return Conformed(frame[kept], merged(adjustments))
+
+
+def _conformed(series: pd.Series[Any], column: Column) -> _Made:
+    if isinstance(column, Numeric):
+        return _numeric(series, column)
+    if isinstance(column, Categorical):
+        return _categorical(series, column)
+    raise TypeError(f"no rule for {type(column).__name__}")
 
 
 def merged(adjustments: Iterable[Adjustment]) -> tuple[Adjustment, ...]:
@@ -136,9 +150,11 @@ def _text(value: object) -> str:
     return str(int(text.partition(".")[0])) if _WHOLE.fullmatch(text) and len(text) < 30 else text
 
 
-def _numeric(
-    series: pd.Series[Any], column: Numeric
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[Adjustment]]:
+_Made = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], list[Adjustment]]
+"""New entries, where a row cannot be used for lack of this one, and what was changed."""
+
+
+def _numeric(series: pd.Series[Any], column: Numeric) -> _Made:
     numbers = numbers_of(series)
     absent = np.isnan(numbers)
     missing = series.isna().to_numpy(dtype=bool)
@@ -166,9 +182,7 @@ def _numeric(
     return inside, absent, made
 
 
-def _categorical(
-    series: pd.Series[Any], column: Categorical
-) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.bool_], list[Adjustment]]:
+def _categorical(series: pd.Series[Any], column: Categorical) -> _Made:
     texts = texts_of(series)
     codes, values = pd.factorize(texts)
     known = {text: _declared(text, column) for text in values}

@@ -31,6 +31,7 @@ from bench.data.conform import (
     merged,
     numbers_of,
     texts_of,
+    usable_rows,
 )
 from bench.data.dataset import Declaration, declaration_from_table
 from bench.data.encoder import MISSING_CATEGORY
@@ -63,6 +64,7 @@ class OwnTable(DatasetSource):
         """Return the public facts of the file, which its owner may have edited."""
         where = str(self.toml)
         table = read_toml(self.toml)
+        _check_kinds(table, where)
         try:
             declaration = declaration_from_table(table, where)
         except InputError as problem:
@@ -73,9 +75,6 @@ class OwnTable(DatasetSource):
                 "a file that `bench data add` writes"
             ) from None
         _check_counts(declaration, where)
-        for key in ("title", "unit"):
-            if not isinstance(table.get(key, ""), str):
-                raise SchemaError(f"{where}: {key} must be a text, got {shortened(table[key])}")
         return declaration
 
     def load(self) -> pd.DataFrame:
@@ -100,10 +99,11 @@ class OwnTable(DatasetSource):
         frames: list[pd.DataFrame] = []
         adjustments: list[Adjustment] = []
         for piece in pieces(file, [*kept, *_further(kept, patient)]):
+            usable = usable_rows(patients.identified(piece), schema)
+            conformed = conform(patients.first_rows(usable.frame)[kept], schema)
+            frames.append(conformed.frame)
             adjustments += patients.adjustments(piece)
-            conformed = conform(patients.identified(piece), schema)
-            adjustments += conformed.adjustments
-            frames.append(patients.first_rows(conformed.frame)[kept])
+            adjustments += [*usable.adjustments, *conformed.adjustments]
         whole = pd.concat(frames).reset_index(drop=True)
         return Conformed(whole, merged(adjustments))
 
@@ -126,6 +126,37 @@ def _text_of(table: Mapping[str, Any], key: str, where: Path, default: str = "")
 
 def _at(where: str, problem: str) -> str:
     return problem if problem.startswith(where) else f"{where}: {problem}"
+
+
+_KINDS: Mapping[str, type] = {
+    "title": str,
+    "task": str,
+    "licence": str,
+    "citation": str,
+    "source": str,
+    "unit": str,
+    "columns": dict,
+    "counts": dict,
+    "quasi_identifiers": list,
+    "sensitive": list,
+    "rules": list,
+}
+
+
+def _check_kinds(table: Mapping[str, Any], where: str) -> None:
+    """Refuse a key whose value is of another kind than those that `bench data add` writes."""
+    counts = table.get("counts", {})
+    sites = counts.get("by_site_class", {}) if isinstance(counts, dict) else {}
+    values = [(key, table[key], kind) for key, kind in _KINDS.items() if key in table]
+    if isinstance(counts, dict):
+        values += [("counts.by_class", counts.get("by_class", []), list)]
+        values += [("counts.by_site_class", sites, dict)]
+    if isinstance(sites, dict):
+        values += [(f"counts.by_site_class.{site}", row, list) for site, row in sites.items()]
+    words = {str: "text", dict: "table", list: "list"}
+    for key, value, kind in values:
+        if not isinstance(value, kind):
+            raise SchemaError(f"{where}: {key} must be a {words[kind]}, got {shortened(value)}")
 
 
 def _check_counts(declaration: Declaration, where: str) -> None:
