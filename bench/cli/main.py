@@ -6,7 +6,7 @@ import errno
 import os
 import traceback
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import click
 
@@ -37,6 +37,12 @@ TRACEBACK_VARIABLE = "BENCH_TRACEBACK"
 class _Commands(click.Group):
     """Turns typed errors into one line and exit code 2, and any other into one line and code 3."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except click.UsageError as problem:
+            _refuse(problem)
+
     def invoke(self, ctx: click.Context) -> Any:
         from bench.errors import InputError
 
@@ -45,10 +51,7 @@ class _Commands(click.Group):
         except InputError as problem:
             fail(str(problem))
         except click.UsageError as problem:
-            if type(problem).__name__ == "NoArgsIsHelpError":  # click 8.1 does not have the class
-                raise
-            command = problem.ctx.command_path if problem.ctx else ctx.command_path
-            fail(f"{problem.format_message().rstrip('.')}; see `{command} --help`")
+            _refuse(problem)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as problem:
@@ -57,6 +60,14 @@ class _Commands(click.Group):
             if os.environ.get(TRACEBACK_VARIABLE):
                 raise
             fail(_unforeseen(problem), BUG)
+
+
+def _refuse(problem: click.UsageError) -> NoReturn:
+    """Say in one line what click says in four."""
+    if type(problem).__name__ == "NoArgsIsHelpError":  # click 8.1 does not have the class
+        raise problem
+    command = problem.ctx.command_path if problem.ctx else "bench"
+    fail(f"{problem.format_message().rstrip('.')}; see `{command} --help`")
 
 
 def _unforeseen(problem: Exception) -> str:

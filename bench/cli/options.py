@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 _LONGEST_LINE = 4_000
 """Characters of an error: what comes from a file or a server may be of any length."""
 
-PATH = click.Path(path_type=Path)
 SEED = click.IntRange(0, 2**63 - 1)
 DATA_DIR_HELP = "Folder with downloaded data files [default: $BENCH_DATA]."
 
@@ -38,6 +36,20 @@ class FiniteRange(click.FloatRange):
         return float(number)
 
 
+@final
+class _PathType(click.Path):
+    """A path that the operating system accepts as one; too long a name raises at every use."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        try:
+            Path(path).exists()
+        except (OSError, ValueError) as problem:
+            self.fail(f"{shortened(str(value))}: {getattr(problem, 'strerror', problem)}")
+        return path
+
+
+PATH = _PathType(path_type=Path)
 POSITIVE = FiniteRange(min=0, min_open=True)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
@@ -119,10 +131,8 @@ def one_line(text: str) -> str:
     """
     flat = " ".join(text.split("\n")).strip()[: _LONGEST_LINE + 1]
     shown = "".join(
-        # Surrogates stand for bytes of an argument that are no UTF-8: a terminal cannot show them.
-        character.encode("unicode_escape").decode("ascii")
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-        else character
+        # Surrogates, which stand for bytes of an argument that are no UTF-8, are not printable.
+        character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in flat
     )
     return shown if len(flat) <= _LONGEST_LINE else f"{shown[:_LONGEST_LINE]}..."

@@ -66,10 +66,13 @@ def table_file(path: Path, member: str = "", separator: str = ",") -> TableFile:
         raise DataError(
             f"separator {shortened(separator)}: expected one character such as , ; | or \\t"
         )
-    if not path.exists():
-        raise DataError(f"{path}: no such file")
-    if not path.is_file():
-        raise DataError(f"{path}: not a regular file")
+    try:
+        present, regular = path.exists(), path.is_file()
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise DataError(f"{shortened(str(path))}: cannot be read ({reason})") from None
+    if not regular:
+        raise DataError(f"{path}: {'not a regular file' if present else 'no such file'}")
     if path.suffix == ".parquet":
         return TableFile(path)
     return TableFile(path, member or _member_name(path), separator)

@@ -74,13 +74,16 @@ def use_data_folder(explicit: str | None) -> Path | None:
     name = explicit or os.environ.get(DATA_VARIABLE)
     if not name:
         return None
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        raise DataError(f"data folder {name}: not a folder; name an existing one with --data-dir")
     try:
+        folder = Path(name).expanduser()
+        if not folder.is_dir():
+            raise DataError(
+                f"data folder {name}: not a folder; name an existing one with --data-dir"
+            )
         os.scandir(folder).close()
-    except OSError as problem:
-        raise DataError(f"data folder {name}: not readable ({problem.strerror})") from None
+    except (OSError, RuntimeError, ValueError) as problem:  # RuntimeError: `~nobody`
+        reason = getattr(problem, "strerror", None) or problem
+        raise DataError(f"data folder {name}: not readable ({reason})") from None
     os.environ[DATA_VARIABLE] = str(folder.resolve())
     return folder
 

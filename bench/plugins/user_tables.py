@@ -466,6 +466,8 @@ def _refuse(summary: _Summary) -> None:
             raise _problem(request, request.time, "times must be numbers", time.not_number)
         if time.negative:
             raise _problem(request, request.time, "negative times", time.negative)
+        if time.low == time.high:
+            raise _problem(request, request.time, "all times are equal; nothing can be learned")
 
 
 def _toml(request: NewTable, file: TableFile, summary: _Summary) -> tuple[str, list[str]]:
