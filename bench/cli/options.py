@@ -41,11 +41,12 @@ class _PathType(click.Path):
     """A path that the operating system accepts as one; too long a name raises at every use."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = super().convert(value, param, ctx)
         try:
+            path = super().convert(value, param, ctx)
             Path(path).exists()
         except (OSError, ValueError) as problem:
-            self.fail(f"{shortened(str(value))}: {getattr(problem, 'strerror', problem)}")
+            reason = getattr(problem, "strerror", None) or "not a file name"
+            self.fail(f"{shortened(str(value))}: {reason}", param, ctx)
         return path
 
 

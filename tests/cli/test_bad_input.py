@@ -160,6 +160,12 @@ def test_a_grid_is_a_regular_file(tmp_path: Path) -> None:
     assert "not a regular file" in refused("run", "--dry-run", "--grid", "folder.toml")
 
 
+@pytest.mark.parametrize("name", ["x" * 10_000, "\ud800", "a\0b"])
+@pytest.mark.parametrize("command", [["status"], ["verify"], ["data", "add"], ["score"]])
+def test_what_cannot_be_a_file_name(name: str, command: list[str]) -> None:
+    assert "not a file name" in (line := refused(*command, name)) or "too long" in line
+
+
 def test_names_from_files_do_not_reach_the_terminal_as_they_are() -> None:
     line = one_line("a\x1b[31m\nb\u202e\udcff" + "x" * 10_000)
     assert line.startswith("a\\x1b[31m b\\u202e\\udcffxxx") and line.endswith("...")
