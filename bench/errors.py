@@ -9,6 +9,18 @@ import difflib
 from collections.abc import Iterable
 from typing import Final, final
 
+_SHOWN = 60
+"""Characters of somebody's input that a message repeats."""
+
+
+def shortened(value: object) -> str:
+    """Return input as a message shows it: in quotes if it is text, on one line, never long."""
+    try:
+        text = repr(value)
+    except ValueError:  # integers of some thousands of digits have no text
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
 
 class BenchError(Exception):
     """Base of all errors that a user or a plugin can cause."""
@@ -28,10 +40,11 @@ class UnknownNameError(InputError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        # Matching takes quadratic time: what is longer than any name is cut.
+        near = difflib.get_close_matches(name[:_SHOWN], names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
         listed = f" (see `bench list {kind}s`)" if kind in _LISTED else ""
-        super().__init__(f"unknown {kind} {name!r}; {hint}{listed}")
+        super().__init__(f"unknown {kind} {shortened(name)}; {hint}{listed}")
         self.kind = kind
         self.name = name
         self.near = tuple(near)

@@ -40,10 +40,10 @@ _LISTED = (
 @click.command()
 @click.argument("method", required=False)
 @click.option("--dataset", help="Dataset to audit on; several with commas for several methods.")
-@click.option("--eps", type=float, help="Target epsilon that the method is asked for.")
+@click.option("--eps", type=shared.POSITIVE, help="Target epsilon that the method is asked for.")
 @click.option(
     "--trials",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 10**9),
     help="Refits in both worlds and both halves [default: 1000]; canaries of a one-run audit "
     "[default: 200].",
 )
@@ -55,9 +55,14 @@ _LISTED = (
     help="Many refits with and without a canary; or few with many canaries, for slow methods.",
 )
 @click.option("--ipc", default="50", show_default=True, help="Rows per class, or `full`.")
-@click.option("--delta", type=float, default=1e-5, show_default=True)
+@click.option(
+    "--delta",
+    type=shared.FiniteRange(0, 1, min_open=True, max_open=True),
+    default=1e-5,
+    show_default=True,
+)
 @shared.parameters
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=shared.SEED, default=0, show_default=True)
 @click.option(
     "--out",
     type=shared.PATH,
@@ -68,7 +73,7 @@ _LISTED = (
 @click.option("--methods", help="Audit these, comma-separated; `bench audit all`: every method.")
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=shared.POSITIVE,
     default=2.0,
     show_default=True,
     help="For several methods: processor time per method and dataset; sets trials and attack.",

@@ -71,7 +71,7 @@ def get(name: str) -> None:
     "--patient", default="", help="Column that identifies patients: one row per patient is kept."
 )
 @click.option("--separator", default=",", help="Separator of the columns.")
-@click.option("--clip", is_flag=True, help="Clip values to the bounds instead of refusing them.")
+@click.option("--clip", is_flag=True, hidden=True, expose_value=False)  # values always are clipped
 @shared.data_dir
 def add(file: Path, name: str | None, **options: Any) -> None:
     """Turn your own CSV or Parquet file (also .gz, .zip) into a dataset."""
@@ -82,8 +82,10 @@ def add(file: Path, name: str | None, **options: Any) -> None:
 
     stem = file.name.split(".")[0].lower()
     chosen = name or re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
-    path = add_table(NewTable(file=file, name=chosen, **options), registry.dataset_names())
-    click.echo(f"wrote {path}")
+    added = add_table(NewTable(file=file, name=chosen, **options), registry.dataset_names())
+    for remark in added.remarks:
+        click.echo(shared.one_line(remark))
+    click.echo(f"wrote {added.toml}")
     click.echo(
         "Check its bounds and categories; until you set `inferred = false` there, they count"
     )

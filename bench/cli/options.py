@@ -3,22 +3,59 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import click
+
+from bench.errors import shortened
 
 if TYPE_CHECKING:
     from bench.engine.options import RunOptions
 
-PATH = click.Path(path_type=Path)
+_LONGEST_LINE = 4_000
+"""Characters of an error: what comes from a file or a server may be of any length."""
+
+SEED = click.IntRange(0, 2**63 - 1)
 DATA_DIR_HELP = "Folder with downloaded data files [default: $BENCH_DATA]."
+
+
+@final
+class FiniteRange(click.FloatRange):
+    """A range of numbers without `nan`, which every comparison lets through, and `inf`."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{shortened(value)} is not a finite number.", param, ctx)
+        return float(number)
+
+
+@final
+class _PathType(click.Path):
+    """A path that the operating system accepts as one; too long a name raises at every use."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            path = super().convert(value, param, ctx)
+            Path(path).exists()
+        except (OSError, ValueError) as problem:
+            reason = getattr(problem, "strerror", None) or "not a file name"
+            self.fail(f"{shortened(str(value))}: {reason}", param, ctx)
+        return path
+
+
+PATH = _PathType(path_type=Path)
+POSITIVE = FiniteRange(min=0, min_open=True)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 cpus = click.option(
-    "--cpus", type=click.IntRange(min=1), help="CPUs of the local Ray [default: all]."
+    "--cpus", type=click.IntRange(1, 100_000), help="CPUs of the local Ray [default: all]."
 )
 ray_address = click.option("--ray-address", help="Run on this Ray cluster instead of a local one.")
 mlflow_uri = click.option(
@@ -88,10 +125,24 @@ def echo_error(text: str) -> None:
     click.echo(text, err=True)
 
 
-def fail(message: str) -> NoReturn:
-    """End with one line on standard error and exit code 2: the input was wrong."""
-    echo_error(f"bench: {message}")
-    sys.exit(2)
+def one_line(text: str) -> str:
+    """Return text as one line for a terminal: control characters escaped, the end cut off.
+
+    Names from files and answers of servers are parts of errors.
+    """
+    flat = " ".join(text.split("\n")).strip()[: _LONGEST_LINE + 1]
+    shown = "".join(
+        # Surrogates, which stand for bytes of an argument that are no UTF-8, are not printable.
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in flat
+    )
+    return shown if len(flat) <= _LONGEST_LINE else f"{shown[:_LONGEST_LINE]}..."
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """End with one line on standard error; exit code 2 says that the input was wrong."""
+    echo_error(f"bench: {one_line(message)}")
+    sys.exit(code)
 
 
 # Parameters of a plugin ---------------------------------------------------------------------------
@@ -130,6 +181,13 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, object]:
         if name in chosen:
             raise click.BadParameter(f"{name} is set twice", param_hint="--parameters")
         chosen[name] = _value(value)
+        try:
+            json.dumps(chosen[name])
+        except TypeError:
+            raise click.BadParameter(
+                f"{shortened(name)} holds a date or a time; write it as a text, in quotes",
+                param_hint="--parameters",
+            ) from None
     return chosen
 
 
@@ -158,10 +216,10 @@ def _value(text: str) -> object:
 
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, or integers of thousands of digits
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
     # TOML also knows dates, which no hyperparameter is.
     return value if isinstance(value, bool | int | float | str | list | dict) else text

@@ -8,15 +8,17 @@ from pathlib import Path
 import click
 
 from bench.cli import options as shared
+from bench.errors import shortened
 
 
 def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
     """Read a number, `all` or `none`; `all` is more than any run has."""
     if value in ("all", "none"):
         return sys.maxsize if value == "all" else 0
-    if not value.isdecimal():
-        raise click.BadParameter(f"{value!r} is not a number, `all` or `none`")
-    return min(int(value), sys.maxsize)
+    if not (value.isascii() and value.isdecimal()):
+        raise click.BadParameter(f"{shortened(value)} is not a number, `all` or `none`")
+    # More digits than fit into an index are more than any run has.
+    return int(value) if len(value) < len(str(sys.maxsize)) else sys.maxsize
 
 
 @click.command()
@@ -32,7 +34,7 @@ def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
     "--alpha",
     default=0.05,
     show_default=True,
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=shared.FiniteRange(0, 1, min_open=True, max_open=True),
     help="Level of all tests.",
 )
 @click.option(

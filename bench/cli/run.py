@@ -57,17 +57,17 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=shared.POSITIVE,
     help="Time limit per cell, in minutes.",
 )
 @click.option(
     "--memory-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=shared.POSITIVE,
     help="Megabytes of memory a cell may use [default: by the dataset and the method].",
 )
 @click.option(
     "--disk-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=shared.POSITIVE,
     help="Megabytes of temporary files a cell may write [default: 4096].",
 )
 @click.option(

@@ -84,7 +84,9 @@ def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
 @click.option(
     "--sample", default=5, show_default=True, type=click.IntRange(min=0), help="Cells to recompute."
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the choice of cells.")
+@click.option(
+    "--seed", type=shared.SEED, default=0, show_default=True, help="Seed of the choice of cells."
+)
 @click.option("--cell", default="", metavar="KEY", help="Recompute this cell only.")
 @click.option("--data-dir", help=shared.DATA_DIR_HELP)
 def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | None) -> None:

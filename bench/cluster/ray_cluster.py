@@ -61,8 +61,8 @@ def joined(options: RunOptions, runtime_env: Mapping[str, Any] | None = None) ->
         _check_answers(options.ray_address)
         try:
             ray.init(address=options.ray_address, **shared)
-        except ConnectionError as problem:
-            first = next(iter(str(problem).splitlines()), "")
+        except (OSError, ValueError, RuntimeError) as problem:
+            first = next(iter(str(problem).splitlines()), type(problem).__name__)
             raise ClusterLostError(
                 f"no answer at {options.ray_address}: {first[:200]} A cluster with a token needs "
                 "RAY_AUTH_MODE=token"
@@ -192,11 +192,11 @@ def _on_loopback() -> Iterator[None]:
 def _check_answers(address: str) -> None:
     """Say at once that nobody is there: Ray tries for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        return  # "auto" and the like: Ray knows where to look
+    if not host:
+        return  # "auto": Ray knows where to look
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
-    except OSError as problem:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+    except (OSError, UnicodeError) as problem:  # a name that cannot be a host's is a UnicodeError
         raise ClusterLostError(f"no answer at {address}: {problem}") from None
 
 

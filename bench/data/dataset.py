@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from bench.data.conform import Adjustment
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.files import Obtain, obtain_from_table
 from bench.data.schema import Schema, Task, read_toml, schema_from_table
@@ -164,6 +165,8 @@ class Dataset:
     """How many values lay outside the public bounds: non-private, for the evaluator only."""
     differs: str
     """How the rows differ from the declared counts, if they do: for the evaluator only."""
+    adjusted: tuple[Adjustment, ...] = ()
+    """What public rules changed in a user's table: non-private, for the evaluator only."""
 
     @property
     def schema(self) -> Schema:

@@ -13,13 +13,14 @@ import io
 import os
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, final
 
-from bench.errors import DataError
+from bench.errors import DataError, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 DATA_VARIABLE = "BENCH_DATA"
 
 _DAMAGED = (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error)
+
+_PLAUSIBLE_RATIO = 100
+_SMALL = 16 << 20
+"""A packed file may hold up to `_PLAUSIBLE_RATIO` times its size, or this many bytes. Tables shrink
+5 to 50 times; a file of zeros shrinks a thousand times, and fills memory and hours when read."""
+_LONGEST_LINE = 16 << 20
+"""Bytes of one line of a table: some hundred thousand columns."""
+_MOST_COLUMNS = 100_000
 
 
 @final
@@ -107,28 +116,119 @@ def _member(archive: Path, name: str) -> str | None:
     return inside[0] if inside else None
 
 
+def plausible_size(packed: int) -> int:
+    """Return how many bytes a packed file of that size may hold."""
+    return max(_SMALL, _PLAUSIBLE_RATIO * packed)
+
+
+def _too_much(path: Path, most: int) -> DataError:
+    return DataError(
+        f"{path}: unpacks to more than {most >> 20} MiB, over {_PLAUSIBLE_RATIO} times its size; "
+        "if that is right, unpack it and use the plain file"
+    )
+
+
+def _stated_size(path: Path) -> int:
+    """Return the size that the end of a gzip file states; it can be wrong, or that of a part."""
+    with path.open("rb") as file:
+        file.seek(-min(4, path.stat().st_size), io.SEEK_END)
+        return int.from_bytes(file.read(4), "little")
+
+
+@final
+class _Bounded(io.RawIOBase):
+    """A file that refuses to yield more bytes, or longer lines, than a data file can have."""
+
+    def __init__(self, file: IO[bytes], path: Path, most: int | None, lines: bool) -> None:
+        self._file = file
+        self._path = path
+        self._most = most
+        self._lines = lines
+        self._done = self._in_line = 0
+        self._line = 1
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._done = self._file.seek(offset, whence)
+        self._in_line, self._line = 0, 1
+        return self._done
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._file.read(len(buffer))
+        buffer[: len(block)] = block
+        self._done += len(block)
+        if self._most is not None and self._done > self._most:
+            raise _too_much(self._path, self._most)
+        if self._lines:
+            self._count(block)
+        return len(block)
+
+    def _count(self, block: bytes) -> None:
+        first = min((at for mark in (b"\n", b"\r") if (at := block.find(mark)) >= 0), default=-1)
+        self._in_line += len(block) if first < 0 else first
+        if self._in_line > _LONGEST_LINE:
+            raise DataError(
+                f"{self._path}: line {self._line} is longer than {_LONGEST_LINE >> 20} MiB; this "
+                "is no table of text"
+            )
+        if first >= 0:
+            # A block is smaller than the longest line, so that lines inside it need no look.
+            self._line += block.count(b"\n") or block.count(b"\r")
+            self._in_line = len(block) - 1 - max(block.rfind(b"\n"), block.rfind(b"\r"))
+
+
 @contextmanager
-def open_data(path: Path, name: str) -> Iterator[IO[bytes]]:
-    """Open a data file as bytes, whether plain, gzip or in a zip; damage is reported as such."""
+def open_data(path: Path, name: str, *, lines: bool = False) -> Iterator[IO[bytes]]:
+    """Open a data file as bytes, whether plain, gzip or in a zip; damage is reported as such.
+
+    More than a packed file of that size can plausibly hold is refused; with `lines` also a line
+    that is longer than any table's.
+    """
     try:
         if path.suffix == ".gz" and name != path.name:
+            most = plausible_size(path.stat().st_size)
+            if _stated_size(path) > most:
+                # A damaged file has no such end: unpack it, which is faster than to read a table.
+                with gzip.open(path, "rb") as file:
+                    packed = _bounded(file, path, most, lines=False)  # type: ignore[arg-type]
+                    while packed.read(1 << 20):
+                        pass
             with gzip.open(path, "rb") as file:
-                yield file  # type: ignore[misc]
+                yield _bounded(file, path, most, lines)  # type: ignore[arg-type]
         elif path.suffix == ".zip" and name != path.name:
             member = _member(path, name)
             if member is None:
                 raise DataError(f"{path}: holds no {name}")
             with zipfile.ZipFile(path) as archive, archive.open(member) as inner:
-                yield inner
+                most = plausible_size(archive.getinfo(member).compress_size)
+                if archive.getinfo(member).file_size > most:
+                    raise _too_much(path, most)
+                yield _bounded(inner, path, most, lines)
         else:
             with path.open("rb") as plain:
-                yield plain
+                yield _bounded(plain, path, None, lines)
     except _DAMAGED as problem:
         raise DataError(
             f"{path}: truncated or damaged ({problem}); obtain the file again"
         ) from None
+    except (NotImplementedError, RuntimeError) as problem:
+        if type(problem) not in (NotImplementedError, RuntimeError):
+            raise  # of whoever reads the file
+        raise DataError(
+            f"{path}: packed in a way that cannot be read ({problem}); unpack it and use the plain "
+            "file"
+        ) from None
     except OSError as problem:
         raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
+
+
+def _bounded(file: IO[bytes], path: Path, most: int | None, lines: bool) -> IO[bytes]:
+    return io.BufferedReader(_Bounded(file, path, most, lines), 1 << 16)
 
 
 def read_bytes(path: Path, name: str) -> bytes:
@@ -162,7 +262,7 @@ def read_csv(
     import pandas as pd
 
     name = name or path.name.removesuffix(".gz")
-    with open_data(path, name) as file:
+    with open_data(path, name, lines=True) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         try:
             if names is None:
@@ -175,38 +275,72 @@ def read_csv(
                 header=None if names else 0,
                 **options,
             )
-        except UnicodeDecodeError as problem:
-            raise DataError(
-                f"{path}: not UTF-8 text (byte {problem.start}); convert it, for example with "
-                "`iconv -f latin1 -t utf-8`"
-            ) from None
+        except UnicodeDecodeError:
+            raise not_utf8(path) from None
         except pd.errors.ParserError as problem:
             raise DataError(f"{path}: not a regular table ({str(problem).strip()})") from None
         except pd.errors.EmptyDataError:
             raise DataError(f"{path}: the file is empty") from None
+        except (ValueError, OverflowError):
+            # The text of the exception can be an entry of the table.
+            raise DataError(
+                f"{path}: an entry is not a number in a column of numbers; obtain the original file"
+            ) from None
     if frame.empty:
         raise DataError(f"{path}: a header and no rows")
     return frame
 
 
+def not_utf8(path: Path, after: int = 0) -> DataError:
+    """Return the error for text in another encoding, found after so many rows."""
+    place = f" after row {after}" if after else ""
+    return DataError(
+        f"{path}: not UTF-8 text{place}; convert it, for example with `iconv -f latin1 -t utf-8`"
+    )
+
+
+def read_header(path: Path, lines: Iterable[str], separator: str) -> list[str]:
+    """Return the first record of a delimited text: the names of its columns."""
+    try:
+        reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+        names = next(reader, [])
+    except csv.Error as problem:
+        raise DataError(f"{path}: the header cannot be read ({problem})") from None
+    if not any(names):
+        raise DataError(f"{path}: the file is empty")
+    if len(names) > _MOST_COLUMNS:
+        raise DataError(f"{path}: {len(names)} columns; at most {_MOST_COLUMNS} are read")
+    names[0] = names[0].lstrip("\ufeff")
+    doubled = [name for name, count in Counter(filter(None, names)).items() if count > 1]
+    if doubled:
+        raise DataError(f"{path}: the column {shortened(doubled[0])} is there twice; rename one")
+    return names
+
+
+def check_columns(
+    path: Path, present: Sequence[str], wanted: Iterable[str], separator: str = ""
+) -> None:
+    """Refuse a table that lacks a column; `separator` is that of a delimited text."""
+    known = set(present)
+    missing = [column for column in wanted if column not in known]
+    if not missing:
+        return
+    if len(present) == 1 and separator:
+        other = next((m for m in ",;\t|" if m != separator and present[0].count(m) > 1), None)
+        if other is not None:
+            raise DataError(
+                f"{path}: one column only; the separator seems to be {other!r}, expected "
+                f"{separator!r}"
+            )
+    near = difflib.get_close_matches(missing[0][:60], [name[:60] for name in present[:1000]], n=1)
+    hint = f" (found {near[0]!r}: renamed?)" if near else ""
+    raise DataError(
+        f"{path}: {len(missing)} expected columns are missing, first {shortened(missing[0])}{hint}"
+    )
+
+
 def _check_header(path: Path, line: str, separator: str, columns: Iterable[str] | None) -> None:
     if not line.strip():
         raise DataError(f"{path}: the file is empty")
-    present = next(csv.reader([line.lstrip("\ufeff")], delimiter=separator, skipinitialspace=True))
-    doubled = sorted({column for column in present if present.count(column) > 1})
-    if doubled:
-        raise DataError(f"{path}: the column {doubled[0]!r} is there twice; rename one")
-    wanted = list(columns or ())
-    missing = [column for column in wanted if column not in present]
-    if not missing:
-        return
-    other = next((mark for mark in ",;\t|" if mark != separator and line.count(mark) > 1), None)
-    if len(present) == 1 and other is not None:
-        raise DataError(
-            f"{path}: one column only; the separator seems to be {other!r}, expected {separator!r}"
-        )
-    near = difflib.get_close_matches(missing[0], present, n=1)
-    hint = f" (found {near[0]!r}: renamed?)" if near else ""
-    raise DataError(
-        f"{path}: {len(missing)} expected columns are missing, first {missing[0]!r}{hint}"
-    )
+    present = read_header(path, [line.lstrip("\ufeff")], separator)
+    check_columns(path, present, columns or (), separator)

@@ -22,7 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.errors import SchemaError
+from bench.errors import SchemaError, shortened
+
+_SMALLEST_SPAN = 1e-300
+"""Smaller spans overflow when something is divided by them."""
 
 
 class Role(enum.StrEnum):
@@ -69,6 +72,19 @@ class Numeric(Column):
             raise SchemaError(
                 f"column {self.name!r}: bounds [{self.low}, {self.high}] must be finite, low < high"
             )
+        if not _SMALLEST_SPAN < self.high - self.low < math.inf:
+            raise SchemaError(
+                f"column {self.name!r}: bounds [{self.low}, {self.high}] are too close or too far "
+                "apart to scale by; use another unit"
+            )
+        if self.fill is not None and not (
+            isinstance(self.fill, int | float)
+            and not isinstance(self.fill, bool)
+            and math.isfinite(self.fill)
+        ):
+            raise SchemaError(
+                f"column {self.name!r}: fill {shortened(self.fill)} is not a finite number"
+            )
 
 
 @final
@@ -83,6 +99,10 @@ class Categorical(Column):
             raise SchemaError(
                 f"column {self.name!r}: needs two or more distinct categories, "
                 f"got {list(self.categories)}"
+            )
+        if self.fill is not None and str(self.fill) not in self.categories:
+            raise SchemaError(
+                f"column {self.name!r}: fill {shortened(self.fill)} is not one of its categories"
             )
 
     @property
@@ -282,6 +302,8 @@ def schema_from_table(table: Mapping[str, Any]) -> Schema:
 
 
 def _column(name: str, entry: Mapping[str, Any]) -> Column:
+    if not isinstance(entry, Mapping):
+        raise SchemaError(f"column {name!r}: expected a table, got {shortened(entry)}")
     common: dict[str, Any] = {
         "name": name,
         "role": Role(entry.get("role", "feature")),
@@ -293,25 +315,73 @@ def _column(name: str, entry: Mapping[str, Any]) -> Column:
         case "numeric":
             return Numeric(
                 **common,
-                low=float(entry["low"]),
-                high=float(entry["high"]),
+                low=_bound(name, "low", entry["low"]),
+                high=_bound(name, "high", entry["high"]),
                 integer=bool(entry.get("integer", False)),
             )
         case "categorical":
-            return Categorical(**common, categories=tuple(map(str, entry["categories"])))
+            return Categorical(**common, categories=_categories(name, entry["categories"]))
         case "binary":
-            return Categorical(**common, categories=tuple(entry.get("categories", ("0", "1"))))
+            listed = entry.get("categories", ["0", "1"])
+            return Categorical(**common, categories=_categories(name, listed))
         case other:
             raise SchemaError(
                 f"column {name!r}: kind {other!r} is not one of numeric, categorical, binary"
             )
 
 
+def _bound(name: str, key: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SchemaError(
+            f"column {name!r}: {key} must be a number, got {shortened(value)}"
+        ) from None
+
+
+def _categories(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise SchemaError(f"column {name!r}: categories must be a list, got {shortened(value)}")
+    return tuple(map(str, value))
+
+
+_LARGEST_TOML = 2 << 20
+"""Bytes. The largest files are schemas of wide tables; parsing takes some seconds per megabyte."""
+
+
+_LONG_KEY = re.compile(r"""(?<![\w.-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){30}""")
+"""A dotted key of more than 30 parts: TOML's reader takes quadratic time for them."""
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; a malformed one is an input error with file and line."""
+    return parse_toml(read_text_file(path), str(path))
+
+
+def read_text_file(path: Path) -> str:
+    """Return the text of a regular file of bounded size."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise SchemaError(f"{path}: cannot be read ({problem})") from None
+        if path.exists() and not path.is_file():
+            raise SchemaError(f"{path}: not a regular file")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_TOML + 1)
+        if len(content) > _LARGEST_TOML:
+            raise SchemaError(f"{path}: larger than {_LARGEST_TOML >> 20} MiB")
+        return content.decode("utf-8")
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise SchemaError(f"{path}: cannot be read ({reason})") from None
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """Read TOML; what is wrong with it is said in one line that begins with `where`."""
+    if _LONG_KEY.search(text):
+        raise SchemaError(f"{where}: a dotted key has more than 30 parts; no such file needs them")
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise SchemaError(f"{path}: not valid TOML ({problem})") from None
+        raise SchemaError(f"{where}: not valid TOML ({problem})") from None
+    except RecursionError:
+        raise SchemaError(f"{where}: arrays or tables are nested too deep to be read") from None
+    except ValueError as problem:  # Python reads no integer of more than 4,300 digits
+        raise SchemaError(f"{where}: a number cannot be read ({problem})") from None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
+from bench.data.schema import parse_toml, read_text_file
 from bench.data.splits import check_preset
-from bench.errors import GridError, InputError, UnknownNameError
+from bench.errors import GridError, InputError, SchemaError, UnknownNameError, shortened
 from bench.plugins import registry
 from bench.results.records import Cell, Variant
 
@@ -31,8 +31,16 @@ _KEYS = {
     "split",
     "split_seed",
 }
-_NAME = re.compile(r"[^./\\\s-][^/\\]{0,99}")
 _ENTRY_KEYS = {"name", "label", "parameters"}
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+"""ASCII only: `str.isdigit` accepts superscripts, which `int` refuses."""
+_LARGEST_INTEGER = 2**63 - 1
+"""Result tables hold integers of 64 bits."""
+_LARGEST_IPC = 10**9
+_MOST_CELLS = 1_000_000
+_MOST_NESTING = 20
+_LONGEST_NAME = 200
 
 
 @final
@@ -53,17 +61,22 @@ class Grid:
     split_seed: int = 0
 
     def __post_init__(self) -> None:
-        # It names the folder `runs/<name>`, which must not lie elsewhere.
-        if _NAME.fullmatch(self.name) is None or not self.name.isprintable():
-            raise GridError(
-                f"grid name {self.name[:60]!r} cannot name a folder; expected at most 100 "
-                "characters without slashes, not beginning with a dot or a dash"
-            )
         if not self.datasets or not self.methods:
             raise GridError(f"grid {self.name!r} names no datasets or no methods")
+        if not plain_name(self.name):
+            raise GridError(
+                f"grid name {shortened(self.name)}: the run directory is named after it, so it "
+                f"must be a plain file name of at most {_LONGEST_NAME} characters"
+            )
         for ipc in self.ipc:
             if ipc is not None and ipc < 1:
                 raise GridError(f"IPC {ipc} is not a positive number of rows per class")
+            if ipc is not None and ipc > _LARGEST_IPC:
+                raise GridError(f"IPC {ipc} is too large; at most {_LARGEST_IPC} rows per class")
+        for seed in (*self.seeds, self.split_seed):
+            _check_range(seed)
+        if self.split_seed < 0:
+            raise GridError(f"split_seed {self.split_seed} is negative; expected 0 or more")
         for epsilon in self.epsilon:
             if not (epsilon > 0 and math.isfinite(epsilon)):
                 raise GridError(f"epsilon {epsilon:g} is not a positive finite number")
@@ -84,6 +97,14 @@ class Grid:
                     f"grid {self.name!r}: {kind} label {doubled[0]!r} is used twice; give variants "
                     "different labels"
                 )
+        cells = math.prod(
+            map(len, (self.datasets, self.methods, self.ipc, self.epsilon, self.seeds))
+        )
+        if cells > _MOST_CELLS:
+            raise GridError(
+                f"grid {self.name!r} has up to {cells} cells; at most {_MOST_CELLS} are supported: "
+                "split it into several grids"
+            )
 
     def cells(self, *, private_counts: bool = False, secure_noise: bool = False) -> list[Cell]:
         """Return all cells. An axis that a method does not use does not multiply its cells."""
@@ -145,6 +166,16 @@ class Grid:
         )
 
 
+def plain_name(name: str) -> bool:
+    """Return True for a name that is one component of a path and has no control characters."""
+    return (
+        0 < len(name) <= _LONGEST_NAME
+        and name not in (".", "..")
+        and not set(name) & {"/", "\\"}
+        and name.isprintable()
+    )
+
+
 def load_grid(name: str) -> Grid:
     """Return a built-in grid by name, or that of a TOML file."""
     if name in BUILT_IN:
@@ -158,9 +189,9 @@ def load_grid(name: str) -> Grid:
             f"unknown grid {name!r}; built-in grids are {', '.join(BUILT_IN)}, or name a .toml file"
         )
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise GridError(f"grid file {name}: cannot be read ({problem})") from None
+        text = read_text_file(path)
+    except SchemaError as problem:
+        raise GridError(f"grid file {problem}") from None
     return parse_grid(text, path.stem, origin=name)
 
 
@@ -168,9 +199,9 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
     """Read a grid from TOML; errors name the place."""
     where = origin or f"grid {name!r}"
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise GridError(f"{where}: not valid TOML ({problem})") from None
+        table = parse_toml(text, where)
+    except SchemaError as problem:
+        raise GridError(str(problem)) from None
     unknown = sorted(set(table) - _KEYS)
     if unknown:
         raise GridError(f"{where}: {UnknownNameError('key', unknown[0], _KEYS)}")
@@ -213,10 +244,28 @@ def parse_ipc(value: Any) -> int | None:
 
 
 def parse_integer(value: Any) -> int:
-    """Return a whole number, from TOML or from the command line."""
-    if isinstance(value, bool) or not str(value).lstrip("-").isdigit():
-        raise GridError(f"{value!r} is not a whole number; expected one such as 50")
-    return int(value)
+    """Return a whole number of at most 64 bits, from TOML or from the command line."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _check_range(value)
+    if not isinstance(value, str) or not _WHOLE_NUMBER.fullmatch(value):
+        raise GridError(f"{shortened(value)} is not a whole number; expected one such as 50")
+    digits = value.lstrip("+-0") or "0"
+    if len(digits) > len(str(_LARGEST_INTEGER)):  # `int` refuses to read thousands of digits
+        raise _too_large(value)
+    return _check_range(-int(digits) if value.startswith("-") else int(digits))
+
+
+def _check_range(number: int) -> int:
+    if not -_LARGEST_INTEGER - 1 <= number <= _LARGEST_INTEGER:
+        raise _too_large(number)
+    return number
+
+
+def _too_large(number: int | str) -> GridError:
+    return GridError(
+        f"{shortened(number)} does not fit into 64 bits; expected a whole number between "
+        f"{-_LARGEST_INTEGER - 1} and {_LARGEST_INTEGER}"
+    )
 
 
 def parse_float(value: Any) -> float:
@@ -225,13 +274,13 @@ def parse_float(value: Any) -> float:
         if isinstance(value, bool):
             raise ValueError
         return float(value)
-    except (TypeError, ValueError):
-        raise GridError(f"{value!r} is not a number; expected one such as 0.5") from None
+    except (TypeError, ValueError, OverflowError):
+        raise GridError(f"{shortened(value)} is not a number; expected one such as 0.5") from None
 
 
 def _listed(where: str, key: str, value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise GridError(f"{where}: {key} must be a list, got {value!r}")
+        raise GridError(f"{where}: {key} must be a list, got {shortened(value)}")
     return value
 
 
@@ -245,15 +294,41 @@ def _entry(where: str, key: str, item: Any) -> Variant:
     if not isinstance(item, Mapping) or "name" not in item or set(item) - _ENTRY_KEYS:
         raise GridError(
             f"{where}: an entry of {key} is a name or a table with "
-            f"{', '.join(sorted(_ENTRY_KEYS))}; got {item!r}"
+            f"{', '.join(sorted(_ENTRY_KEYS))}; got {shortened(item)}"
         )
-    parameters = item.get("parameters", {})
+    name, parameters = str(item["name"]), item.get("parameters", {})
     if not isinstance(parameters, Mapping):
-        raise GridError(f"{where}: parameters of {item['name']!r} must be a table")
-    name = str(item["name"])
+        raise GridError(f"{where}: parameters of {shortened(name)} must be a table")
+    try:
+        for key, value in parameters.items():
+            _check_value(key, value)
+    except GridError as problem:
+        raise GridError(f"{where}: parameters of {shortened(name)}: {problem}") from None
     shown = ",".join(f"{key}={value}" for key, value in sorted(parameters.items()))
-    default = f"{name}({shown})" if shown else name
-    return Variant(name, str(item.get("label", default)), tuple(sorted(parameters.items())))
+    label = str(item.get("label", f"{name}({shown})" if shown else name))
+    if not label.isprintable() or not 0 < len(label) <= _LONGEST_NAME:
+        raise GridError(
+            f"{where}: label {shortened(label)} of {shortened(name)}: give a `label` of at most "
+            f"{_LONGEST_NAME} characters, without line breaks or control characters"
+        )
+    return Variant(name, label, tuple(sorted(parameters.items())))
+
+
+def _check_value(name: str, value: Any, depth: int = 0) -> None:
+    """Refuse a parameter that cannot be written to result tables and read back.
+
+    TOML reads a date or a time where the quotes of a text were forgotten.
+    """
+    if isinstance(value, list) and depth < _MOST_NESTING:
+        for item in value:
+            _check_value(name, item, depth + 1)
+    elif not isinstance(value, bool | int | float | str):
+        deep = f"list more than {_MOST_NESTING} deep"
+        kind = {list: deep, dict: "table"}.get(type(value), type(value).__name__)
+        raise GridError(
+            f"{shortened(name)} is a {kind}; expected a number, a text, true, false or a list of "
+            "these (a date or a time is written as a text, in quotes)"
+        )
 
 
 def _chosen(kind: str, wanted: Iterable[str], entries: tuple[Variant, ...]) -> tuple[Variant, ...]:

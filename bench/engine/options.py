@@ -25,9 +25,12 @@ from bench.data.files import DATA_VARIABLE
 from bench.engine import keys
 from bench.engine.grid import Grid
 from bench.engine.limits import Asked
-from bench.errors import DataError
+from bench.errors import DataError, InputError, shortened
 
 _GIT_SECONDS = 10.0
+_RAY_ADDRESS = re.compile(
+    r"(?:ray://)?(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]):(?P<port>[0-9]{1,5})"
+)
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
@@ -47,6 +50,20 @@ class RunOptions:
     ship_code: bool = False
     """True ships this code, and third-party plugins, to the workers of a cluster."""
 
+    def __post_init__(self) -> None:
+        if self.ray_address:
+            check_ray_address(self.ray_address)
+
+
+def check_ray_address(address: str) -> None:
+    """Refuse what no Ray cluster can be at, before anything is planned or written."""
+    matched = _RAY_ADDRESS.fullmatch(address)
+    if address != "auto" and (matched is None or not 0 < int(matched["port"]) < 65536):
+        raise InputError(
+            f"Ray address {shortened(address)}: expected HOST:PORT, ray://HOST:PORT or `auto`; "
+            "for example 10.0.0.5:6379"
+        )
+
 
 def use_data_folder(explicit: str | None) -> Path | None:
     """Check the folder with the user's data files and make it known to dataset plugins.
@@ -57,13 +74,16 @@ def use_data_folder(explicit: str | None) -> Path | None:
     name = explicit or os.environ.get(DATA_VARIABLE)
     if not name:
         return None
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        raise DataError(f"data folder {name}: not a folder; name an existing one with --data-dir")
     try:
+        folder = Path(name).expanduser()
+        if not folder.is_dir():
+            raise DataError(
+                f"data folder {name}: not a folder; name an existing one with --data-dir"
+            )
         os.scandir(folder).close()
-    except OSError as problem:
-        raise DataError(f"data folder {name}: not readable ({problem.strerror})") from None
+    except (OSError, RuntimeError, ValueError) as problem:  # RuntimeError: `~nobody`
+        reason = getattr(problem, "strerror", None) or problem
+        raise DataError(f"data folder {name}: not readable ({reason})") from None
     os.environ[DATA_VARIABLE] = str(folder.resolve())
     return folder
 

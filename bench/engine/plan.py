@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, final
 
+from bench.data.conform import describe_briefly
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.failures import in_words, is_ours
@@ -198,6 +199,12 @@ def plan_cells(
         f"{entry.label}: {dataset.differs}"
         for entry, dataset in datasets.items()
         if isinstance(dataset, Dataset) and dataset.differs
+    ]
+    # For who runs the grid, as the line above: nothing of it is stored or logged.
+    notices += [
+        f"{entry.label}: {describe_briefly(dataset.adjusted)}"
+        for entry, dataset in datasets.items()
+        if isinstance(dataset, Dataset) and dataset.adjusted
     ]
     for cell in cells:
         dataset = datasets[cell.dataset]

@@ -10,12 +10,13 @@ import importlib.util
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
 
+from bench.data.conform import Conformed, clipped_by
 from bench.data.dataset import (
     Dataset,
     Declaration,
@@ -49,6 +50,10 @@ class DatasetSource(ABC):
     def load(self) -> pd.DataFrame:
         """Return the whole table, in the units of the schema."""
 
+    def load_conformed(self) -> Conformed:
+        """Return the table, and what was changed in it where rows contradicted the schema."""
+        return Conformed(self.load(), ())
+
     def available(self) -> bool:
         """Return False when the package that brings the data is not installed."""
         return not self.package or importlib.util.find_spec(self.package) is not None
@@ -67,14 +72,23 @@ def build_dataset(source: DatasetSource, preset: str = "default", split_seed: in
     declaration = source.declare()
     # Before loading: a typing mistake should not cost minutes.
     check_split(source.name, declaration, preset)
-    return split_dataset(
+    loaded = source.load_conformed()
+    dataset = split_dataset(
         source.name,
         declaration,
-        source.load(),
+        loaded.frame,
         source.load_official_test(),
         parameters=source.parameters(),
         preset=preset,
         split_seed=split_seed,
+    )
+    if not loaded.adjustments:
+        return dataset
+    clipped = clipped_by(loaded.adjustments)
+    return replace(
+        dataset,
+        adjusted=loaded.adjustments,
+        clipped={name: count + clipped.get(name, 0) for name, count in dataset.clipped.items()},
     )
 
 

@@ -3,6 +3,10 @@
 Kinds, bounds, categories and counts in that file are read off the rows at first. As long as it says
 `inferred = true` this is charged as non-private access; a person who has checked them against a
 data dictionary sets it to false.
+
+`bench data add` is the look of the data owner at the own file: it refuses what is wrong with it, by
+column and row. A run must not fail because of a row: there, `bench.data.conform` has a public rule
+for every entry.
 """
 
 from __future__ import annotations
@@ -11,28 +15,40 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
+import numpy as np
 import pandas as pd
 
-from bench.data.encoder import MISSING_CATEGORY, category_codes, coerce_columns, spelled
-from bench.data.files import data_folder, open_data, read_csv, user_table_files
-from bench.data.schema import Categorical, Numeric, Schema, read_toml
-from bench.errors import DataError, SchemaError
+from bench.data.conform import (
+    ROW_LEFT_OUT,
+    Adjustment,
+    Conformed,
+    conform,
+    merged,
+    numbers_of,
+    texts_of,
+    usable_rows,
+)
+from bench.data.dataset import Declaration, declaration_from_table
+from bench.data.encoder import MISSING_CATEGORY
+from bench.data.files import data_folder, user_table_files
+from bench.data.own_files import TableFile, column_names, is_pandas_index, pieces, table_file
+from bench.data.schema import read_toml
+from bench.errors import DataError, InputError, SchemaError, shortened
 from bench.plugins.source import DatasetSource
 
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
-
-_CHUNK = 200_000
 _MOST_CATEGORIES = 50
 """Text with more distinct values is no category: names, notes, identifiers."""
 _MOST_CODES = 10
 """Whole numbers with so few distinct values are taken for codes."""
+_LONGEST_CATEGORY = 200
+_LARGEST_NUMBER = 1e100
+_SMALLEST_SPAN = 1e-100
+"""Numbers are scaled by the span of their column: beyond these, doubles overflow or underflow."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +60,52 @@ class OwnTable(DatasetSource):
     def toml_path(self) -> Path:
         return self.toml
 
+    def declare(self) -> Declaration:
+        """Return the public facts of the file, which its owner may have edited."""
+        where = str(self.toml)
+        table = read_toml(self.toml)
+        _check_kinds(table, where)
+        try:
+            declaration = declaration_from_table(table, where)
+        except InputError as problem:
+            raise SchemaError(_at(where, str(problem))) from None
+        except (TypeError, ValueError, AttributeError, LookupError) as problem:
+            raise SchemaError(
+                f"{where}: a value is not of the kind that its key needs ({problem}); compare with "
+                "a file that `bench data add` writes"
+            ) from None
+        _check_counts(declaration, where)
+        return declaration
+
     def load(self) -> pd.DataFrame:
+        return self.load_conformed().frame
+
+    def load_conformed(self) -> Conformed:
+        """Read the declared columns, by public rules; one row per patient where patients are named.
+
+        `clip`, a key that earlier versions wrote, has no effect: values are always clipped.
+        """
         table = read_toml(self.toml)
         schema = self.declare().schema
-        frame = read_own(Path(table["file"]), [column.name for column in schema], table)
-        frame = coerce_columns(frame, schema)
-        if not table.get("clip", False):
-            refuse_outside(frame, schema, self.toml)
-        return frame
+        columns = [column.name for column in schema]
+        patient = _text_of(table, "patient", self.toml)
+        kept = [*columns, *_further(columns, _text_of(table, "id", self.toml))]
+        file = table_file(
+            Path(_text_of(table, "file", self.toml)),
+            _text_of(table, "member", self.toml),
+            _text_of(table, "separator", self.toml, ","),
+        )
+        patients = _Patients(patient)
+        frames: list[pd.DataFrame] = []
+        adjustments: list[Adjustment] = []
+        for piece in pieces(file, [*kept, *_further(kept, patient)]):
+            usable = usable_rows(patients.identified(piece), schema)
+            conformed = conform(patients.first_rows(usable.frame)[kept], schema)
+            frames.append(conformed.frame)
+            adjustments += patients.adjustments(piece)
+            adjustments += [*usable.adjustments, *conformed.adjustments]
+        whole = pd.concat(frames).reset_index(drop=True)
+        return Conformed(whole, merged(adjustments))
 
 
 def own_table_class(name: str, path: Path) -> type[DatasetSource]:
@@ -59,65 +113,112 @@ def own_table_class(name: str, path: Path) -> type[DatasetSource]:
     return final(type("OwnTable", (OwnTable,), {"name": name, "toml": path}))
 
 
-def read_own(path: Path, columns: list[str], table: dict[str, Any]) -> pd.DataFrame:
-    """Read the declared columns; one row per patient where a patient column is named."""
-    patient = table.get("patient", "")
-    wanted = [*columns, *([patient] if patient and patient not in columns else [])]
-    if path.suffix == ".parquet":
-        with _parquet(path) as file:
-            frame = pd.DataFrame(file.read(columns=wanted).to_pandas())
-    else:
-        frame = read_csv(
-            path,
-            table.get("member") or None,
-            separator=table.get("separator", ","),
-            columns=wanted,
-            usecols=wanted,
+def _further(columns: Collection[str], name: str) -> list[str]:
+    return [name] if name and name not in columns else []
+
+
+def _text_of(table: Mapping[str, Any], key: str, where: Path, default: str = "") -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str) or (key == "file" and not value):
+        raise SchemaError(f"{where}: {key} must be a text, got {shortened(value)}")
+    return value
+
+
+def _at(where: str, problem: str) -> str:
+    return problem if problem.startswith(where) else f"{where}: {problem}"
+
+
+_KINDS: Mapping[str, type] = {
+    "title": str,
+    "task": str,
+    "licence": str,
+    "citation": str,
+    "source": str,
+    "unit": str,
+    "id": str,
+    "columns": dict,
+    "counts": dict,
+    "quasi_identifiers": list,
+    "sensitive": list,
+    "rules": list,
+}
+
+
+def _check_kinds(table: Mapping[str, Any], where: str) -> None:
+    """Refuse a key whose value is of another kind than those that `bench data add` writes."""
+    counts = table.get("counts", {})
+    sites = counts.get("by_site_class", {}) if isinstance(counts, dict) else {}
+    values = [(key, table[key], kind) for key, kind in _KINDS.items() if key in table]
+    if isinstance(counts, dict):
+        values += [("counts.by_class", counts.get("by_class", []), list)]
+        values += [("counts.by_site_class", sites, dict)]
+    if isinstance(sites, dict):
+        values += [(f"counts.by_site_class.{site}", row, list) for site, row in sites.items()]
+    words = {str: "text", dict: "table", list: "list"}
+    for key, value, kind in values:
+        if not isinstance(value, kind):
+            raise SchemaError(f"{where}: {key} must be a {words[kind]}, got {shortened(value)}")
+
+
+def _check_counts(declaration: Declaration, where: str) -> None:
+    classes, site = declaration.schema.classes, declaration.schema.site
+    rows = [("by_class", declaration.by_class)]
+    rows += [(f"by_site_class.{name}", row) for name, row in declaration.by_site_class.items()]
+    for key, row in rows:
+        whole = all(isinstance(count, int) and not isinstance(count, bool) for count in row)
+        if not whole or len(row) != len(classes) or min(row) < 0 or max(row) >= 2**53:
+            raise SchemaError(
+                f"{where}: counts.{key} must be a list of {len(classes)} numbers of rows, one for "
+                f"each of the classes {', '.join(classes)}"
+            )
+    if not sum(declaration.by_class):
+        raise SchemaError(f"{where}: counts.by_class declares no rows")
+    if not declaration.by_site_class:
+        return
+    if site is None or set(declaration.by_site_class) != set(site.categories):
+        raise SchemaError(
+            f"{where}: counts.by_site_class must have one row for each category of the site column"
         )
-    if patient:
-        _refuse_missing(frame[patient])
-        frame = frame.drop_duplicates(patient)
-    return frame[columns].reset_index(drop=True)
+    totals = tuple(map(sum, zip(*declaration.by_site_class.values(), strict=True)))
+    if totals != tuple(declaration.by_class):
+        raise SchemaError(f"{where}: counts.by_site_class must add up to counts.by_class")
 
 
-def _refuse_missing(patients: pd.Series[Any]) -> None:
-    """Refuse rows without a patient: which of them is kept would depend on other patients' rows."""
-    missing = int(patients.isna().sum())
-    if missing:
-        raise DataError(
-            f"column {patients.name!r}: {missing} rows name no patient, so that one row per "
-            "patient cannot be kept; fill them in or remove these rows from the file"
-        )
+@final
+class _Patients:
+    """Keeps one row per patient: the first of those that are in the table.
 
+    Which row that is depends on this patient's rows alone. A row without an id could belong to
+    anybody, and several to one person, whom a guarantee for one patient would not cover: such rows
+    are left out.
+    """
 
-@contextmanager
-def _parquet(path: Path) -> Iterator[ParquetFile]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._seen: set[str] = set()
 
-    try:
-        yield pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as problem:
-        raise DataError(f"{path}: not a readable Parquet file ({problem})") from None
+    def _ids(self, frame: pd.DataFrame) -> pd.Series[Any]:
+        return pd.Series(texts_of(frame[self._column]), index=frame.index, dtype=object)
 
+    def identified(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows that have an id."""
+        return frame[self._ids(frame).notna()] if self._column else frame
 
-def refuse_outside(frame: pd.DataFrame, schema: Schema, where: Path) -> None:
-    """Refuse values outside the declared bounds or categories."""
-    for column in schema:
-        if isinstance(column, Numeric):
-            values = frame[column.name]
-            outside = int(((values < column.low) | (values > column.high)).sum())
-            if outside:
-                raise DataError(
-                    f"column {column.name!r}: {outside} values lie outside the declared bounds "
-                    f"[{column.low:g}, {column.high:g}]; widen them in {where}, or set `clip = "
-                    "true` there"
-                )
-        elif isinstance(column, Categorical):
-            try:
-                category_codes(frame[column.name].dropna(), column)
-            except SchemaError as problem:
-                raise DataError(f"{problem} (declared in {where})") from None
+    def adjustments(self, frame: pd.DataFrame) -> list[Adjustment]:
+        """Return what `identified` leaves out."""
+        if not self._column:
+            return []
+        absent = len(frame) - len(self.identified(frame))
+        return [Adjustment(self._column, "entries are missing", ROW_LEFT_OUT, absent)]
+
+    def first_rows(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of patients that were in no earlier piece, one of each."""
+        if not self._column:
+            return frame
+        ids = self._ids(frame)
+        frame = frame[~ids.duplicated() & ~ids.isin(self._seen)]
+        self._seen.update(ids)
+        return frame
 
 
 # The proposal of a schema ---------------------------------------------------------------------
@@ -136,7 +237,25 @@ class NewTable:
     site: str = ""
     patient: str = ""
     separator: str = ","
-    clip: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name of the column that is predicted, or of the event."""
+        return self.target or self.event
+
+    @property
+    def special(self) -> list[str]:
+        """Names of the columns that have another role than a feature."""
+        return [name for name in (self.label, self.time, self.site, self.patient) if name]
+
+
+@final
+@dataclass(frozen=True)
+class AddedTable:
+    """A proposed schema, and what its author should know about it."""
+
+    toml: Path
+    remarks: tuple[str, ...]
 
 
 @final
@@ -150,173 +269,224 @@ class _ColumnSummary:
     low: float = math.inf
     high: float = -math.inf
     whole: bool = True
+    beyond: int = 0
+    """The first row with an infinite or enormous number; 0 where there is none."""
+    not_number: int = 0
+    """The first row with a text that is no number; 0 where there is none."""
+    negative: int = 0
+    """The first row with a negative number; 0 where there is none."""
     values: Counter[str] = field(default_factory=Counter)
     """Distinct values, as long as they are few."""
 
     def add(self, series: pd.Series[Any]) -> None:
+        """Add a piece of the column; its index has the row numbers."""
         self.rows += len(series)
-        self.missing += int(series.isna().sum())
         present = series.dropna()
+        self.missing += len(series) - len(present)
         if self.numeric and not present.empty:
-            numbers = pd.to_numeric(present, errors="coerce")
-            self.numeric = bool(numbers.notna().all())
-            if self.numeric:
-                self.low = min(self.low, float(numbers.min()))
-                self.high = max(self.high, float(numbers.max()))
-                self.whole = self.whole and bool((numbers % 1 == 0).all())
+            self._add_numbers(present)
         if len(self.values) <= _MOST_CATEGORIES:
-            self.values.update(Counter(spelled(present).tolist()))
+            self.values.update(Counter(texts_of(present).tolist()))
+
+    def _add_numbers(self, present: pd.Series[Any]) -> None:
+        numbers = numbers_of(present)
+        self.not_number = self.not_number or _first(present, np.isnan(numbers))
+        self.numeric = not self.not_number
+        if not self.numeric:
+            return
+        self.beyond = self.beyond or _first(present, np.abs(numbers) > _LARGEST_NUMBER)
+        self.negative = self.negative or _first(present, numbers < 0)
+        if not self.beyond:
+            self.low = min(self.low, float(numbers.min()))
+            self.high = max(self.high, float(numbers.max()))
+            self.whole = self.whole and bool((numbers % 1 == 0).all())
+
+    @property
+    def few(self) -> bool:
+        """True when the values can be categories."""
+        return len(self.values) <= _MOST_CATEGORIES and all(map(_is_category, self.values))
 
     @property
     def categories(self) -> list[str]:
+        """Distinct values in their natural order."""
         return sorted(self.values, key=_natural)
 
 
-def add_table(request: NewTable, taken: Collection[str]) -> Path:
+def _first(series: pd.Series[Any], where: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
+    return int(series.index[where.argmax()]) if where.any() else 0
+
+
+def _is_category(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_CATEGORY and text.isprintable()
+
+
+@final
+@dataclass
+class _Summary:
+    """What one pass over the file found."""
+
+    request: NewTable
+    left_out: list[str]
+    """Columns that are an index of pandas."""
+    columns: dict[str, _ColumnSummary] = field(default_factory=dict)
+    rows: int = 0
+    by_class: Counter[str] = field(default_factory=Counter)
+    by_site: Counter[tuple[str, str]] = field(default_factory=Counter)
+    without: Counter[str] = field(default_factory=Counter)
+    """Rows that lack an entry of this column, and are not in the table."""
+
+
+def add_table(request: NewTable, taken: Collection[str]) -> AddedTable:
     """Write the proposed schema of a user's table; the file itself stays where it is.
 
     `taken` are the names of all datasets, which the table must not have.
     """
     name, user_tables = request.name, user_table_files()
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
-        raise DataError(f"name {name!r}: use small letters, digits and dashes")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,99}", name):
+        raise DataError(f"name {shortened(name)}: use up to 100 small letters, digits and dashes")
     if name in user_tables:
         raise DataError(f"{user_tables[name]} exists; remove it or give another --name")
     if name in taken:
         raise DataError(f"{name!r} is the name of a built-in dataset; give another --name")
     if bool(request.target) == bool(request.time and request.event):
         raise DataError("name the outcome: --target COLUMN, or --time COLUMN with --event COLUMN")
-    if not request.file.is_file():
-        raise DataError(f"{request.file}: no such file")
-    columns, rows, by_class, by_site = _summarise(request)
-    text = _toml(request, columns, rows, by_class, by_site)
+    if request.target and (request.time or request.event):
+        raise DataError("--target is for classification, --time and --event are for survival")
+    if len(set(request.special)) < len(request.special):
+        raise DataError(f"one column has two roles among {', '.join(request.special)}")
+    file = table_file(request.file, separator=request.separator)
+    summary = _summarise(request, file)
+    text, remarks = _toml(request, file, summary)
     path = data_folder() / "own" / f"{name}.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"{request.file}: the path is not UTF-8; rename the file") from None
+    except OSError as problem:
+        raise DataError(f"{path}: cannot be written ({problem.strerror})") from None
     try:
         own_table_class(name, path)().declare()
     except Exception:
         path.unlink()
         raise
-    return path
+    return AddedTable(path, tuple(remarks))
 
 
-def _summarise(
-    request: NewTable,
-) -> tuple[dict[str, _ColumnSummary], int, Counter[str], Counter[tuple[str, str]]]:
-    label = request.target or request.event
-    special = [name for name in (label, request.time, request.site, request.patient) if name]
-    columns: dict[str, _ColumnSummary] = {}
-    by_class: Counter[str] = Counter()
-    by_site: Counter[tuple[str, str]] = Counter()
-    seen: set[Any] = set()
-    rows = 0
-    for chunk in _chunks(request, special):
-        if request.patient:
-            _refuse_missing(chunk[request.patient])
-            first = ~chunk[request.patient].duplicated() & ~chunk[request.patient].isin(seen)
-            chunk = chunk[first]
-            seen.update(chunk[request.patient])
-        rows += len(chunk)
-        labels = spelled(chunk[label])
-        if labels.isna().any():
-            raise DataError(f"column {label!r}: {int(labels.isna().sum())} rows have no outcome")
-        by_class.update(Counter(labels.tolist()))
-        if request.site:
-            sites = spelled(chunk[request.site]).fillna(MISSING_CATEGORY)
-            by_site.update(zip(sites, labels, strict=True))
-        for name in chunk.columns:
-            if name != request.patient:
-                columns.setdefault(name, _ColumnSummary()).add(chunk[name])
-    _refuse(request, columns, by_class)
-    return columns, rows, by_class, by_site
+def _summarise(request: NewTable, file: TableFile) -> _Summary:
+    names = column_names(file)
+    index = [name for name in names if is_pandas_index(name) and name not in request.special]
+    wanted = [name for name in names if name not in index]
+    wanted += [name for name in request.special if name not in wanted]  # absent: said by `pieces`
+    summary = _Summary(request, [name or "(without a name)" for name in index])
+    patients = _Patients(request.patient)
+    needed = [name for name in (request.patient, request.label, request.time) if name]
+    for piece in pieces(file, wanted):
+        for name in needed:
+            present = piece[name].notna()
+            summary.without[name] += int((~present).sum())
+            piece = piece[present]
+        _add_piece(summary, patients.first_rows(piece))
+    _refuse(summary)
+    return summary
 
 
-def _chunks(request: NewTable, needed: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """Yield the file in pieces, so that millions of rows are never held twice."""
-    path = request.file
-    if path.suffix == ".parquet":
-        with _parquet(path) as table:
-            absent = [name for name in needed if name not in table.schema_arrow.names]
-            if absent:
-                raise DataError(f"{path}: no column {absent[0]!r}")
-            for batch in table.iter_batches(_CHUNK):
-                yield batch.to_pandas()
-        return
-    member = _member_name(path)
-    # The first rows go through the checks of every loader; the rest is read in pieces.
-    read_csv(path, member, separator=request.separator, columns=needed, nrows=5)
-    with open_data(path, member) as file:
-        try:
-            yield from pd.read_csv(
-                file, sep=request.separator, chunksize=_CHUNK, skipinitialspace=True
-            )
-        except UnicodeDecodeError as problem:
-            raise DataError(f"{path}: not UTF-8 text (byte {problem.start})") from None
-        except pd.errors.ParserError as problem:
-            raise DataError(f"{path}: not a regular table ({str(problem).strip()})") from None
-
-
-def _member_name(path: Path) -> str:
-    if path.suffix == ".zip":
-        import zipfile
-
-        try:
-            with zipfile.ZipFile(path) as archive:
-                inside = [name for name in archive.namelist() if name.endswith((".csv", ".tsv"))]
-        except (zipfile.BadZipFile, OSError) as problem:
-            raise DataError(f"{path}: truncated or damaged ({problem})") from None
-        if len(inside) != 1:
-            raise DataError(f"{path}: expected one CSV file inside, it holds {len(inside)}")
-        return Path(inside[0]).name
-    return path.name.removesuffix(".gz")
-
-
-def _refuse(request: NewTable, columns: dict[str, _ColumnSummary], by_class: Counter[str]) -> None:
-    for name, summary in columns.items():
-        if summary.missing == summary.rows:
-            raise DataError(f"column {name!r}: every entry is missing; drop it from the file")
-    if len(by_class) < 2:
-        only = next(iter(by_class), "nothing")
-        raise DataError(f"the outcome has one class only ({only}); nothing can be learned")
-    if request.event:
-        if set(by_class) != {"0", "1"}:
-            strange = sorted(set(by_class) - {"0", "1"})[:3]
-            raise DataError(f"column {request.event!r}: events must be 0 or 1, found {strange}")
-        time = columns[request.time]
-        if not time.numeric or time.missing:
-            raise DataError(f"column {request.time!r}: times must be numbers, none missing")
-        if time.low < 0:
-            raise DataError(f"column {request.time!r}: negative times (smallest {time.low:g})")
-    elif len(by_class) > _MOST_CATEGORIES:
-        raise DataError(
-            f"column {request.target!r}: {len(by_class)} distinct outcomes; a continuous target is "
-            "not supported"
+def _add_piece(summary: _Summary, piece: pd.DataFrame) -> None:
+    request = summary.request
+    summary.rows += len(piece)
+    labels = texts_of(piece[request.label])
+    summary.by_class.update(labels.tolist())
+    if request.event and set(summary.by_class) - {"0", "1"}:
+        wrong = _first(piece[request.event], ~np.isin(labels.astype(str), ["0", "1"]))
+        raise _problem(request, request.event, "events must be 0 or 1", wrong)
+    if len(summary.by_class) > _MOST_CATEGORIES:
+        raise _problem(
+            request,
+            request.label,
+            f"more than {_MOST_CATEGORIES} distinct outcomes; a continuous target is not supported",
         )
+    if request.site:
+        sites = [
+            MISSING_CATEGORY if site is None else site for site in texts_of(piece[request.site])
+        ]
+        summary.by_site.update(zip(sites, labels, strict=True))
+        if len({site for site, _ in summary.by_site}) > _MOST_CATEGORIES:
+            raise _problem(
+                request,
+                request.site,
+                f"more than {_MOST_CATEGORIES} sites; group them into regions, or leave out --site",
+            )
+    for name in piece.columns:
+        if name != request.patient:
+            summary.columns.setdefault(name, _ColumnSummary()).add(piece[name])
 
 
-def _toml(
-    request: NewTable,
-    columns: dict[str, _ColumnSummary],
-    rows: int,
-    by_class: Counter[str],
-    by_site: Counter[tuple[str, str]],
-) -> str:
-    classes = sorted(by_class, key=_natural)
-    member = "" if request.file.suffix == ".parquet" else _member_name(request.file)
+def _problem(request: NewTable, column: str, problem: str, row: int = 0) -> DataError:
+    """Return an error that names file, column and row; the entry itself is private."""
+    place = f", row {row}" if row else ""
+    return DataError(f"{request.file}: column {column!r}{place}: {problem}")
+
+
+def _refuse(summary: _Summary) -> None:
+    request = summary.request
+    if not summary.rows:
+        lacking = ", ".join(f"{count} without {name!r}" for name, count in summary.without.items())
+        raise DataError(f"{request.file}: no row can be used ({lacking})")
+    for name, column in summary.columns.items():
+        if column.missing == column.rows:
+            raise _problem(request, name, "every entry is missing; drop it from the file")
+        if column.numeric and column.beyond:
+            limit = f"larger than {_LARGEST_NUMBER:g}"
+            raise _problem(
+                request,
+                name,
+                f"a number is infinite or {limit}; correct it, or leave the entry empty",
+                column.beyond,
+            )
+        if column.numeric and 0 < column.high - column.low < _SMALLEST_SPAN:
+            raise _problem(
+                request,
+                name,
+                f"all numbers lie within {_SMALLEST_SPAN:g} of each other; use another unit",
+            )
+    if len(summary.by_class) < 2:
+        raise _problem(
+            request, request.label, "the outcome has one class only; nothing can be learned"
+        )
+    for name in (request.label, request.site):
+        if name and not summary.columns[name].few:
+            raise _problem(
+                request,
+                name,
+                f"a category is empty, longer than {_LONGEST_CATEGORY} characters, or has line "
+                "breaks or control characters",
+            )
+    if request.time:
+        time = summary.columns[request.time]
+        if not time.numeric:
+            raise _problem(request, request.time, "times must be numbers", time.not_number)
+        if time.negative:
+            raise _problem(request, request.time, "negative times", time.negative)
+        if time.low == time.high:
+            raise _problem(request, request.time, "all times are equal; nothing can be learned")
+
+
+def _toml(request: NewTable, file: TableFile, summary: _Summary) -> tuple[str, list[str]]:
+    """Return the content of the TOML file, and remarks for the user."""
+    classes = sorted(summary.by_class, key=_natural)
     lines = [
-        f"# Proposed by `bench data add` from {rows} rows. Kinds, bounds, categories and counts",
-        "# were read off the rows: non-private access, charged to every release as such. Check",
-        "# them against your data dictionary, widen bounds to what is possible rather than what",
-        "# occurred, and then set inferred = false.",
+        f"# Proposed by `bench data add` from {summary.rows} rows. Kinds, bounds, categories and",
+        "# counts were read off the rows: non-private access, charged to every release as such.",
+        "# Check them against your data dictionary, widen bounds to what is possible rather than",
+        "# what occurred, and then set inferred = false. Values that contradict this file are",
+        "# clipped or replaced by public rules in a run; `bench data check` counts them.",
         "inferred = true",
         f"title = {_text(request.name)}",
         f'task = "{"survival" if request.event else "classification"}"',
         f"file = {_text(str(request.file.resolve()))}",
-        f"member = {_text(member)}",
-        f"separator = {_text(request.separator)}",
+        f"member = {_text(file.member)}",
+        f"separator = {_text(file.separator)}",
         f"patient = {_text(request.patient)}",
-        f"clip = {str(request.clip).lower()}  # true cuts values to the bounds instead of refusing",
         'licence = "your own"',
         'citation = "none"',
         f"source = {_text(request.file.name)}",
@@ -325,67 +495,91 @@ def _toml(
         "sensitive = []  # columns that must not be inferred",
         "",
         "[counts]",
-        f"by_class = {[by_class[name] for name in classes]}",
+        f"by_class = {[summary.by_class[name] for name in classes]}",
     ]
     if request.site:
         lines.append("[counts.by_site_class]")
-        for site in sorted({site for site, _ in by_site}):
-            lines.append(f"{_text(site)} = {[by_site[site, name] for name in classes]}")
-    label = request.target or request.event
-    for name, summary in columns.items():
-        role = {label: "event" if request.event else "target", request.time: "time"}.get(name, "")
-        if name == request.site:
-            role = "site"
-        block = _column(name, summary, role, classes if name == label else None)
-        lines += block
-    return "\n".join(lines) + "\n"
+        for site in sorted({site for site, _ in summary.by_site}):
+            lines.append(f"{_text(site)} = {[summary.by_site[site, name] for name in classes]}")
+    remarks = [
+        f"left out: column {name!r}, the index of a pandas table" for name in summary.left_out
+    ]
+    features = 0
+    for name, column in summary.columns.items():
+        role = {request.label: "event" if request.event else "target", request.time: "time"}.get(
+            name, "site" if name == request.site else ""
+        )
+        reason = "" if role else _unusable(column)
+        if reason:
+            remarks.append(f"left out: column {name!r} {reason}")
+            continue
+        features += not role
+        lines += _column(name, column, role, classes if name == request.label else None)
+    if not features:
+        why = f" ({'; '.join(remarks)})" if remarks else ""
+        raise DataError(f"{request.file}: no column can be used as a feature{why}")
+    remarks += [
+        f"left out: {count} rows without an entry in {name!r}"
+        for name, count in summary.without.items()
+        if count
+    ]
+    return "\n".join([*lines, "", *(f"# {remark}" for remark in remarks)]) + "\n", remarks
 
 
-def _column(name: str, summary: _ColumnSummary, role: str, classes: list[str] | None) -> list[str]:
-    categories = classes or summary.categories
-    few = len(summary.values) <= _MOST_CODES
+def _as_category(column: _ColumnSummary, role: str) -> bool:
+    few_codes = 2 <= len(column.values) <= _MOST_CODES and column.whole
+    return role in ("target", "event", "site") or not column.numeric or (few_codes and not role)
+
+
+def _unusable(column: _ColumnSummary) -> str:
+    """Return why a feature cannot be used; an empty text where it can."""
+    if not _as_category(column, ""):
+        return "is constant" if column.low == column.high else ""
+    if len(column.values) > _MOST_CATEGORIES:
+        return f"has more than {_MOST_CATEGORIES} distinct texts"
+    if not column.few:
+        return "has texts that cannot be categories: empty, long or with control characters"
+    return "is constant" if len({*column.values, *_missing(column)}) < 2 else ""
+
+
+def _missing(column: _ColumnSummary) -> list[str]:
+    return [MISSING_CATEGORY] if column.missing and MISSING_CATEGORY not in column.values else []
+
+
+def _column(name: str, column: _ColumnSummary, role: str, classes: list[str] | None) -> list[str]:
     lines = ["", f"[columns.{_text(name)}]"]
     if role:
         lines.append(f'role = "{role}"')
-    as_category = classes is not None or role == "site" or not summary.numeric or (
-        few and summary.whole and role != "time" and len(summary.values) >= 2
-    )  # fmt: skip
-    if as_category:
-        if len(summary.values) > _MOST_CATEGORIES:
-            return [
-                "",
-                f"# left out: column {name!r} has more than {_MOST_CATEGORIES} distinct texts",
-            ]
-        if summary.missing:
-            categories = [*categories, MISSING_CATEGORY]
-        if len(categories) < 2:
-            return ["", f"# left out: column {name!r} is constant"]
-        return [*lines, 'kind = "categorical"', f"categories = {json.dumps(categories)}"]
-    if summary.low == summary.high:
-        return ["", f"# left out: column {name!r} is constant"]
-    low, high = _rounded(summary.low, summary.high)
+    if _as_category(column, role):
+        categories = classes or [*column.categories, *_missing(column)]
+        listed = ", ".join(map(_text, categories))
+        return [*lines, 'kind = "categorical"', f"categories = [{listed}]"]
+    low, high = _rounded(column.low, column.high)
     lines += ['kind = "numeric"', f"low = {0.0 if role == 'time' else low!r}", f"high = {high!r}"]
-    if summary.whole:
+    if column.whole:
         lines.append("integer = true")
-    if summary.missing:
-        lines.append(f"fill = {(low + high) / 2!r}  # {summary.missing} missing: middle of bounds")
+    if column.missing:
+        lines.append(f"fill = {(low + high) / 2!r}  # {column.missing} missing: middle of bounds")
     return lines
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:
     """Return bounds a little wider than seen, at round numbers."""
     step = 10.0 ** math.floor(math.log10(high - low)) / 2
-    return math.floor(low / step) * step, math.ceil(high / step) * step
+    wide = math.floor(low / step) * step, math.ceil(high / step) * step
+    # Far from zero, a step can be lost in the rounding of doubles.
+    return min(low, wide[0]), max(high, wide[1])
 
 
 def _natural(text: str) -> tuple[int, float, str]:
     """Sort key: numbers by size, then texts by letter."""
     try:
-        return 0, float(text), text
+        number = float(text)
     except ValueError:
-        return 1, 0.0, text
+        number = math.nan
+    return (1, 0.0, text) if math.isnan(number) else (0, number, text)
 
 
 def _text(value: str) -> str:
-    """Return a TOML basic string: JSON's escapes are TOML's."""
-    return json.dumps(value)
+    """Return a TOML basic string: JSON's escapes are TOML's, but for characters beyond 16 bits."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

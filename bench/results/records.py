@@ -38,6 +38,15 @@ class Variant:
     label: str
     parameters: tuple[tuple[str, Any], ...] = ()
 
+    def __post_init__(self) -> None:
+        # Variants are looked up by value, also those with lists, which TOML and JSON read.
+        frozen = tuple((name, _frozen(value)) for name, value in self.parameters)
+        object.__setattr__(self, "parameters", frozen)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
 
 _WHOLE_LIMIT = 2**63
 """Whole numbers of result tables have 64 bits."""

@@ -85,8 +85,7 @@ class TextTable:
         wrong = numbers.isna() & text.notna()
         if wrong.any():
             raise self.problem(
-                f"column {name!r}: {int(wrong.sum())} entries are not numbers, for example "
-                f"{text[wrong].iloc[0]!r}"
+                f"column {name!r}: {int(wrong.sum())} entries are not numbers{first_row(wrong)}"
             )
         return numbers
 
@@ -97,8 +96,8 @@ class TextTable:
         if wrong.any():
             shown = ", ".join(list(meanings)[:12]) + (", ..." if len(meanings) > 12 else "")
             raise self.problem(
-                f"column {name!r}: {int(wrong.sum())} entries are not documented codes, for "
-                f"example {text[wrong].iloc[0]!r}; expected {shown}"
+                f"column {name!r}: {int(wrong.sum())} entries are not documented codes"
+                f"{first_row(wrong)}; expected {shown}"
             )
         return text.map(meanings)
 
@@ -107,11 +106,9 @@ class TextTable:
         text = self.text(name)
         wrong = ~text.isin(["0", "1"])
         if wrong.any():
-            example = text[wrong].iloc[0]
-            shown = "a missing entry" if pd.isna(example) else repr(example)
             raise self.problem(
-                f"column {name!r}: {int(wrong.sum())} entries are neither 0 nor 1, for example "
-                f"{shown}"
+                f"column {name!r}: {int(wrong.sum())} entries are missing or neither 0 nor 1"
+                f"{first_row(wrong)}"
             )
         return text.astype(np.int64)
 
@@ -122,14 +119,22 @@ class TextTable:
             raise self.problem(f"column {name!r}: {int(times.isna().sum())} times are missing")
         if (times < 0).any():
             raise self.problem(
-                f"column {name!r}: {int((times < 0).sum())} times are negative, for example "
-                f"{times[times < 0].iloc[0]:g}"
+                f"column {name!r}: {int((times < 0).sum())} times are negative"
+                f"{first_row(times < 0)}"
             )
         return times
 
     def problem(self, text: str) -> DataError:
         """Return an error that names the file."""
         return DataError(f"{self.path}: {text}")
+
+
+def first_row(wrong: pd.Series) -> str:
+    """Return where the first wrong entry is: closed rows are named by number, never by content.
+
+    Rows are counted from 1, in the file or in what is left of it after rows were dropped.
+    """
+    return f" (the first in row {int(np.argmax(wrong.to_numpy(dtype=bool))) + 1})"
 
 
 def finish(columns: Mapping[str, pd.Series], schema: Schema, where: Path) -> pd.DataFrame:
@@ -148,7 +153,7 @@ def finish(columns: Mapping[str, pd.Series], schema: Schema, where: Path) -> pd.
     present = sorted(set(frame[label.name].map(str)))
     if len(present) < 2:
         raise DataError(
-            f"{where}: {label.name!r} is {present[0]!r} in every row; both of "
+            f"{where}: {label.name!r} is the same in every row; both of "
             f"{' and '.join(map(repr, label.categories))} are needed to predict it"
         )
     return frame

@@ -46,7 +46,14 @@ from typing import ClassVar, final
 import pandas as pd
 
 from bench import FileSource
-from bench.datasets.closed._closed import UNKNOWN, TextTable, finish, first_rows, header
+from bench.datasets.closed._closed import (
+    UNKNOWN,
+    TextTable,
+    finish,
+    first_row,
+    first_rows,
+    header,
+)
 
 _FILE = "seer_breast.csv"
 _TIME = "Survival months"
@@ -237,8 +244,8 @@ def _ages(table: TextTable) -> pd.Series:
     wrong = ages.isna() & text.notna()
     if wrong.any():
         raise table.problem(
-            f"column {_AGE!r}: {int(wrong.sum())} entries are no age group, for example "
-            f"{text[wrong].iloc[0]!r}; expected for example '60-64 years'"
+            f"column {_AGE!r}: {int(wrong.sum())} entries are no age group{first_row(wrong)}; "
+            "expected for example '60-64 years'"
         )
     return ages
 

@@ -75,8 +75,8 @@ class UkbProteomics(FileSource):
         )
         for place, index in ((path, proteins.index), (outcomes.path, cases.index)):
             if not index.is_unique:
-                twice = index[index.duplicated()][0]
-                raise DataError(f"{place}: the participant {twice:.0f} is there twice")
+                row = int(index.duplicated().argmax()) + 1
+                raise DataError(f"{place}: the participant of row {row} is there twice")
         both = proteins.index.intersection(cases.index)
         if both.empty:
             raise DataError(f"{outcomes.path}: no participant of it is in {path.name}")
@@ -106,14 +106,11 @@ def _read_proteins(path: Path, required: Iterable[str]) -> pd.DataFrame:
     key = next(
         (name for name in (f"{_PREFIX}eid", "eid") if name in header(path, _PROTEINS)), "eid"
     )
-    try:
-        table = read_csv(
-            path,
-            _PROTEINS,
-            columns=[key],
-            usecols=[key, *proteins],
-            dtype={**dict.fromkeys(proteins, np.float32), key: np.float64},
-        )
-    except ValueError as problem:
-        raise DataError(f"{path}: an entry is not a number ({problem})") from None
+    table = read_csv(
+        path,
+        _PROTEINS,
+        columns=[key],
+        usecols=[key, *proteins],
+        dtype={**dict.fromkeys(proteins, np.float32), key: np.float64},
+    )
     return table.set_index(key).rename(columns=proteins)

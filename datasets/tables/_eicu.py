@@ -131,11 +131,11 @@ def read_stays(path: Path, name: str) -> pd.DataFrame:
     _check_key(stays, STAY, path)
     text = stays["age"].str.strip().replace("> 89", "90")
     age = pd.to_numeric(text, errors="coerce")
-    wrong = stays.loc[age.isna() & text.notna(), "age"]
-    if len(wrong):
+    wrong = (age.isna() & text.notna()).to_numpy()
+    if wrong.any():
         raise DataError(
-            f"{path}: the age {wrong.iloc[0]!r} is neither a number nor '> 89'; obtain the "
-            "original table"
+            f"{path}: the age in row {int(wrong.argmax()) + 1} is neither a number nor '> 89'; "
+            "obtain the original table"
         )
     return stays.assign(age=age)
 
@@ -150,9 +150,10 @@ def _read(path: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _check_key(table: pd.DataFrame, key: str, path: Path) -> None:
-    twice = table.loc[table[key].duplicated(), key]
-    if len(twice):
-        raise DataError(f"{path}: {key} {twice.iloc[0]} is there twice; obtain the original table")
+    twice = table[key].duplicated().to_numpy()
+    if twice.any():
+        row = int(twice.argmax()) + 1
+        raise DataError(f"{path}: the {key} of row {row} is there twice; obtain the original table")
 
 
 def _without_minus_one(table: pd.DataFrame) -> pd.DataFrame:

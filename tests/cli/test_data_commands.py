@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
 import json
 import threading
+import time
 import zipfile
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -23,10 +25,48 @@ from bench.plugins.data_files import download
 CONTENT = bytes(range(256)) * 500
 
 
+STOP = threading.Event()
+"""Ends the servers that never end by themselves."""
+
+
+def _drip(head: bytes) -> Iterator[bytes]:
+    yield head
+    while not STOP.wait(0.05):
+        yield b"x"
+
+
+def _flood(head: bytes) -> Iterator[bytes]:
+    yield head
+    while not STOP.is_set():
+        yield b"x" * 65_536
+
+
+OK = b"HTTP/1.0 200 OK\r\n"
+HOSTILE: dict[str, Callable[[], Iterable[bytes]]] = {
+    "/nonsense": lambda: [b"\xff\xfe\0 not http\r\n\r\n"],
+    "/silent": lambda: [],
+    "/words": lambda: [OK + b"Content-Length: many\r\n\r\n"],
+    "/negative": lambda: [OK + b"Content-Length: -5\r\n\r\nabc"],
+    "/huge": lambda: [OK + b"Content-Length: 99999999999999\r\n\r\nabc"],
+    "/digits": lambda: [OK + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\nabc"],
+    "/chunks": lambda: [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc"],
+    "/cut-chunk": lambda: [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc"],
+    "/headers": lambda: [OK + b"".join(b"X-%d: y\r\n" % number for number in range(500))],
+    "/long-header": lambda: [OK + b"X: " + b"y" * 100_000 + b"\r\n\r\n"],
+    "/other-part": lambda: [
+        b"HTTP/1.0 206 Partial\r\nContent-Range: bytes 7-9/10\r\nContent-Length: 3\r\n\r\nabc"
+    ],
+    "/drip": lambda: _drip(OK + b"\r\n"),
+    "/drip-header": lambda: _drip(OK + b"X-Slow: "),
+    "/flood": lambda: _flood(OK + b"\r\n"),
+}
+
+
 class _Server(BaseHTTPRequestHandler):
     """Serves one file, with ranges; /plain without them; /gone answers 404.
 
-    /broken, and /cut of which nothing more ever comes, end the connection too early.
+    /broken, and /cut of which nothing more ever comes, end the connection too early. The others are
+    servers that are wrong or hostile.
     """
 
     protocol_version = "HTTP/1.0"
@@ -34,6 +74,17 @@ class _Server(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/gone":
             self.send_error(404)
+            return
+        if self.path.startswith("/to?"):
+            self.send_response(302)
+            self.send_header("Location", self.path.partition("?")[2])
+            self.end_headers()
+            return
+        if self.path in HOSTILE:
+            with contextlib.suppress(OSError):  # the client gives up
+                for piece in HOSTILE[self.path]():
+                    self.wfile.write(piece)
+                    self.wfile.flush()
             return
         body = CONTENT
         if self.path.endswith(".gz"):
@@ -67,10 +118,13 @@ class _Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), _Server)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    STOP.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Server)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
+    STOP.set()
     server.shutdown()
     server.server_close()
 
@@ -139,8 +193,78 @@ def test_a_server_that_refuses_or_does_not_answer_is_explained(
         download(data_file(f"{address}/gone"), tmp_path, quiet)
     with pytest.raises(DataError, match=r"cannot be reached.*by hand"):
         download(data_file("http://127.0.0.1:1/file"), tmp_path, quiet)
-    with pytest.raises(DataError, match="only https"):
-        download(data_file("ftp://example.org/file"), tmp_path, quiet)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.org/file",
+        "http://example.org/file",
+        "http://127.0.0.1.example.org/file",
+        "http://127.0.0.1@example.org/file",
+        "http://localhost.example.org/file",
+        "file:///etc/hostname",
+        "https:///file",
+        "https://[::1/file",
+        "",
+    ],
+)
+def test_only_https_is_downloaded(tmp_path: Path, url: str) -> None:
+    """`http://127.0.0.1.example.org` begins like an address of this machine."""
+    with pytest.raises(DataError, match=r"only https|not an address"):
+        download(data_file(url), tmp_path, quiet)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.org/file", "ftp://example.org/x", "file:///etc/hostname"]
+)
+def test_a_redirect_does_not_leave_https(tmp_path: Path, address: str, url: str) -> None:
+    with pytest.raises(DataError, match=r"only https|the server answered 302"):
+        download(data_file(f"{address}/to?{url}"), tmp_path, quiet)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_elsewhere_does_not_redirect_to_this_machine() -> None:
+    from bench.plugins.data_files import _check_address
+
+    _check_address("http://127.0.0.1:8/x", "http://127.0.0.1:8/y")
+    with pytest.raises(DataError, match=r"only https .*redirected from 'https://example.org/x'"):
+        _check_address("http://127.0.0.1:8/x", "https://example.org/x")
+
+
+def test_a_redirect_on_this_machine_is_followed(tmp_path: Path, address: str) -> None:
+    place = download(data_file(f"{address}/to?{address}/file"), tmp_path, quiet)
+    assert place.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("path", sorted(HOSTILE))
+@pytest.mark.parametrize("already", [0, 1_000])
+def test_a_broken_server_is_one_line_in_bounded_time(
+    tmp_path: Path, address: str, path: str, already: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("_ANSWER_SECONDS", 0.5),
+        ("_WINDOW_SECONDS", 0.5),
+        ("_MOST_BYTES", 5_000_000),
+    ):
+        monkeypatch.setattr(f"bench.plugins.data_files.{name}", value)
+    if already:
+        (tmp_path / ".part-file.bin").write_bytes(CONTENT[:already])
+    started = time.monotonic()
+    with pytest.raises(DataError) as raised:
+        download(data_file(address + path), tmp_path, quiet)
+    assert time.monotonic() - started < 20
+    text = str(raised.value)
+    assert text.startswith(f"{address}{path}: ") and "\n" not in text and len(text) < 800
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 5_000_000
+    assert {file.name for file in tmp_path.iterdir()} <= {".part-file.bin"}
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "adult").write_text("a file where the folder should be")
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path))
+    result = bench("data", "get", "adult")
+    assert result.exit_code == 2 and "cannot be written" in result.stderr
 
 
 def bench(*arguments: str) -> Result:

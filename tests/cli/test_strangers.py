@@ -281,7 +281,7 @@ def test_a_grid_cannot_name_a_folder_elsewhere(
     monkeypatch.chdir(home)
     text = f'name = "{name}"\ndatasets = ["breast-cancer"]\nmethods = ["marginals"]\n'
     (home / "grid.toml").write_text(f"{text}ipc = [5]\nepsilon = [1.0]\n")
-    refused(bench("run", "--grid", "grid.toml", "--no-mlflow"), "cannot name a folder")
+    refused(bench("run", "--grid", "grid.toml", "--no-mlflow"), "must be a plain file name")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["grid.toml"]
 
 

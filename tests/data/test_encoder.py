@@ -102,8 +102,9 @@ def test_missing_values_need_a_public_fill() -> None:
 def test_unknown_categories_and_absent_columns_are_named() -> None:
     frame = four_rows()
     frame.loc[0, "stage"] = "IV"
-    with pytest.raises(SchemaError, match=r"'stage': 1 values .* \['IV'\]"):
+    with pytest.raises(SchemaError, match=r"'stage': 1 values are not among") as raised:
         ENCODER.encode(frame)
+    assert "'IV'" not in str(raised.value)  # an entry of a private row
     with pytest.raises(SchemaError, match="lacks the column 'stage'"):
         ENCODER.encode(four_rows().drop(columns="stage"))
 

@@ -234,13 +234,22 @@ def test_check_tells_how_far_the_declared_counts_are_off(write: Write) -> None:
     ("replaced", "message"),
     [
         ({"patient": STAYS.drop(columns="hospitaldischargestatus")}, "'hospitaldischargestatus'"),
-        ({"patient": STAYS.assign(age="old")}, "the age 'old' is neither a number nor '> 89'"),
-        ({"patient": pd.concat([STAYS, STAYS])}, "patientunitstayid 11 is there twice"),
+        ({"patient": STAYS.assign(age="old")}, "the age in row 1 is neither a number nor '> 89'"),
+        (
+            {"patient": pd.concat([STAYS, STAYS])},
+            r"the patientunitstayid of row \d+ is there twice",
+        ),
         ({"apacheApsVar": APS.drop(columns="wbc")}, "first 'wbc'"),
-        ({"apacheApsVar": pd.concat([APS, APS])}, "patientunitstayid 12 is there twice"),
+        (
+            {"apacheApsVar": pd.concat([APS, APS])},
+            r"the patientunitstayid of row \d+ is there twice",
+        ),
         ({"apacheApsVar": APS.assign(wbc="many")}, "'wbc': 2 entries are not numbers"),
-        ({"apachePatientResult": RESULT.assign(apacheversion="IVa")}, "12 is there twice"),
-        ({"hospital": pd.concat([HOSPITAL, HOSPITAL])}, "hospitalid 1 is there twice"),
+        ({"apachePatientResult": RESULT.assign(apacheversion="IVa")}, r"of row \d+ is there twice"),
+        (
+            {"hospital": pd.concat([HOSPITAL, HOSPITAL])},
+            r"the hospitalid of row \d+ is there twice",
+        ),
         ({"hospital": HOSPITAL.head(0)}, "no rows"),
     ],
 )
@@ -255,10 +264,10 @@ def test_wrong_tables_are_refused(
 
 def test_unknown_categories_are_refused(write: Write) -> None:
     write(patient=STAYS.assign(unittype="Burns"))
-    with pytest.raises(SchemaError, match="Burns"):
+    with pytest.raises(SchemaError, match=r"'unittype': \d+ values are not among"):
         build_dataset(source())
     write(hospital=HOSPITAL.assign(region="Atlantis"))
-    with pytest.raises(SchemaError, match="Atlantis"):
+    with pytest.raises(SchemaError, match=r"'region': \d+ values are not among"):
         build_dataset(source())
 
 
