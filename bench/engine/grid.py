@@ -167,10 +167,10 @@ class Grid:
 
 
 def plain_name(name: str) -> bool:
-    """Return True for a name that is one component of a path and has no control characters."""
+    """Return True for one component of a path: not hidden, no option, no control characters."""
     return (
         0 < len(name) <= _LONGEST_NAME
-        and name not in (".", "..")
+        and name[0] not in ".-"
         and not set(name) & {"/", "\\"}
         and name.isprintable()
     )
