@@ -255,7 +255,14 @@ def category_codes(
 
 
 def spelled(series: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a column as text, with missing values left missing; a value is spelled once."""
+    """Return a column as text, with missing values left missing; a value is spelled once.
+
+    How an entry is spelled depends on that entry alone, never on the other rows.
+    """
+    if series.dtype == object and pd.api.types.infer_dtype(series).startswith("mixed"):
+        # True, 1 and 1.0 are equal: spelled once, all would be spelled as the first of them.
+        missing = series.isna()
+        return series.map(spell).mask(missing, None)
     codes, values = pd.factorize(series)
     texts = np.array([spell(value) for value in values] + [None], dtype=object)
     return pd.Series(texts[codes], index=series.index)

@@ -108,6 +108,8 @@ def render(material: Material, public: bool = False) -> str:
 def _header(material: Material, public: bool) -> tuple[HeaderLine, ...]:
     row, files = material.row, material.files
     columns = words.several(len(files.columns), "column")
+    # A public page has the day only, as a public site does: the time would reveal the duration.
+    created = row.finished_at[: len("2026-01-01")] if public else row.finished_at
     lines = [
         HeaderLine("Method", _method(material)),
         HeaderLine("Source of the method", f"hash {row.source_hash}", code=True),
@@ -116,7 +118,7 @@ def _header(material: Material, public: bool) -> tuple[HeaderLine, ...]:
         HeaderLine("Columns", _listed(files.columns)),
         HeaderLine("Rows per class", _by_class(material)),
         HeaderLine("Requested", f"{ipc_in_words(row)}, seed {row.seed}, split {row.split}"),
-        HeaderLine("Created", show.moment(row.finished_at)),
+        HeaderLine("Created", show.moment(created)),
         HeaderLine("Run", material.run),
         HeaderLine("Software", _software(material)),
     ]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.data.encoder import Encoder
+from bench.data.encoder import Encoder, spelled
 from bench.errors import SchemaError
 from tests.support.tables import ToySurvival, ToyTable
 
@@ -118,3 +118,10 @@ def test_time_is_the_last_encoded_column_of_a_survival_task() -> None:
     encoder = Encoder(ToySurvival().declare().schema)
     assert encoder.names == ("risk", "arm", "months")
     assert (encoder.width, encoder.feature_width) == (3, 2)
+
+
+@pytest.mark.parametrize("first", [True, 1, 1.0, "1", None])
+def test_how_an_entry_is_spelled_does_not_depend_on_the_rows_before_it(first: object) -> None:
+    # True, 1 and 1.0 are equal keys of a table of distinct values.
+    column = pd.Series([first, True, 1, 1.0, "1", None, 0, False], dtype=object)
+    assert spelled(column).tolist()[1:] == ["True", "1", "1", "1", None, "0", "False"]

@@ -229,6 +229,15 @@ def test_a_public_page_holds_nothing_computed_from_private_rows(one: Callable[..
     assert "internal</span>" not in public
 
 
+def test_a_public_page_has_the_day_of_the_release_and_not_the_time(
+    one: Callable[..., Made],
+) -> None:
+    made = one(finished_at="2026-01-02T13:37:42.000+00:00")
+    assert "2026-01-02 13:37" in plain(made.page("abc123"))
+    public = plain(made.page("abc123", public=True))
+    assert "2026-01-02" in public and "13:37" not in public
+
+
 # Which cell -------------------------------------------------------------------------------------
 
 
