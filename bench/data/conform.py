@@ -121,8 +121,18 @@ def numbers_of(series: pd.Series[Any]) -> npt.NDArray[np.float64]:
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     numbers = np.full(len(series), np.nan)
     present = series.notna().to_numpy(dtype=bool)
-    numbers[present] = [_number(entry) for entry in series.to_numpy()[present]]
+    entries = series.to_numpy()[present].tolist()
+    numbers[present] = _plain_numbers(entries) or [_number(entry) for entry in entries]
     return numbers
+
+
+def _plain_numbers(entries: list[Any]) -> list[float]:
+    """Return what `_number` returns for each, several times faster; nothing if one is strange."""
+    try:
+        text = "".join(entries)
+        return list(map(float, entries)) if text.isascii() and "_" not in text else []
+    except (TypeError, ValueError):
+        return []
 
 
 def _number(entry: Any) -> float:

@@ -259,8 +259,11 @@ FIELDS = st.one_of(
     st.text(max_size=6),
 )
 ODD_NAMES = ("y", "x", "", "Unnamed: 0", "p", "w.a", " y", "é", "__index_level_0__")
+USUAL_NAMES = st.just(["y", "x", "z", "p", "w"])
 HEADERS = st.one_of(
-    st.just(["y", "x", "z", "p", "w"]),
+    USUAL_NAMES,
+    USUAL_NAMES,
+    USUAL_NAMES,
     st.lists(st.one_of(st.sampled_from(ODD_NAMES), st.text(max_size=5)), min_size=1, max_size=6),
 )
 SPECIAL = st.sampled_from(
@@ -276,7 +279,11 @@ SPECIAL = st.sampled_from(
 def csv_tables(draw: st.DrawFn) -> bytes:
     header = draw(HEADERS)
     few = st.sampled_from(draw(st.lists(FIELDS, min_size=1, max_size=4)))
-    columns = [draw(st.sampled_from([few, FIELDS, st.integers(0, 1).map(str)])) for _ in header]
+    bits, counts = st.integers(0, 1).map(str), st.integers(0, 30).map(str)
+    columns = [
+        draw(st.sampled_from([bits, bits, bits, few] if name == "y" else [few, FIELDS, counts]))
+        for name in header
+    ]
     rows = [[draw(column) for column in columns] for _ in range(draw(st.integers(0, 12)))] * draw(
         st.integers(1, 5)
     )
@@ -290,7 +297,8 @@ GOOD_CSV = (
     + "".join(f"{n % 2},{n / 7},{'ab'[n % 3 % 2]},{n % 50},{n % 7}\n" for n in range(60))
 ).encode()
 CSVS = st.one_of(
-    csv_tables(), altered(csv_tables()), altered(st.just(GOOD_CSV)), st.binary(max_size=200)
+    *(csv_tables(), csv_tables(), csv_tables(), altered(csv_tables())),
+    *(altered(st.just(GOOD_CSV)), st.binary(max_size=200)),
 )
 
 
@@ -376,8 +384,9 @@ def parquet_files(draw: st.DrawFn) -> bytes:
     arrays = []
     for name in names:
         plain = st.sampled_from([pa.int64(), pa.float64(), pa.string()])
-        kind = draw(plain if name in ("y", "x") else TYPES)
-        arrays.append(_array(draw, kind, count))
+        kind = draw(plain if name in ("y", "x") else st.one_of(plain, plain, TYPES))
+        highest = draw(st.sampled_from([1, 1, 1, 100] if name == "y" else [1, 100]))
+        arrays.append(_array(draw, kind, count, highest))
     cleaned = [name.encode("utf-8", "replace").decode() for name in names]
     out = io.BytesIO()
     options = draw(
@@ -395,11 +404,10 @@ def parquet_files(draw: st.DrawFn) -> bytes:
     return out.getvalue()
 
 
-def _array(draw: st.DrawFn, kind: pa.DataType, count: int) -> pa.Array:
+def _array(draw: st.DrawFn, kind: pa.DataType, count: int, highest: int) -> pa.Array:
     """Some entries of any type: through an integer or a text where Arrow can convert these."""
-    entries = draw(
-        st.lists(st.one_of(st.none(), st.integers(-100, 100)), min_size=count, max_size=count)
-    )
+    numbers = st.integers(0 if highest == 1 else -highest, highest)
+    entries = draw(st.lists(st.one_of(numbers, numbers, st.none()), min_size=count, max_size=count))
     for raw in (entries, [None if entry is None else str(entry) for entry in entries]):
         try:
             return pa.array(raw).cast(kind)
@@ -410,7 +418,7 @@ def _array(draw: st.DrawFn, kind: pa.DataType, count: int) -> pa.Array:
     return pa.array([None] * count, kind)
 
 
-PARQUETS = st.one_of(parquet_files(), altered(parquet_files()))
+PARQUETS = st.one_of(parquet_files(), parquet_files(), altered(parquet_files()))
 
 
 def try_parquet(drawn: tuple[bytes, list[str]]) -> None:

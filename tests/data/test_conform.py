@@ -146,5 +146,9 @@ def test_numbers_and_texts_do_not_depend_on_the_column() -> None:
     column = pd.Series([str(2**64 - 1), "-1", "x", None, "1e5"], dtype=object)
     assert numbers_of(column).tolist()[:2] == [float(2**64 - 1), -1.0]
     assert np.isnan(numbers_of(column)[2:4]).all() and numbers_of(column)[4] == 1e5
+    for entry in ("1_0", "٣", "x", None, 1.5, True, "1e400", " 7 ", ""):
+        together = numbers_of(pd.Series(["2", entry, "3"], dtype=object))
+        assert repr(together[1]) == repr(numbers_of(pd.Series([entry], dtype=object))[0])
+        assert together[[0, 2]].tolist() == [2.0, 3.0]
     assert texts_of(pd.Series(["01", "1", "x"])).tolist() == ["01", "1", "x"]
     assert texts_of(pd.Series([1.0, None, 2.5])).tolist() == ["1", None, "2.5"]
