@@ -355,7 +355,8 @@ _DOCUMENTS = ("parameters", "dataset_parameters", "notes", "versions", "metrics"
 
 def check_record(record: CellRow | ScoreRow | AuditRow) -> None:
     """Raise `ValueError` for a value that its column in the result tables cannot hold."""
-    for name, kind, optional in columns_of(type(record)):
+    of: type[Any] = type(record)
+    for name, kind, optional in columns_of(of):
         value = getattr(record, name)
         if value is None and optional:
             continue
@@ -396,7 +397,7 @@ def check_outcome(outcome: Outcome) -> None:
 
 
 @functools.cache
-def columns_of(record: type[CellRow] | type[ScoreRow] | type[AuditRow]) -> Columns:
+def columns_of(record: type[Any]) -> Columns:
     """Return the columns of a record."""
     return tuple(
         (item.name, _KINDS[str(item.type).removesuffix(" | None")], "None" in str(item.type))
