@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
@@ -355,8 +354,7 @@ _DOCUMENTS = ("parameters", "dataset_parameters", "notes", "versions", "metrics"
 
 def check_record(record: CellRow | ScoreRow | AuditRow) -> None:
     """Raise `ValueError` for a value that its column in the result tables cannot hold."""
-    of: type[Any] = type(record)
-    for name, kind, optional in columns_of(of):
+    for name, kind, optional in columns_of(type(record)):
         value = getattr(record, name)
         if value is None and optional:
             continue
@@ -396,13 +394,18 @@ def check_outcome(outcome: Outcome) -> None:
         check_record(outcome.audit)
 
 
-@functools.cache
-def columns_of(record: type[Any]) -> Columns:
+def columns_of(record: Record) -> Columns:
     """Return the columns of a record."""
-    return tuple(
+    return _COLUMNS[record.__name__]
+
+
+_COLUMNS: Mapping[str, Columns] = {
+    record.__name__: tuple(
         (item.name, _KINDS[str(item.type).removesuffix(" | None")], "None" in str(item.type))
         for item in fields(record)
     )
+    for record in (CellRow, ScoreRow, AuditRow)
+}
 
 
 def arrow_schema(record: Record) -> pa.Schema:
