@@ -43,10 +43,15 @@ class Failure:
 
 def failure_of(problem: BaseException) -> Failure:
     """Return what is told about an exception; it may be any, also one that cannot be shown."""
-    if type(problem) is NotApplicable:
-        return Failure(Status.SKIPPED, text_of(problem), "", "")
-    status = Status.OUT_OF_MEMORY if isinstance(problem, MemoryError) else Status.ERROR
-    return Failure(status, in_words(problem), _stack(problem), whole_text(problem))
+    try:
+        if type(problem) is NotApplicable:
+            return Failure(Status.SKIPPED, text_of(problem), "", "")
+        status = Status.OUT_OF_MEMORY if isinstance(problem, MemoryError) else Status.ERROR
+        return Failure(status, in_words(problem), _stack(problem), whole_text(problem))
+    except Exception as further:
+        # Attributes of an exception can be code of the plugin as well.
+        kind = one_line(type(further).__name__, 100)
+        return Failure(Status.ERROR, f"an exception that cannot be told ({kind})", "", "")
 
 
 def in_words(problem: BaseException) -> str:
@@ -87,8 +92,10 @@ def cut_middle(text: str, limit: int) -> str:
 
 def _known(problem: BaseException) -> str:
     """What can be said beside the type: words of the operating system, a module's name."""
-    if isinstance(problem, OSError) and problem.errno in errno.errorcode:
-        return f" ({os.strerror(problem.errno)})"
+    if isinstance(problem, OSError):
+        number = problem.errno
+        known = type(number) is int and number in errno.errorcode
+        return f" ({os.strerror(number)})" if known and number is not None else ""
     if isinstance(problem, ImportError) and isinstance(problem.name, str):
         return f" ({problem.name})" if _MODULE.fullmatch(problem.name) else ""
     return ""

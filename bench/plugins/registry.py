@@ -361,22 +361,19 @@ def _check_declaration(kind: AnyMetric, where: str) -> None:
         if not good:
             raise InputError(f"metric {name!r} ({where}): {wanted}")
 
-    name = getattr(kind, "name", None)
+    def tuple_of(wanted: type[Any], values: object) -> bool:
+        return isinstance(values, tuple) and all(isinstance(one, wanted) for one in values)
+
+    name: object = getattr(kind, "name", None)
     check(isinstance(name, str) and name, "it has no name")
     check(not inspect.isabstract(kind), "it lacks `compute`")
     check(isinstance(getattr(kind, "family", None), Family), "`family` must be a Family")
     check(isinstance(kind.direction, Direction), "`direction` must be a Direction")
     check(isinstance(getattr(kind, "definition", None), str), "`definition` must be a text")
-    check(
-        isinstance(kind.tasks, tuple) and all(isinstance(task, Task) for task in kind.tasks),
-        "`tasks` must be a tuple of Task",
-    )
-    check(
-        isinstance(kind.outputs, tuple) and all(isinstance(one, Output) for one in kind.outputs),
-        "`outputs` must be a tuple of Output",
-    )
+    check(tuple_of(Task, kind.tasks), "`tasks` must be a tuple of Task")
+    check(tuple_of(Output, kind.outputs), "`outputs` must be a tuple of Output")
     for output in kind.declared():
-        check(isinstance(output.name, str) and output.name, "an output has no name")
+        check(output.name and tuple_of(str, (output.name,)), "an output has no name")
         check(isinstance(output.direction, Direction), "an output has no Direction")
         check(
             output.limit is None or type(output.limit) in (int, float),

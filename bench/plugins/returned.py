@@ -173,7 +173,7 @@ def _notes(notes: Mapping[str, float | str]) -> dict[str, float | str]:
 
 
 def _federation(federation: Federation) -> Federation:
-    if not isinstance(federation, Federation) or not isinstance(federation.clients, Clients):
+    if not _all(Federation, federation) or not _all(Clients, federation.clients):
         raise InvalidReleaseError("the federation must be a Federation with its Clients")
     split: object = federation.clients.split
     if isinstance(split, SkewedClients):
@@ -247,7 +247,7 @@ def check_scores(computed: Scores, metric: Metric | RefitMetric) -> Scores:
     for score in computed.scores:
         if not isinstance(score, Score):
             raise InvalidScoresError(f"a score is a {_kind(score)}; expected a Score")
-        if not isinstance(score.metric, str) or score.metric not in declared:
+        if not _all(str, score.metric) or score.metric not in declared:
             raise InvalidScoresError(
                 f"it returned a score {_short(score.metric)}, which it does not declare; declared "
                 f"are {', '.join(sorted(declared))}"
@@ -268,7 +268,7 @@ def _score(score: Score) -> Score:
                 f"{score.metric}: its {name} is {_article(given)}; expected a number or None"
             )
         numbers[name] = None if number is None or math.isnan(number) else float(number)
-    if not isinstance(score.direction, Direction) or not isinstance(score.family, Family):
+    if not _all(Direction, score.direction) or not _all(Family, score.family):
         raise InvalidScoresError(f"{score.metric}: expected a Direction and a Family")
     for name in ("reason", "remark"):
         if not isinstance(getattr(score, name), str):
@@ -291,11 +291,11 @@ def _score(score: Score) -> Score:
 
 
 def _details(details: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame]]:
-    if not isinstance(details, Mapping) or len(details) > _DETAILS_AT_MOST:
+    if not _all(Mapping, details) or len(details) > _DETAILS_AT_MOST:
         raise InvalidScoresError(f"details must be at most {_DETAILS_AT_MOST} tables with names")
     for name, frame in details.items():
         # A name becomes that of a file.
-        good = isinstance(name, str) and 0 < len(name) <= 100 and set(name) <= _FILE_NAME
+        good = _all(str, name) and 0 < len(name) <= 100 and set(name) <= _FILE_NAME
         if not good or name.startswith("."):
             raise InvalidScoresError(
                 f"a table of details is called {_short(name)}; expected letters, digits, '.', '_' "
@@ -322,6 +322,11 @@ def _table(name: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 # Shared -------------------------------------------------------------------------------------------
+
+
+def _all(kind: type[Any], *values: object) -> bool:
+    """True where all are of this type, whatever the annotations promise."""
+    return all(isinstance(value, kind) for value in values)
 
 
 def _number(value: object) -> float | int | None:

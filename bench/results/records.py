@@ -460,13 +460,18 @@ def check_outcome(outcome: Outcome) -> None:
         check_record(outcome.audit)
 
 
-@functools.cache
-def columns_of(record: type[CellRow] | type[ScoreRow] | type[AuditRow]) -> Columns:
+def columns_of(record: Record) -> Columns:
     """Return the columns of a record."""
-    return tuple(
+    return _COLUMNS[record.__name__]
+
+
+_COLUMNS: Mapping[str, Columns] = {
+    record.__name__: tuple(
         (item.name, _KINDS[str(item.type).removesuffix(" | None")], "None" in str(item.type))
         for item in fields(record)
     )
+    for record in (CellRow, ScoreRow, AuditRow)
+}
 
 
 def arrow_schema(record: Record) -> pa.Schema:

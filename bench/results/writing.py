@@ -13,7 +13,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from bench.errors import StoreError
 
@@ -68,7 +68,7 @@ def make_folder(path: Path) -> None:
         os.mkdir(path, OWNER_FOLDER)
 
 
-def append_to(path: Path) -> BinaryIO:
+def append_to(path: Path) -> IO[bytes]:
     """Open a file to append to with `append`; a new one can be read by its owner only.
 
     Nothing is buffered: what a full disk has refused must not be tried again when it is closed.
@@ -91,19 +91,19 @@ def append(file: IO[bytes], content: bytes) -> int:
     return place
 
 
-def create(path: Path, mode: int = OWNER_ONLY) -> BinaryIO:
+def create(path: Path, mode: int = OWNER_ONLY) -> IO[bytes]:
     """Open a new or emptied file."""
     return _opened(path, os.O_TRUNC, mode)
 
 
-def _opened(path: Path, flags: int, mode: int, buffering: int = -1) -> BinaryIO:
+def _opened(path: Path, flags: int, mode: int, buffering: int = -1) -> IO[bytes]:
     # Links are not followed: a stranger's run directory may hold one that leads out of it.
     flags |= os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, mode)
     try:
         if mode == OWNER_ONLY and os.fstat(descriptor).st_mode & 0o077:
             os.fchmod(descriptor, mode)  # one that an earlier version has written
-        return cast(BinaryIO, os.fdopen(descriptor, "wb", buffering))
+        return os.fdopen(descriptor, "wb", buffering)
     except BaseException:
         os.close(descriptor)
         raise

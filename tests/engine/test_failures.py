@@ -73,6 +73,19 @@ def test_nothing_but_type_and_place_is_told(problem: BaseException, words: str) 
     assert failure.status is (Status.OUT_OF_MEMORY if out else Status.ERROR)
 
 
+def test_an_exception_whose_attributes_are_traps_is_a_failure_too() -> None:
+    class Trap(OSError):
+        @property
+        def errno(self) -> int:
+            raise RuntimeError(ROW)
+
+    failure = failure_of(raised(Trap()))
+    assert failure.reason == "an exception that cannot be told (RuntimeError)"
+    strange = OSError()
+    strange.errno = [ROW]  # type: ignore[assignment]
+    assert failure_of(raised(strange)).reason.startswith("OSError at ")
+
+
 def test_typed_errors_keep_their_texts() -> None:
     failure = failure_of(raised(InvalidReleaseError("labels lie outside 0..1")))
     assert (failure.status, failure.reason) == (Status.ERROR, "labels lie outside 0..1")
