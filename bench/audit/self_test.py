@@ -110,7 +110,7 @@ class RowCopier(NoisySum):
         if rng.random() >= self.probability:
             return values
         rows = np.asarray(private._rows.values, dtype=np.float64)
-        return rows[int(np.argmax(np.linalg.norm(rows, axis=1)))]
+        return np.asarray(rows[int(np.argmax(np.linalg.norm(rows, axis=1)))])
 
 
 @final

@@ -324,7 +324,8 @@ def _check_value(name: str, value: Any, depth: int = 0) -> None:
             _check_value(name, item, depth + 1)
     elif not isinstance(value, bool | int | float | str):
         deep = f"list more than {_MOST_NESTING} deep"
-        kind = {list: deep, dict: "table"}.get(type(value), type(value).__name__)
+        names: dict[type, str] = {list: deep, dict: "table"}
+        kind = names.get(type(value), type(value).__name__)
         raise GridError(
             f"{shortened(name)} is a {kind}; expected a number, a text, true, false or a list of "
             "these (a date or a time is written as a text, in quotes)"

@@ -154,7 +154,7 @@ def _check_kinds(table: Mapping[str, Any], where: str) -> None:
         values += [("counts.by_site_class", sites, dict)]
     if isinstance(sites, dict):
         values += [(f"counts.by_site_class.{site}", row, list) for site, row in sites.items()]
-    words = {str: "text", dict: "table", list: "list"}
+    words: Mapping[type, str] = {str: "text", dict: "table", list: "list"}
     for key, value, kind in values:
         if not isinstance(value, kind):
             raise SchemaError(f"{where}: {key} must be a {words[kind]}, got {shortened(value)}")
@@ -165,7 +165,8 @@ def _check_counts(declaration: Declaration, where: str) -> None:
     rows = [("by_class", declaration.by_class)]
     rows += [(f"by_site_class.{name}", row) for name, row in declaration.by_site_class.items()]
     for key, row in rows:
-        whole = all(isinstance(count, int) and not isinstance(count, bool) for count in row)
+        # The file may hold anything; a truth value is a whole number to Python.
+        whole = all(type(count) is int for count in row)
         if not whole or len(row) != len(classes) or min(row) < 0 or max(row) >= 2**53:
             raise SchemaError(
                 f"{where}: counts.{key} must be a list of {len(classes)} numbers of rows, one for "
@@ -313,7 +314,7 @@ class _ColumnSummary:
 
 
 def _first(series: pd.Series[Any], where: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
-    return int(series.index[where.argmax()]) if where.any() else 0
+    return int(series.index[int(where.argmax())]) if where.any() else 0
 
 
 def _is_category(text: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
@@ -365,23 +364,10 @@ def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
     if not isinstance(values, Mapping):
         raise ValueError(f"a {type(values).__name__} stands where a record should")
     given = {}
-    for name, types, needed in _columns_of(kind):
+    for name, types, needed in _STORED_COLUMNS[kind.__name__]:
         if name in values or needed:
             given[name] = _checked(name, values[name], types)
     return kind(**given)
-
-
-@functools.cache
-def _columns_of(kind: Record) -> tuple[tuple[str, frozenset[type], bool], ...]:
-    """Names of the columns, types that they hold, and whether every version has written them."""
-    types = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
-    columns = []
-    for item in fields(kind):
-        name = str(item.type)
-        absent = (type(None),) if name.endswith(" | None") else ()
-        allowed = frozenset({*types[name.removesuffix(" | None")], *absent})
-        columns.append((item.name, allowed, required(item)))
-    return tuple(columns)
 
 
 def _checked(name: str, value: Any, types: frozenset[type]) -> Any:
@@ -472,6 +458,22 @@ _COLUMNS: Mapping[str, Columns] = {
     )
     for record in (CellRow, ScoreRow, AuditRow)
 }
+
+
+_STORED_COLUMNS: Mapping[str, tuple[tuple[str, frozenset[type], bool], ...]] = {
+    record.__name__: tuple(
+        (
+            name,
+            frozenset(
+                {kind, *((int,) if kind is float else ()), *((type(None),) if optional else ())}
+            ),
+            required(item),
+        )
+        for (name, kind, optional), item in zip(columns_of(record), fields(record), strict=True)
+    )
+    for record in (CellRow, ScoreRow, AuditRow)
+}
+"""Names of columns, types that are stored in them, and whether every version has written them."""
 
 
 def arrow_schema(record: Record) -> pa.Schema:
