@@ -316,7 +316,11 @@ def dataset_pages(board: Board) -> Iterator[Page]:
         card = board.about.datasets.get(gathered.identities[dataset])
         # What was inferred from private rows is not a declaration.
         declared = card is not None and not (board.public and card.inferred)
-        shares = _shares(card.by_class) if card is not None and declared else ()
+        private_counts = {row.private_counts for row in rows if row.epsilons.target is not None}
+        # Counts that a release pays for with its budget are not published exactly beside it.
+        paid = board.public and dataset in gathered.withheld and True in private_counts
+        counted = declared and not paid
+        shares = _shares(card.by_class) if card is not None and counted else ()
         setting = scene(rows, board.styles)
         figures, more_figures = capped(utility_figures(setting), _MOST_FIGURES)
         yield rendering.page(
@@ -332,7 +336,8 @@ def dataset_pages(board: Board) -> Iterator[Page]:
             balance=_balance(shares),
             unit=dossier_words.unit_of(card.unit if card and card.unit else rows[0].unit),
             splits=distinct(row.split for row in rows),
-            private_counts={row.private_counts for row in rows if row.epsilons.target is not None},
+            counted=counted,
+            private_counts=private_counts,
             cells=sum(row.cells for row in rows),
             ok=sum(row.finished for row in rows),
             failed=sum(row.failed for row in rows),

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.leaderboard.pages import card_pages
 from bench.leaderboard.pages.board import compile_board
 from bench.leaderboard.templates import rendering
@@ -88,6 +90,22 @@ def test_private_counts_are_said(run: Any, tmp_path: Path) -> None:
     run.add("ldpdc", 0.8, private_counts=True)
     told = page_of(run.write(tmp_path / "run"), card=CARD).sections["public"]
     assert "noisy counts were estimated from the budget" in told and "conditional" not in told
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_counts_that_were_paid_for_are_not_published_exactly(
+    run: Any, tmp_path: Path, mixed: bool
+) -> None:
+    run.add("ldpdc", 0.8, private_counts=True)
+    if mixed:
+        run.add("gats", 0.8)
+    directory, closed = run.write(tmp_path / "run"), replace(CARD, open=False)
+    exact = ("400 in the whole table", "benign 300", "malignant 100", "Oxford 250", "300.00")
+    internal, public = page_of(directory, card=closed), page_of(directory, public=True)
+    assert all(count in internal.sections["facts"] for count in exact[:4])
+    assert not any(count in public.source for count in exact)
+    assert "Columns 4" in public.sections["facts"]
+    assert ("which this page leaves out" in public.sections["public"]) == mixed
 
 
 def test_schema(run: Any, tmp_path: Path) -> None:
