@@ -178,8 +178,12 @@ def test_folders_of_dead_watchers_are_removed_after_an_hour(temporary: Path) -> 
     lock = hold(alive)
     for folder in (dead, alive):
         os.utime(folder / "in-use.lock", (0, time.time() - 4000))
+    # As a cell leaves it that starts while its run is being stopped.
+    unmarked, young = (make_private(temporary / f"{base}{name}") for name in ("old", "new"))
+    os.utime(unmarked, (0, time.time() - 4000))
     Watcher(ticket().run).close()
-    assert not dead.exists() and replaced.exists() and alive.exists()
+    assert not dead.exists() and not unmarked.exists()
+    assert replaced.exists() and alive.exists() and young.exists()
     assert lock is not None
     os.close(lock)
 
