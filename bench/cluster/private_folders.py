@@ -20,6 +20,8 @@ from pathlib import Path
 from bench.errors import UnsafeFolderError
 
 _LOCK = "in-use.lock"
+_UNMARKED_SECONDS = 3600.0
+"""Age of a folder without a lock at which nobody is about to lock it any more."""
 
 
 def make_private(folder: Path) -> Path:
@@ -60,8 +62,8 @@ def still_in_use(lock: int | None) -> None:
 def remove_left_over(prefix: str, minimum_age: float, parent: Path | None = None) -> None:
     """Remove folders of this user whose holders are dead, `minimum_age` seconds after their mark.
 
-    Anybody can create entries in a shared temporary folder: what is not ours, or has no lock of
-    the expected kind, is left alone.
+    Anybody can create entries in a shared temporary folder: what is not ours is left alone. So is
+    a young folder without a lock: somebody is about to hold it.
     """
     for folder in (parent or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
         if _is_private(folder) and _abandoned(folder, minimum_age):
@@ -80,6 +82,9 @@ def remove(folder: Path, seconds: float = 10.0) -> None:
 def _abandoned(folder: Path, minimum_age: float) -> bool:
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        # A cell that was started after the end of its run has created the folder again.
+        return time.time() - os.lstat(folder).st_mtime > max(minimum_age, _UNMARKED_SECONDS)
     except OSError:
         return False
     with _closing(descriptor):

@@ -12,6 +12,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -19,11 +21,11 @@ import pytest
 from bench.cluster import watcher as watching
 from bench.cluster.private_folders import hold, make_private
 from bench.cluster.processes import Process, SharedMemory, descendants, end_all, entries, memory_mb
-from bench.cluster.watcher import Ticket, Watcher
+from bench.cluster.watcher import Ticket, Watcher, Watchers
 from bench.engine.limits import Limits
-from bench.errors import UnsafeFolderError
+from bench.errors import LimitsLostError, UnsafeFolderError
 from bench.results.journal import read_journal
-from tests.support.driven import BENCH, started
+from tests.support.driven import BENCH, Running, started
 from tests.support.sockets import command, family
 from tests.support.uncontained import install_uncontained
 
@@ -78,20 +80,23 @@ def ticket(name: str = "cell", seconds: float = 3600.0, memory_mb: float = 4096.
 # A watcher that is lost ---------------------------------------------------------------------------
 
 
+def watchers_of(run: Running) -> list[int]:
+    return [pid for pid in family(run.process.pid) if command(pid).startswith("ray::Watcher")]
+
+
 @linux
 def test_a_killed_watcher_is_replaced_and_a_deadlocked_cell_still_stopped(tmp_path: Path) -> None:
-    with started(tmp_path, ["one"], "--cpus", "1", "--time-limit", "0.2") as run:
+    with started(tmp_path, ["one"], "--cpus", "1", "--time-limit", "0.3") as run:
         run.announced()  # and waits for ever from now on
-        (watcher,) = (
-            pid for pid in family(run.process.pid) if command(pid).startswith("ray::Watcher")
-        )
+        until(lambda: watchers_of(run))  # it starts at the same time as the cell
+        (watcher,) = watchers_of(run)
         os.kill(watcher, signal.SIGKILL)
         said = run.until("the process that enforces the limits of cells was lost")
         assert "another one is started" in said
         run.ended()
         assert run.process.returncode == 1
         ((row, _),) = read_journal(run.out / "journal.jsonl").values()
-        assert (row.status, row.reason) == ("timeout", "still running after 12 seconds")
+        assert (row.status, row.reason) == ("timeout", "still running after 18 seconds")
         assert run.left_behind() == []
 
 
@@ -110,6 +115,88 @@ def test_a_watcher_whose_thread_fails_ends_so_that_it_is_missed(temporary: Path)
         check=False,
     )  # fmt: skip
     assert ended.returncode == 1 and "unforeseen" in ended.stderr
+
+
+class FakeRay:
+    """One machine whose watchers answer as the test wants; an answer of None never comes."""
+
+    class exceptions:  # noqa: N801
+        class RayError(Exception):
+            pass
+
+        class ActorDiedError(RayError):
+            pass
+
+    def __init__(self) -> None:
+        self.answer: float | Exception | None = 0.0
+        self.watchers = 0
+
+    def remote(self, **_: object) -> Callable[[type], Any]:
+        return lambda kind: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self.start))
+
+    def start(self, run: str) -> Any:
+        self.watchers += 1
+        return SimpleNamespace(silent_seconds=SimpleNamespace(remote=lambda: self.answer))
+
+    def wait(self, answers: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        return ([], answers) if answers == [None] else (answers, [])
+
+    def get(self, answer: float | Exception) -> float:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def kill(self, watcher: object) -> None:
+        pass
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(namespace="run")
+
+
+@pytest.fixture
+def fake_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    fake = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", cast(ModuleType, fake))
+    monkeypatch.setattr(watching, "nodes", lambda: ["machine"])
+    monkeypatch.setattr(watching, "only_on", lambda node: node)
+    return fake
+
+
+@pytest.mark.parametrize(
+    "answer, reason",
+    [
+        (None, "no answer for 61 s"),
+        (61.0, "it has not looked for 61 s"),
+        (FakeRay.exceptions.ActorDiedError("died\n  because"), "because"),
+    ],
+)
+def test_a_watcher_that_does_not_watch_is_replaced_with_a_warning(
+    fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch, answer: Any, reason: str
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    said: list[str] = []
+    watchers = Watchers(said.append)
+    watchers.refresh()
+    assert (fake_ray.watchers, said) == (1, []), "this one watches"
+    fake_ray.answer = answer
+    watchers.refresh()  # takes the good answer, and asks again
+    monkeypatch.setattr(time, "monotonic", lambda: now + 61)
+    watchers.refresh()
+    assert fake_ray.watchers == 2
+    (message,) = said
+    assert message.startswith("warning: ") and f"({reason})" in message
+
+
+def test_a_run_without_enforceable_limits_is_stopped(fake_ray: FakeRay) -> None:
+    fake_ray.answer = FakeRay.exceptions.ActorDiedError("the folder is another user's")
+    said: list[str] = []
+    watchers = Watchers(said.append)
+    for _ in range(5):
+        watchers.refresh()
+    with pytest.raises(LimitsLostError, match=r"another user's.*run the same command to resume"):
+        watchers.refresh()
+    assert len(said) == 5
 
 
 # What others put into the shared temporary folder ------------------------------------------------
@@ -178,8 +265,12 @@ def test_folders_of_dead_watchers_are_removed_after_an_hour(temporary: Path) -> 
     lock = hold(alive)
     for folder in (dead, alive):
         os.utime(folder / "in-use.lock", (0, time.time() - 4000))
+    # As a cell leaves it that starts while its run is being stopped.
+    unmarked, young = (make_private(temporary / f"{base}{name}") for name in ("old", "new"))
+    os.utime(unmarked, (0, time.time() - 4000))
     Watcher(ticket().run).close()
-    assert not dead.exists() and replaced.exists() and alive.exists()
+    assert not dead.exists() and not unmarked.exists()
+    assert replaced.exists() and alive.exists() and young.exists()
     assert lock is not None
     os.close(lock)
 
