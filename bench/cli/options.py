@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,7 @@ class _PathType(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             path = super().convert(value, param, ctx)
-            Path(path).exists()
+            Path(os.fsdecode(path)).exists()
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or "not a file name"
             self.fail(f"{shortened(str(value))}: {reason}", param, ctx)
