@@ -252,6 +252,7 @@ def split_dataset(
             frame,
             official,
         ),
+        adjusted=(),
         clipped=clipped,
         differs=_differs(declaration, whole.rows.labels),
     )

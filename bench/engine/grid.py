@@ -323,9 +323,9 @@ def _check_value(name: str, value: Any, depth: int = 0) -> None:
         for item in value:
             _check_value(name, item, depth + 1)
     elif not isinstance(value, bool | int | float | str):
-        deep = f"list more than {_MOST_NESTING} deep"
-        names: dict[type, str] = {list: deep, dict: "table"}
-        kind = names.get(type(value), type(value).__name__)
+        name_of_kind = type(value).__name__
+        words = {"list": f"list more than {_MOST_NESTING} deep", "dict": "table"}
+        kind = words.get(name_of_kind, name_of_kind)
         raise GridError(
             f"{shortened(name)} is a {kind}; expected a number, a text, true, false or a list of "
             "these (a date or a time is written as a text, in quotes)"

@@ -154,15 +154,16 @@ def _check_kinds(table: Mapping[str, Any], where: str) -> None:
         values += [("counts.by_site_class", sites, dict)]
     if isinstance(sites, dict):
         values += [(f"counts.by_site_class.{site}", row, list) for site, row in sites.items()]
-    words: Mapping[type, str] = {str: "text", dict: "table", list: "list"}
+    words = {"str": "text", "dict": "table"}
     for key, value, kind in values:
         if not isinstance(value, kind):
-            raise SchemaError(f"{where}: {key} must be a {words[kind]}, got {shortened(value)}")
+            word = words.get(kind.__name__, kind.__name__)
+            raise SchemaError(f"{where}: {key} must be a {word}, got {shortened(value)}")
 
 
 def _check_counts(declaration: Declaration, where: str) -> None:
     classes, site = declaration.schema.classes, declaration.schema.site
-    rows = [("by_class", declaration.by_class)]
+    rows: list[tuple[str, tuple[Any, ...]]] = [("by_class", declaration.by_class)]
     rows += [(f"by_site_class.{name}", row) for name, row in declaration.by_site_class.items()]
     for key, row in rows:
         # The file may hold anything; a truth value is a whole number to Python.

@@ -77,6 +77,8 @@ def test_an_ipc_that_no_machine_holds() -> None:
         (["audit", "marginals", "--parameters", "bins=[2020-01-01]"], "a date or a time"),
         (["run", "--no-such-option"], "No such option"),
         (["no-such-command"], "No such command"),
+        (["--no-such-option"], "No such option"),
+        (["new", "method", "x" * 5_000], "cannot be a name"),
     ],
 )
 def test_values_that_pass_a_careless_comparison(arguments: list[str], message: str) -> None:

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import final
 
-from bench.errors import InputError
+from bench.errors import InputError, shortened
 from bench.plugins import registry
 
 KINDS = ("method", "dataset", "metric")
@@ -22,6 +22,7 @@ DEFAULT_GROUPS: Mapping[str, str] = {"method": "", "dataset": "tables", "metric"
 """Folder below `methods/`, `datasets/` or `metrics/` where a new plugin is put."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST_NAME = 60
 _CARDS = "docs/methods/index.md"
 _FAMILIES = ("utility", "fidelity", "privacy", "cost")
 
@@ -74,10 +75,11 @@ def _check(kind: str, name: str, root: Path, as_folder: bool) -> None:
         raise InputError(f"{kind!r} is no kind of plugin; there are {', '.join(KINDS)}")
     if as_folder and kind != "method":
         raise InputError(f"a {kind} is one file; only a method can be a folder")
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise InputError(
-            f"{name!r} cannot be a name: lower-case letters and digits, parts joined by a hyphen "
-            "(my-method); it becomes a file name and a key of result tables"
+            f"{shortened(name)} cannot be a name: lower-case letters and digits, parts joined by a "
+            f"hyphen (my-method), at most {_LONGEST_NAME} characters; it becomes a file name and a "
+            "key of result tables"
         )
     if not all((root / folder).is_dir() for folder in ("methods", "datasets", "metrics", "tests")):
         raise InputError(
