@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields
@@ -312,7 +311,7 @@ def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
     if not isinstance(values, Mapping):
         raise ValueError(f"a {type(values).__name__} stands where a record should")
     given = {}
-    for name, types, needed in _columns_of(kind):
+    for name, types, needed in _COLUMNS[kind]:
         if name in values or needed:
             given[name] = _checked(name, values[name], types)
     return kind(**given)
@@ -324,8 +323,10 @@ def check_objects(row: CellRow) -> None:
         stored_object(name, getattr(row, name))
 
 
-@functools.cache
-def _columns_of(kind: Record) -> tuple[tuple[str, frozenset[type], bool], ...]:
+_Columns = tuple[tuple[str, frozenset[type], bool], ...]
+
+
+def _columns_of(kind: Record) -> _Columns:
     """Names of the columns, types that they hold, and whether every version has written them."""
     types = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
     columns = []
@@ -335,6 +336,11 @@ def _columns_of(kind: Record) -> tuple[tuple[str, frozenset[type], bool], ...]:
         allowed = frozenset({*types[name.removesuffix(" | None")], *absent})
         columns.append((item.name, allowed, required(item)))
     return tuple(columns)
+
+
+_COLUMNS: Mapping[Record, _Columns] = {
+    kind: _columns_of(kind) for kind in (CellRow, ScoreRow, AuditRow)
+}
 
 
 def _checked(name: str, value: Any, types: frozenset[type]) -> Any:
