@@ -36,7 +36,7 @@ from bench.privacy import accounting
 from bench.privacy.accounting import Budget, Proof
 from bench.privacy.events import gaussian, non_private, sampled_gaussian
 from bench.privacy.ledger import Entry, Ledger
-from bench.results.integrity import file_hashes, hashes_text
+from bench.results.integrity import release_hashes
 from bench.results.records import CellRow, ScoreRow, arrow_schema
 from bench.results.verdicts import judge
 
@@ -111,7 +111,7 @@ def _with_releases(cells: pd.DataFrame, directory: Path) -> pd.DataFrame:
         (folder / "release.json").write_text(json.dumps({"claim": claim, "result": "rows"}))
         for name in ("synthetic.parquet", "encoded.parquet"):
             (folder / name).write_bytes(os.urandom(ROW_BYTES))
-        hashes.append(hashes_text(file_hashes(directory, cell["key"])))
+        hashes.append(release_hashes(directory, cell["key"]))
         budget = None if target is None else Budget(target, 1e-5)
         claimed = None if claim is None else Claim(claim["epsilon"], 1e-5, "theorem 1")
         judged = judge(budget, claimed, proof)

@@ -16,15 +16,16 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
-from typing import final
+from typing import IO, final
 
 from bench.errors import BenchError, StoreError
 from bench.plugins.release import Claim
@@ -337,46 +338,76 @@ def stored_claim(directory: Path, key: str) -> StoredClaim:
 # Files --------------------------------------------------------------------------------------------
 
 
-def file_hashes(directory: Path, key: str) -> dict[str, str]:
-    """Return the SHA-256 of each file of a release, by name."""
-    hashes = {}
-    for name in RELEASE_FILES:
-        file = open_file(directory, "releases", key, name)
-        if file is not None:
-            with file:
-                digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
-                hashes[name] = digest.hexdigest()
-    return hashes
+@final
+@dataclass(frozen=True)
+class Digest:
+    """Size and SHA-256 of a file."""
+
+    size: int
+    sha256: str
+
+
+def release_hashes(directory: Path, key: str) -> str:
+    """Return the column `release_hashes` for the files of a release."""
+    found = {name: digest_of(directory, "releases", key, name) for name in RELEASE_FILES}
+    given = {name: [one.size, one.sha256] for name, one in found.items() if one is not None}
+    return json.dumps(given, sort_keys=True)
+
+
+def digest_of(directory: Path, *parts: str) -> Digest | None:
+    """Return the digest of a file of a run directory; None where it is absent."""
+    file = open_file(directory, *parts)
+    if file is None:
+        return None
+    with file:
+        return _digest(file)
+
+
+def _digest(file: IO[bytes]) -> Digest:
+    digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+    return Digest(os.fstat(file.fileno()).st_size, digest.hexdigest())
+
+
+def recorded_digests(column: str) -> dict[str, Digest] | None:
+    """Return what a row has recorded of its files; None where that cannot be read."""
+    recorded = parse_object(column or "{}")
+    try:
+        if recorded is None:
+            return None
+        return {name: Digest(int(size), str(text)) for name, (size, text) in recorded.items()}
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def changed_files(directory: Path, stated: Stated) -> tuple[str, ...]:
     """Return, in sentences, which files of a release are not those that the journal has recorded.
 
-    Directories of earlier versions have recorded none.
+    Directories of earlier versions have recorded none. A copy for others may lack the rows: what is
+    absent is not altered.
     """
-    if not stated.release_hashes:
-        return ()
-    return other_digests(file_hashes(directory, stated.key), stated.release_hashes)
-
-
-def other_digests(found: Mapping[str, str], release_hashes: str) -> tuple[str, ...]:
-    """Return, in sentences, which digests differ from those in the column of a row.
-
-    A copy for others may lack the rows: what is absent is not altered.
-    """
-    recorded = parse_object(release_hashes or "{}")
+    recorded = recorded_digests(stated.release_hashes)
     if recorded is None:
-        return ("The digests of the release cannot be read.",)
-    return tuple(
-        f"{name} is not the file that was released: its digest is another."
-        for name in RELEASE_FILES
-        if release_hashes and name in found and found[name] != recorded.get(name)
-    )
+        return (UNREADABLE_DIGESTS,)
+    changed = []
+    for name in RELEASE_FILES if recorded else ():
+        file = open_file(directory, "releases", stated.key, name)
+        if file is None:
+            continue
+        with file:
+            known = recorded.get(name)
+            # A file of another size need not be read, however large it is.
+            same = known is not None and os.fstat(file.fileno()).st_size == known.size
+            if not same or _digest(file) != known:
+                changed.append(other_file(name))
+    return tuple(changed)
 
 
-def hashes_text(hashes: dict[str, str]) -> str:
-    """Return the column of digests."""
-    return json.dumps(hashes, sort_keys=True)
+UNREADABLE_DIGESTS = "The digests of the release cannot be read."
+
+
+def other_file(name: str) -> str:
+    """Say that a file is not the one whose digest was recorded."""
+    return f"{name} is not the file that was released: its digest is another."
 
 
 # Verdicts -----------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ class CellRow:
     trials: int | None = None
     """Trials that an audit was asked for."""
     release_hashes: str = ""
-    """JSON: SHA-256 of each file of the release; empty where it was not recorded."""
+    """JSON: size and SHA-256 of each file of the release; empty where they were not recorded."""
 
     @property
     def ipc_text(self) -> str:

@@ -46,7 +46,7 @@ from bench.plugins.release import Claim, Federation, Release
 from bench.privacy.ledger import Ledger
 from bench.results import encoded
 from bench.results.encoded import encoded_table
-from bench.results.integrity import file_hashes, hashes_text
+from bench.results.integrity import release_hashes
 from bench.results.journal import Finished, Journal, cut_torn_line, plain, unplain
 from bench.results.opening import open_lock, read_object, read_text, survey
 from bench.results.parquet_files import columns_in, read_parquet
@@ -213,7 +213,7 @@ class RunStore:
         with writing(self.directory):
             if outcome.fitted and outcome.release is not None and encoder is not None:
                 self._write_release(key, outcome.release, encoder)
-                hashes = hashes_text(file_hashes(self.directory, key))
+                hashes = release_hashes(self.directory, key)
                 outcome = replace(outcome, row=replace(outcome.row, release_hashes=hashes))
             if outcome.details is not None:
                 self._write_details(key, outcome.details)

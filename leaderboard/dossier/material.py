@@ -6,10 +6,8 @@ tables), the files of the release, and the declarations of plugins.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +25,7 @@ from bench.plugins.metric import Family
 from bench.plugins.source import DatasetSource
 from bench.plugins.user_tables import OwnTable
 from bench.results import encoded
+from bench.results.integrity import digest_of
 from bench.results.journal import Finished
 from bench.results.opening import check_key, modified, open_file, read_object, read_text
 from bench.results.parquet_files import columns_in, parquet_file, read_parquet, table_of
@@ -279,7 +278,6 @@ def _read_files(directory: Path, row: CellRow) -> ReleaseFiles:
                 f"{proven}, is stored: see {folder / 'ledger.json'} and the leaderboard"
             )
         )
-    digests = tuple(filter(None, (_digest(directory, *place, name) for name in _FILES)))
     try:
         columns = columns_in(directory, *place, "synthetic.parquet")
         file = open_file(directory, *place, encoded.FILE)
@@ -295,6 +293,8 @@ def _read_files(directory: Path, row: CellRow) -> ReleaseFiles:
             f"{folder}: the files of the release cannot be read ({problem}); `bench verify` on the "
             "run directory says more"
         ) from None
+    # Once it is known that they are tables: what is none can be very large.
+    digests = tuple(filter(None, (_digest(directory, *place, name) for name in _FILES)))
     beside = ["a weight"] if special.weighted else []
     beside += ["probabilities of the classes"] if special.soft else []
     return ReleaseFiles(
@@ -317,12 +317,8 @@ def _ledger_text(directory: Path, key: str) -> str | None:
 
 
 def _digest(directory: Path, *parts: str) -> FileDigest | None:
-    file = open_file(directory, *parts)
-    if file is None:
-        return None
-    with file:
-        digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
-        return FileDigest(parts[-1], os.fstat(file.fileno()).st_size, digest.hexdigest())
+    found = digest_of(directory, *parts)
+    return None if found is None else FileDigest(parts[-1], found.size, found.sha256)
 
 
 # What plugins declare ---------------------------------------------------------------------------

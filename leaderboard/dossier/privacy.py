@@ -10,7 +10,14 @@ from typing import final
 from bench.leaderboard.dossier import words
 from bench.leaderboard.dossier.words import LedgerStep, steps
 from bench.privacy.accounting import Proof
-from bench.results.integrity import Ledgers, Stated, contradictions, other_digests
+from bench.results.integrity import (
+    UNREADABLE_DIGESTS,
+    Ledgers,
+    Stated,
+    contradictions,
+    other_file,
+    recorded_digests,
+)
 from bench.results.records import CellRow, Status
 from bench.results.verdicts import Verdict
 
@@ -43,7 +50,11 @@ def replay(
     if found.ledger is None or found.proof is None:
         problem = f"The ledger of this release cannot be replayed: {found.problem}."
         return LedgerReplay(None, (), (problem,))
-    altered = other_digests(digests or {}, row.release_hashes)
+    recorded = recorded_digests(row.release_hashes)
+    altered = [] if recorded is not None else [UNREADABLE_DIGESTS]
+    for name, digest in (digests or {}).items() if recorded else ():
+        if name not in recorded or recorded[name].sha256 != digest:
+            altered.append(other_file(name))
     problems = [*altered, *contradictions(Stated.of(row), found.ledger, found.proof)]
     if (
         verdict_of(row) not in _REFUTED

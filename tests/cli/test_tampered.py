@@ -184,6 +184,9 @@ def test_a_copy_without_rows_is_not_altered(run: Path) -> None:
         ({"verdict": "sound, trusting nobody 1.0"}, "From the ledger the verdict is 'sound'"),
         ({"eps_claimed": 0.2}, "The method claimed epsilon"),
         ({"accountant": "RDP"}, "The ledger is accounted by"),
+        ({"release_hashes": "[]"}, "The digests of the release cannot be read."),
+        ({"release_hashes": '{"ledger.json": 5}'}, "The digests of the release cannot be read."),
+        ({"release_hashes": '{"a": [1, "b"]}'}, "ledger.json is not the file that was released"),
     ],
 )
 def test_each_number_that_differs_is_named(run: Path, facts: dict[str, Any], said: str) -> None:
