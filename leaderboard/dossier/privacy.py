@@ -52,9 +52,12 @@ def replay(
         return LedgerReplay(None, (), (problem,))
     recorded = recorded_digests(row.release_hashes)
     altered = [] if recorded is not None else [UNREADABLE_DIGESTS]
-    for name, digest in (digests or {}).items() if recorded else ():
-        if name not in recorded or recorded[name].sha256 != digest:
-            altered.append(other_file(name))
+    if recorded:
+        altered += [
+            other_file(name)
+            for name, digest in (digests or {}).items()
+            if name not in recorded or recorded[name].sha256 != digest
+        ]
     problems = [*altered, *contradictions(Stated.of(row), found.ledger, found.proof)]
     if (
         verdict_of(row) not in _REFUTED
