@@ -174,6 +174,7 @@ def keep_audits(audits: Sequence[Outcome], folder: Path) -> None:
         for one in audits
         if one.audit is not None
     ]
+    folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / JOURNAL, "".join(f"{line}\n" for line in lines).encode())
 
 

@@ -21,7 +21,7 @@ def call(*arguments: object) -> Result:
     [
         (("ldpc", "--dataset", "breast-cancer", "--eps", 1), "did you mean ldpdc"),
         (("ldpdc", "--dataset", "breast-cancr", "--eps", 1), "did you mean breast-cancer"),
-        (("ldpdc", "--dataset", "breast-cancer", "--eps", -1), "not a positive finite number"),
+        (("ldpdc", "--dataset", "breast-cancer", "--eps", -1), "not in the range x>0"),
         (("ldpdc", "--dataset", "breast-cancer", "--eps", "one"), "not a valid float"),
         (("ldpdc", "--dataset", "breast-cancer"), "say which epsilon"),
         (("ldpdc", "--eps", 1), "name a --dataset"),

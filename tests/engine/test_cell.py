@@ -286,7 +286,7 @@ def test_a_dataset_plugin_that_raises_fails_its_own_cells(monkeypatch: pytest.Mo
     assert "Smith" not in str(lost) and "Smith" in whole_text(lost.__cause__ or lost)
 
 
-def test_values_of_rows_in_errors_about_files_stay_in_the_internal_log(
+def test_errors_about_files_hold_no_values_of_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = ToyTable().load()
@@ -296,4 +296,4 @@ def test_values_of_rows_in_errors_about_files_stay_in_the_internal_log(
     lost = planning.load_dataset(Variant("toy-table", "toy-table"), "default", 0)
     assert str(lost).startswith("dataset toy-table: column 'smoker': ")
     assert str(lost).endswith("are not among the declared categories ['no', 'yes']")
-    assert isinstance(lost, BenchError) and "Smith" in whole_text(lost.__cause__ or lost)
+    assert isinstance(lost, BenchError) and "Smith" not in whole_text(lost.__cause__ or lost)

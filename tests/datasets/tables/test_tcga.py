@@ -126,7 +126,7 @@ def test_wrong_tables_are_refused(tmp_path: Path, table: pd.DataFrame) -> None:
 
 def test_other_subtypes_and_gaps_are_refused(tmp_path: Path, table: pd.DataFrame) -> None:
     write(table.assign(subtype="LumB"), training_file(tmp_path))
-    with pytest.raises(SchemaError, match="LumB"):
+    with pytest.raises(SchemaError, match="6 values are not among the declared categories"):
         build_dataset(source())
     write(table.assign(RTN2=[np.nan, 1, 2, 3, 4, 5]), training_file(tmp_path))
     with pytest.raises(SchemaError, match="'RTN2': 1 missing values"):

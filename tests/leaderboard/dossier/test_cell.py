@@ -169,7 +169,7 @@ def _cells(made: CellRow) -> list[Cell]:
         replace(CELL, method=Variant("real", "real"), ipc=None, epsilon=None),
         replace(CELL, private_counts=True, secure_noise=True),
         replace(CELL, delta=3e-7, split="paper", split_seed=4),
-        replace(CELL, method=Variant("ldpdc", 'mine "a\\b" \x7f é')),
+        replace(CELL, method=Variant("ldpdc", 'mine "a\\b" é')),
         replace(CELL, dataset=Variant("gbsg2", "other")),
     ],
 )
