@@ -131,6 +131,18 @@ class UnsafeFolderError(InputError):
 
 
 @final
+class FolderClosedError(BenchError):
+    """A cell that starts when its run has ended."""
+
+    def __init__(self, folder: object) -> None:
+        super().__init__(f"{folder}: the run has ended; start it again to run its other cells")
+        self.folder = str(folder)
+
+    def __reduce__(self) -> tuple[type[FolderClosedError], tuple[str]]:
+        return type(self), (self.folder,)
+
+
+@final
 class InvalidReleaseError(BenchError):
     """A method returned something that is not a release of this dataset."""
 

@@ -17,20 +17,45 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.errors import UnsafeFolderError
+from bench.errors import FolderClosedError, UnsafeFolderError
 
+CELLS = "bench-cells-"
 _LOCK = "in-use.lock"
+_CLOSED = "closed"
 _UNMARKED_SECONDS = 3600.0
 """Age of a folder without a lock at which nobody is about to lock it any more."""
 
 
 def make_private(folder: Path) -> Path:
-    """Create a folder for this user alone, or check that the existing one is."""
+    """Create a folder for this user alone, or check that the existing one is, and still in use."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, mode=0o700)
     if not _is_private(folder):
         raise UnsafeFolderError(folder)
+    if (folder / _CLOSED).exists():
+        raise FolderClosedError(folder)
     return folder
+
+
+def base_folder(run: str) -> Path:
+    """Return the folder in which the cells of a run are shown on a machine."""
+    return Path(tempfile.gettempdir()) / f"{CELLS}{os.getuid()}-{run}"
+
+
+def close(folder: Path) -> None:
+    """Remove all that is in a folder, and allow nothing new: who comes late is refused.
+
+    Without the folder, a cell that starts while its run ends would create it again, and nobody
+    would remove what it writes.
+    """
+    if not folder.exists():
+        return
+    (folder / _CLOSED).touch(mode=0o600)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in (_CLOSED, _LOCK):
+            path.unlink(missing_ok=True)
 
 
 def hold(folder: Path) -> int | None:
@@ -83,7 +108,7 @@ def _abandoned(folder: Path, minimum_age: float) -> bool:
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        # A cell that was started after the end of its run has created the folder again.
+        # Its watcher never came to hold it.
         return time.time() - os.lstat(folder).st_mtime > max(minimum_age, _UNMARKED_SECONDS)
     except OSError:
         return False

@@ -61,7 +61,7 @@ class Process:
         except OSError:
             return None
         state, *fields = text[text.rindex(")") + 2 :].split()
-        return None if state in ("Z", "X") else cls(pid, int(fields[18]))
+        return None if state in "ZX" and _threads(pid) <= 1 else cls(pid, int(fields[18]))
 
     @property
     def alive(self) -> bool:
@@ -72,6 +72,14 @@ class Process:
         if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, number)
+
+
+def _threads(pid: int) -> int:
+    """Number of threads: while one runs, memory and files are held, though the first has ended."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0
 
 
 def adopt_orphans() -> None:

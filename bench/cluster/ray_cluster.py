@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.cluster.private_folders import hold, remove, remove_left_over
+from bench.cluster.private_folders import base_folder, hold, remove, remove_left_over
 from bench.engine.options import RunOptions
 from bench.errors import ClusterLostError
 
@@ -137,6 +137,8 @@ def _start_local(cpus: int, shared: Mapping[str, Any]) -> contextlib.ExitStack:
     import ray
 
     with contextlib.ExitStack() as stack:
+        # Workers and watcher of this machine have ended by then.
+        stack.callback(remove, base_folder(shared["namespace"]))
         folder = stack.enter_context(_private_folder())
         stack.enter_context(_protected(folder))
         try:

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 import threading
 import time
 import traceback
@@ -24,7 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
 
-from bench.cluster.private_folders import hold, make_private, remove_left_over, still_in_use
+from bench.cluster.private_folders import (
+    CELLS,
+    base_folder,
+    close,
+    hold,
+    make_private,
+    remove_left_over,
+    still_in_use,
+)
 from bench.cluster.processes import (
     FileId,
     Process,
@@ -47,8 +54,8 @@ _TURN_SECONDS = 0.2
 _SLOW_TURNS = 5
 """Disk use and mappings are looked at every so many turns."""
 _RENEW_TURNS = 300
-_BASE = "bench-cells-"
 _SHOWN = "cell.json"
+_BEFORE = "shared-memory-before.json"
 _LEFT_OVER_SECONDS = 3600.0
 """A watcher that is being replaced must not be taken for one whose run is over."""
 _ANSWER_SECONDS = 10.0
@@ -82,6 +89,7 @@ class Ticket:
         folder = make_private(base_folder(self.run)) / self.name
         folder.mkdir(mode=0o700, exist_ok=True)
         limits = self.limits
+        (folder / _BEFORE).write_text(json.dumps(sorted(entries())), encoding="ascii")
         # The monotonic clock is the same for all processes of a machine, and cannot be set.
         line = [os.getpid(), time.monotonic(), limits.seconds, limits.memory_mb, limits.disk_mb]
         part = folder / f".{_SHOWN}"
@@ -142,12 +150,12 @@ class _Watched:
 class _Guard:
     """What the watcher knows about one cell."""
 
-    def __init__(self, watched: _Watched, before: frozenset[FileId]) -> None:
+    def __init__(self, watched: _Watched) -> None:
         self.watched = watched
         self._root = Process.find(watched.pid)
         self._members: set[Process] = set()
         """All processes that were ever seen below the worker, as far as they are alive."""
-        self._shared = SharedMemory(before)
+        self._shared = SharedMemory(_before(watched.folder))
         self.ended = False
 
     def look(self, slow: bool) -> tuple[Cause, str] | None:
@@ -204,12 +212,11 @@ class Watcher:
     """An actor that watches the cells of its machine."""
 
     def __init__(self, run: str) -> None:
-        remove_left_over(f"{_BASE}{os.getuid()}-", _LEFT_OVER_SECONDS)
+        remove_left_over(f"{CELLS}{os.getuid()}-", _LEFT_OVER_SECONDS)
         self._folder = make_private(base_folder(run))
         self._lock = hold(self._folder)
         self._deaths: dict[str, Death] = {}
         self._guards: dict[str, _Guard] = {}
-        self._entries = entries()
         self._looked = time.monotonic()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -234,7 +241,7 @@ class Watcher:
         self._thread.join(_ANSWER_SECONDS)
         for guard in self._guards.values():
             guard.end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        close(self._folder)
 
     def _watch(self) -> None:
         turn = 0
@@ -250,8 +257,6 @@ class Watcher:
             os._exit(1)
 
     def _turn(self, slow: bool) -> None:
-        # Before the folders: a cell that is found next time cannot have created any of it.
-        now = entries()
         shown = set()
         for folder in _folders(self._folder):
             watched = _Watched.read(folder)
@@ -260,7 +265,7 @@ class Watcher:
             shown.add(folder.name)
             guard = self._guards.get(folder.name)
             if guard is None:
-                guard = self._guards[folder.name] = _Guard(watched, self._entries)
+                guard = self._guards[folder.name] = _Guard(watched)
             excess = None if guard.ended else guard.look(slow)
             # Read again: the cell may have ended meanwhile, and its process run another.
             if excess and watched.shown:
@@ -269,7 +274,6 @@ class Watcher:
         for name in [*self._guards]:
             if name not in shown:
                 self._guards.pop(name).end()
-        self._entries = now
         self._looked = time.monotonic()
 
 
@@ -374,11 +378,6 @@ class Watchers:
         del self._asked[node]
 
 
-def base_folder(run: str) -> Path:
-    """Return the folder in which the cells of a run are shown on a machine."""
-    return Path(tempfile.gettempdir()) / f"{_BASE}{os.getuid()}-{run}"
-
-
 def _last_words(log: str) -> Death:
     if EXIT_MARK in log:
         status = re.findall(re.escape(EXIT_MARK) + r"\((-?\d+)\)", log)[-1:]
@@ -389,6 +388,15 @@ def _last_words(log: str) -> Death:
         line = f"{CRASH_MARK}{words.group().rstrip() if words else ''}"
         return Death("crash", f"the cell crashed its process: {line}", log)
     return Death("lost", "the worker process was killed from outside", log)
+
+
+def _before(folder: Path) -> frozenset[FileId]:
+    """What was in shared memory when the cell began; all that is there now if that is unknown."""
+    try:
+        listed = json.loads((folder / _BEFORE).read_text(encoding="ascii"))
+        return frozenset((int(device), int(number)) for device, number in listed)
+    except (OSError, ValueError, TypeError):
+        return entries()
 
 
 def _folders(base: Path) -> list[Path]:

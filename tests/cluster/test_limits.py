@@ -23,7 +23,7 @@ from bench.cluster.private_folders import hold, make_private
 from bench.cluster.processes import Process, SharedMemory, descendants, end_all, entries, memory_mb
 from bench.cluster.watcher import Ticket, Watcher, Watchers
 from bench.engine.limits import Limits
-from bench.errors import LimitsLostError, UnsafeFolderError
+from bench.errors import FolderClosedError, LimitsLostError, UnsafeFolderError
 from bench.results.journal import read_journal
 from tests.support.driven import BENCH, Running, started
 from tests.support.sockets import command, family
@@ -275,6 +275,22 @@ def test_folders_of_dead_watchers_are_removed_after_an_hour(temporary: Path) -> 
     os.close(lock)
 
 
+def test_a_cell_that_starts_when_its_run_has_ended_is_refused_and_leaves_nothing(
+    temporary: Path,
+) -> None:
+    cell = ticket()
+    watcher = Watcher(cell.run)
+    with cell.shown() as running:
+        (running / "scratch").mkdir()
+        (running / "scratch" / "rows").write_text("private")
+        watcher.close()
+        assert not running.exists()
+    with pytest.raises(FolderClosedError, match="the run has ended"), cell.shown():
+        pass
+    left = {path.name for path in watching.base_folder(cell.run).rglob("*")}
+    assert left == {"closed", "in-use.lock"}, "removed by the driver, or in an hour"
+
+
 # Clocks ------------------------------------------------------------------------------------------
 
 
@@ -402,6 +418,42 @@ def test_a_file_that_another_process_holds_is_kept() -> None:
             cell.kill()
     finally:
         path.unlink(missing_ok=True)
+
+
+@linux
+def test_what_a_cell_creates_before_its_watcher_starts_is_removed_as_well(temporary: Path) -> None:
+    path = Path(f"/dev/shm/bench-test-{uuid.uuid4().hex}")
+    cell = ticket()
+    try:
+        with cell_process(cell, f"file = open('{path}', 'wb'); sys.stdin.read()") as process:
+            until(path.exists)
+            watcher = Watcher(cell.run)
+            until(lambda: watcher._guards)
+            process.kill()
+            until(lambda: not path.exists())
+        watcher.close()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@linux
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of a system call")
+def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
+    code = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "print('ready', flush=True)\n"
+        "ctypes.CDLL(None).syscall(60, 0)\n"  # exit: of the first thread only
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        status = Path(f"/proc/{process.pid}/stat")
+        until(lambda: ") Z " in status.read_text())
+        found = Process.find(process.pid)
+        assert found is not None
+        end_all({found})
+        assert not found.alive and process.wait(60) == -signal.SIGKILL
 
 
 @linux
