@@ -32,6 +32,8 @@ from bench.plugins.release import Claim
 from bench.privacy.accounting import ADJACENCY, Budget, Proof
 from bench.privacy.ledger import Ledger
 from bench.results.opening import (
+    LARGEST_DOCUMENT,
+    LARGEST_TABLE,
     in_the_run,
     is_plain_name,
     open_file,
@@ -356,11 +358,15 @@ def release_hashes(directory: Path, key: str) -> str:
 
 def digest_of(directory: Path, *parts: str) -> Digest | None:
     """Return the digest of a file of a run directory; None where it is absent."""
-    file = open_file(directory, *parts)
+    file = open_file(directory, *parts, most=_largest(parts[-1]))
     if file is None:
         return None
     with file:
         return _digest(file)
+
+
+def _largest(name: str) -> int:
+    return LARGEST_DOCUMENT if name.endswith(".json") else LARGEST_TABLE
 
 
 def _digest(file: IO[bytes]) -> Digest:
@@ -390,7 +396,7 @@ def changed_files(directory: Path, stated: Stated) -> tuple[str, ...]:
         return (UNREADABLE_DIGESTS,)
     changed = []
     for name in RELEASE_FILES if recorded else ():
-        file = open_file(directory, "releases", stated.key, name)
+        file = open_file(directory, "releases", stated.key, name, most=_largest(name))
         if file is None:
             continue
         with file:

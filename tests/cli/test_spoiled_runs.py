@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -42,6 +44,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("dossier", "RUN", KEY, "-o", "DOSSIER"),
     ("audit", "--table", "RUN"),
 )
+LEADERBOARD = ("leaderboard", "RUN", "-o", "SITE", "--cells", "all")
 
 Spoil = Callable[[Path, st.DataObject], None]
 
@@ -165,6 +168,30 @@ def tables(run: Path, data: st.DataObject) -> None:
         (run / "journal.jsonl").unlink()
 
 
+def table_values(run: Path, data: st.DataObject) -> None:
+    """Values of the right types, as a stranger would choose them."""
+    name = data.draw(st.sampled_from(["cells.parquet", "scores.parquet"]))
+    table = pq.read_table(run / name)
+    column = data.draw(st.sampled_from(table.column_names))
+    kind = table.schema.field(column).type
+    values = table.column(column).to_pylist()
+    values[data.draw(st.integers(0, len(values) - 1))] = data.draw(
+        HUGE.filter(lambda value: _fits(value, kind))
+    )
+    place = table.column_names.index(column)
+    pq.write_table(table.set_column(place, column, pa.array(values, kind)), run / name)
+    if data.draw(st.booleans()):
+        (run / "journal.jsonl").unlink()
+
+
+def _fits(value: object, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
 def kinds_of_files(run: Path, data: st.DataObject) -> None:
     names = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
     more = ["audits", "audits.parquet", f"audits/{KEY}/trials.parquet", "about.json", "details"]
@@ -199,6 +226,7 @@ KINDS: tuple[Spoil, ...] = (
     documents,
     ledgers,
     tables,
+    table_values,
     kinds_of_files,
 )
 
@@ -229,16 +257,17 @@ def outside_of(folder: Path) -> dict[str, dict[str, bytes | str]]:
     return {name: content(folder / name) for name in ("other", "outside")}
 
 
-def survives(folder: Path) -> None:
+def survives(folder: Path, *more: tuple[str, ...]) -> None:
     """Every command ends by itself, with a documented exit code and nothing changed elsewhere."""
     places = {
         "RUN": folder / "run",
         "OTHER": folder / "other",
         "MERGED": folder / "merged",
         "DOSSIER": folder / "dossier.html",
+        "SITE": folder / "site",
     }
     before = outside_of(folder)
-    for command in COMMANDS:
+    for command in (*COMMANDS, *more):
         with within(SECONDS):
             result = bench(*(places.get(word, word) for word in command))
         assert result.exit_code in (0, 1, 2), (command, result.output)
@@ -259,7 +288,7 @@ def survives(folder: Path) -> None:
             store.compact()
     assert outside_of(folder) == before
     there = {path.name for path in folder.iterdir()}
-    assert there <= {"run", "other", "outside", "merged", "dossier.html"}
+    assert there <= {"run", "other", "outside", "merged", "dossier.html", "site"}
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     assert used < MEGABYTES, f"{used:.0f} MB"
 
@@ -288,7 +317,7 @@ LONG = settings(
 def test_a_spoiled_directory_stops_nobody(base: Path, spoil: Spoil, data: st.DataObject) -> None:
     with copied(base) as folder:
         spoil(folder / "run", data)
-        survives(folder)
+        survives(folder, *((LEADERBOARD,) if spoil is table_values else ()))
 
 
 @pytest.mark.slow
@@ -300,7 +329,7 @@ def test_many_spoiled_directories_stop_nobody(
 ) -> None:
     with copied(base) as folder:
         spoil(folder / "run", data)
-        survives(folder)
+        survives(folder, *((LEADERBOARD,) if spoil is table_values else ()))
 
 
 # Ledgers alone, which are quicker to try --------------------------------------------------------

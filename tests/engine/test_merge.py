@@ -56,12 +56,11 @@ def stored(directory: Path, *outcomes: Outcome, **facts: object) -> Path:
     return directory
 
 
-def kept(directory: Path) -> dict[str, Finished]:
-    """Return the journal of a run; the digests of files, which the store adds, are left out."""
-    return {
-        key: (replace(row, release_hashes=""), scores)
-        for key, (row, scores) in read_journal(directory / "journal.jsonl").items()
-    }
+def in_journal(directory: Path) -> dict[str, Finished]:
+    """What a journal holds, without the digests that are recorded with a release."""
+    found = read_journal(directory / "journal.jsonl")
+    assert all(bool(row.release_hashes) == bool(row.verdict) for row, _ in found.values())
+    return {key: (replace(row, release_hashes=""), scores) for key, (row, scores) in found.items()}
 
 
 def failed(outcome: Outcome, status: Status = Status.ERROR) -> Outcome:
@@ -84,7 +83,8 @@ def test_two_halves_make_a_whole(tmp_path: Path) -> None:
     result = bench_merge(a, b, "-o", tmp_path / "c")
     assert result.exit_code == 0 and "2 cells from 2 runs" in result.output
     c = tmp_path / "c"
-    assert kept(c) == {o.row.key: (o.row, o.scores) for o in (ONE, TWO)}
+    journal = in_journal(c)
+    assert journal == {o.row.key: (o.row, o.scores) for o in (ONE, TWO)}
     assert len(pd.read_parquet(c / "cells.parquet")) == 2
     assert len(pd.read_parquet(c / "scores.parquet")) == len(ONE.scores) + len(TWO.scores)
     assert (c / "details" / KEY / "ks.parquet").is_file()
@@ -119,7 +119,7 @@ def test_the_same_result_is_kept_once(tmp_path: Path) -> None:
     a, b = stored(tmp_path / "a", ONE, TWO), stored(tmp_path / "b", again)
     merge = merging.merge_runs([a, b], tmp_path / "c")
     assert (len(merge.choices), merge.doubles, merge.conflicts) == (2, 1, ())
-    assert kept(tmp_path / "c")[KEY][0] == ONE.row
+    assert in_journal(tmp_path / "c")[KEY][0] == ONE.row
 
 
 def test_files_written_otherwise_hold_the_same_release(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_good_beats_failed(tmp_path: Path, status: Status, good_first: bool) -> 
     a, b = stored(tmp_path / "a", ONE), stored(tmp_path / "b", failed(ONE, status))
     merge = merging.merge_runs([a, b] if good_first else [b, a], tmp_path / "c")
     assert merge.conflicts == ()
-    assert kept(tmp_path / "c")[KEY] == (ONE.row, ONE.scores)
+    assert in_journal(tmp_path / "c")[KEY] == (ONE.row, ONE.scores)
     assert RunStore(tmp_path / "c").release_intact(KEY)
 
 
@@ -155,7 +155,7 @@ def test_other_scores_are_a_conflict_and_the_first_is_kept(tmp_path: Path) -> No
     assert value is not None
     assert f"differ: {metric} {value + 0.25:.10g} and {value:.10g}" in result.stderr
     assert "marginals on toy-table ipc=10 eps=1 seed=0" in result.stderr
-    kept = read_journal(tmp_path / "c" / "journal.jsonl")[KEY][1][0].value
+    kept = in_journal(tmp_path / "c")[KEY][1][0].value
     assert kept == value + 0.25
 
 
@@ -186,7 +186,7 @@ def test_scores_that_only_one_run_has_are_added(tmp_path: Path) -> None:
     a, b = stored(tmp_path / "a", ONE), stored(tmp_path / "b", tvd)
     merge = merging.merge_runs([a, b], tmp_path / "c")
     assert merge.conflicts == ()
-    row, scores = read_journal(tmp_path / "c" / "journal.jsonl")[KEY]
+    row, scores = in_journal(tmp_path / "c")[KEY]
     both = computed(0, "ks", "tvd")
     assert {s.metric: s.value for s in scores} == {s.metric: s.value for s in both.scores}
     assert (row.metrics, row.metrics_hash) == (both.row.metrics, both.row.metrics_hash)
