@@ -89,12 +89,11 @@ class Ticket:
         folder = make_private(base_folder(self.run)) / self.name
         folder.mkdir(mode=0o700, exist_ok=True)
         limits = self.limits
-        (folder / _BEFORE).write_text(json.dumps(sorted(entries())), encoding="ascii")
+        _write_private(folder / _BEFORE, json.dumps(sorted(entries())))
         # The monotonic clock is the same for all processes of a machine, and cannot be set.
         line = [os.getpid(), time.monotonic(), limits.seconds, limits.memory_mb, limits.disk_mb]
         part = folder / f".{_SHOWN}"
-        part.touch(mode=0o600)
-        part.write_text(json.dumps(line), encoding="ascii")
+        _write_private(part, json.dumps(line))
         part.replace(folder / _SHOWN)
         adopt_orphans()
         before = descendants(os.getpid())
@@ -388,6 +387,12 @@ def _last_words(log: str) -> Death:
         line = f"{CRASH_MARK}{words.group().rstrip() if words else ''}"
         return Death("crash", f"the cell crashed its process: {line}", log)
     return Death("lost", "the worker process was killed from outside", log)
+
+
+def _write_private(path: Path, content: str) -> None:
+    """Write a file that its owner alone can read."""
+    path.touch(mode=0o600)
+    path.write_text(content, encoding="ascii")
 
 
 def _before(folder: Path) -> frozenset[FileId]:

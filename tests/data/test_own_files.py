@@ -49,7 +49,8 @@ def test_entries_are_read_one_by_one(tmp_path: Path) -> None:
         ("a,a \n1,2\n", "'a' is there twice"),
         ("a,b\n1,\xe9\n".encode("latin1"), "not UTF-8 text"),
         ("a," + "b" * 2_000 + "\n1,2\n", "the name of column 2 is 'bbb"),
-        ("a," + "b" * 200_000 + "\n1,2\n", "header cannot be read.*131072"),
+        # Where a library has raised the limit of the csv module, the name itself is too long.
+        ("a," + "b" * 200_000 + "\n1,2\n", "header cannot be read.*131072|names have at most"),
         ("a,\x1b[2J\n1,2\n", "control characters"),
         (",".join(f"c{place}" for place in range(10_001)) + "\n1\n", "10001 columns"),
     ],

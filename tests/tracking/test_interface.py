@@ -43,6 +43,8 @@ main()
 
 LAUNCHER = """
 import signal, subprocess, sys
+# A test run in the background of a shell script ignores Ctrl-C, and so would what it starts.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 if sys.argv[1] == "nohup":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 process = subprocess.Popen([sys.executable, "-c", *sys.argv[2:]])
