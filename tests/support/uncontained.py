@@ -67,6 +67,8 @@ class Uncontained(Method):
             with open(f"/dev/shm/{self.mark}-folder/{number}", "wb") as file:
                 for _ in range(50):
                     file.write(MEGABYTE)
+                if not number:
+                    self._until_seen()  # the folder is the cell's once a file in it was seen open
 
     def _unnamed(self):
         number = os.memfd_create("unnamed")
