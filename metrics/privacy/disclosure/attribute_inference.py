@@ -63,7 +63,7 @@ Samples = Array
 """A statistic of the rows first, then of each of their resamples."""
 Statistic = Callable[[], Samples]
 
-_INTERVAL = "bootstrap interval over the judged rows"
+_INTERVAL = "bootstrap interval over the judged rows, in up to 1000 random groups"
 _TABLES = "over tables of that many rows"
 
 
@@ -152,8 +152,8 @@ class AttributeInference(Metric):
             Direction.LOWER,
             "R2 on training rows minus R2 on control rows of the attack from the release, both "
             "without records that occur more than once in the two, mean over attributes: above 0 "
-            "the release discloses more about those it was made from; bootstrap interval, both "
-            "sides",
+            "the release discloses more about those it was made from; bootstrap interval of "
+            "both sides, in up to 1000 random groups of rows",
             shown=True,
         ),
     )
