@@ -258,7 +258,7 @@ class _RocCurve:
     def cumulated(self, weights: Array) -> tuple[Array, Array]:
         """Weights of members and of others in the groups down to each."""
         members, others = (
-            bootstrap.cumulated(weights, rows)[ends]
+            _cumulated(weights[rows])[ends]
             for rows, ends in ((self.members, self.member_ends), (self.others, self.other_ends))
         )
         return members, others
@@ -293,6 +293,13 @@ class _RocCurve:
         lower, upper = (_exceeding(members, others, j) for j in (whole, whole + 1.0))
         result: Array = lower + (place - whole) * (upper - lower)
         return result
+
+
+def _cumulated(weights: Array) -> Array:
+    """Sums of the first k rows, for k from 0."""
+    sums = np.zeros((len(weights) + 1, weights.shape[1]))
+    np.cumsum(weights, axis=0, out=sums[1:])
+    return sums
 
 
 def _exceeding(members: Array, others: Array, place: Array) -> Array:
