@@ -30,7 +30,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeVar, final
+from typing import IO, Any, TypeVar, cast, final
 
 import numpy as np
 
@@ -106,10 +106,10 @@ class KeptReferences:
         if key is None:
             return make()
         for found in self._read(key):
-            return found
+            return cast(T, found)
         with self._only_builder(key):
             for found in self._read(key):
-                return found
+                return cast(T, found)
             started = time.process_time()
             value = make()
             if time.process_time() - started >= WORTH_KEEPING:

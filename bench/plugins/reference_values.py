@@ -83,7 +83,8 @@ def _tree(value: object, arrays: list[AnyArray], depth: int) -> list[Any]:
         )
         return ["dict", [list(item) for item in items]]
     if _is_booster(value):
-        return _stored("booster", np.frombuffer(value.save_raw("ubj"), np.uint8), arrays)
+        booster: Any = value
+        return _stored("booster", np.frombuffer(booster.save_raw("ubj"), np.uint8), arrays)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind = type(value)
         fields = dataclasses.fields(value)
@@ -138,8 +139,8 @@ def _imported(module: str, name: str) -> object:
     return found
 
 
-def _is_booster(value: object) -> Any:
-    """True for a booster; XGBoost is not imported for the question."""
+def _is_booster(value: object) -> bool:
+    """Return True for a booster; XGBoost is not imported for the question."""
     kind = getattr(sys.modules.get("xgboost"), "Booster", None)
     return kind is not None and type(value) is kind
 

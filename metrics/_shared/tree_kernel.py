@@ -20,10 +20,12 @@ _ROWS = 2048
 
 def _compiled(function: Function) -> Function:
     """Compile a function at its first call, or read the machine code that numba kept on disk."""
+    # The type of a compiled function is not that of its source.
+    compile_: Any = njit
     try:
-        made: Function = njit(cache=True, nogil=True, error_model="numpy")(function)
+        made: Function = compile_(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        made = njit(nogil=True, error_model="numpy")(function)
+        made = compile_(nogil=True, error_model="numpy")(function)
     return made
 
 

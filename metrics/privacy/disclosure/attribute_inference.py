@@ -11,7 +11,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -427,13 +427,7 @@ def attack(evaluation: Evaluation, targets: tuple[Column, ...]) -> ReleaseAttack
         raise NotComputable(f"{len(kept)} released rows have a weight: nothing to learn from")
     released = EncodedTable.of(dataset.encoder, rows.values[kept], rows.labels[kept])
     weights = weights[kept]
-    train, control = (
-        evaluation.reference(
-            f"aia/{name}",
-            lambda _, rows=split.rows: EncodedTable.of(dataset.encoder, rows.values, rows.labels),
-        )
-        for name, split in (("train", dataset.train), ("control", dataset.control))
-    )
+    train, control = _real(evaluation, "train"), _real(evaluation, "control")
     comparison = EqualDraws.of(len(released), len(control))
     parts = comparison.draws(len(released), evaluation.generator("aia/released"))
     purpose = f"aia/control/{comparison.size}"
@@ -462,6 +456,14 @@ def attack(evaluation: Evaluation, targets: tuple[Column, ...]) -> ReleaseAttack
 
     return ReleaseAttacks(
         train, control, comparison, tuple(attributes(column) for column in targets)
+    )
+
+
+def _real(evaluation: Evaluation, name: Literal["train", "control"]) -> EncodedTable:
+    dataset = evaluation.dataset
+    rows = (dataset.train if name == "train" else dataset.control).rows
+    return evaluation.reference(
+        f"aia/{name}", lambda _: EncodedTable.of(dataset.encoder, rows.values, rows.labels)
     )
 
 
