@@ -39,7 +39,7 @@ from bench.results.records import (
     columns_of,
     from_values,
 )
-from bench.results.writing import append, append_to, replacing, writing
+from bench.results.writing import append, append_to, replacing, sync_folder, writing
 
 Finished = tuple[CellRow, tuple[ScoreRow, ...]]
 
@@ -72,6 +72,8 @@ class Journal(MutableMapping[str, Finished]):
             if bad:
                 self._quarantine(bad)
             self._file = append_to(path)
+            # Once, also where it was there: whoever created it may have been killed before this.
+            sync_folder(path.parent)
 
     def _open(self) -> IO[bytes] | None:
         return open_file(self._path.parent, self._path.name, most=LARGEST_JOURNAL)
@@ -131,6 +133,7 @@ class Journal(MutableMapping[str, Finished]):
         kept = self._path.with_name(QUARANTINE)
         with writing(kept), append_to(kept) as file:
             append(file, b"".join(line for _, line in bad))
+            sync_folder(kept.parent)
         places = {place for place, _ in bad}
         old = self._open()
         if old is None:
