@@ -2,11 +2,11 @@
 seconds and memory of the commands that read it.
 
 Each cell releases two rows of zeros and is scored by one cheap metric; nothing is logged to MLflow.
-A tenth of the cells is run first, so that whatever grows with the number of cells shows in the same
-run: its memory and its seconds per cell are the alternative that the whole run is compared with.
-`bench status`, the same command again (which finds everything done) and `bench leaderboard` are then
-timed on both directories. Time is processor time of the command where other work on the machine
-would disturb it; the seconds of a cell are those between two results, on two CPUs.
+A tenth of the cells is run first, so that whatever grows with the number of cells shows in the
+same run: its memory and its seconds per cell are the alternative that the whole run is compared
+with. `bench status`, the same command again (which finds everything done) and `bench leaderboard`
+are then timed on both directories. Commands are compared by processor time, which other work on
+the machine does not disturb; the seconds of a cell are those between two results, on two CPUs.
 
     OMP_NUM_THREADS=1 python benchmarks/load.py [cells] [folder to keep the run directories in]
 """

@@ -310,11 +310,11 @@ class TrialStore:
         zeros = pa.array(np.zeros(len(table)))
         table = table.set_column(table.schema.get_field_index("seconds"), "seconds", zeros)
         _write_table(table, self.folder / "trials.parquet")
+        shutil.rmtree(self._batches, ignore_errors=True)
         # The journal will refer to it: its folder must be there after a power cut as well.
         with writing(self.folder, _RESUME):
-            sync_folder(self.folder.parent)
-            sync_folder(self.folder.parent.parent)
-        shutil.rmtree(self._batches, ignore_errors=True)
+            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
+                sync_folder(folder)
 
 
 def _write_table(table: pa.Table, path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from bench.results.reading import (
 )
 from bench.results.records import AuditRow, Outcome, ScoreRow, Status
 from bench.results.run_directory import RunStore
-from bench.results.writing import make_folder, writing
+from bench.results.writing import make_folder, sync_folder, writing
 
 TOLERANCE = 1e-9
 """Scores closer than this (relative, or absolute near zero) are the same."""
@@ -270,7 +271,11 @@ def write_merge(merge: Merge, target: Path) -> None:
     try:
         with writing(target, _AGAIN):
             _fill(merge, part)
+            # All files at once, which is much faster than one by one: after a power cut, what is
+            # there under the new name is whole.
+            os.sync()
             part.replace(target)
+            sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise

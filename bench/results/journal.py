@@ -20,6 +20,7 @@ from typing import IO, Any, final
 
 from bench.errors import StoreError
 from bench.results.opening import (
+    LARGEST_DOCUMENT,
     LARGEST_JOURNAL,
     LONGEST_LINE,
     check_key,
@@ -261,6 +262,29 @@ def cut_torn_line(path: Path) -> None:
             if end - start > LONGEST_LINE:
                 raise too_long(path)
         file.truncate(0)
+
+
+def whole_lines(content: bytes) -> int:
+    """Return how many bytes whole lines take.
+
+    A last line with zeros is none: after a power cut, blocks that were not yet written are zeros,
+    and nobody has acted upon a line whose sync has not returned.
+    """
+    end = content.rfind(b"\n") + 1
+    start = content.rfind(b"\n", 0, max(0, end - 1)) + 1
+    return start if b"\0" in content[start:end] else end
+
+
+def cut_charges(path: Path) -> None:
+    """Cut off what a killed process or a power cut left of the last line of charges."""
+    try:
+        descriptor = open_to_write(path, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    with os.fdopen(descriptor, "r+b") as file:
+        content = file.read(LARGEST_DOCUMENT)
+        if (whole := whole_lines(content)) < len(content):
+            file.truncate(whole)
 
 
 def json_lines(content: bytes) -> tuple[list[Any], int]:

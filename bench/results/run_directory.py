@@ -48,7 +48,7 @@ from bench.privacy.ledger import Ledger
 from bench.results import encoded
 from bench.results.encoded import encoded_table
 from bench.results.integrity import Stated, changed_files, release_hashes
-from bench.results.journal import Finished, Journal, cut_torn_line, plain, unplain
+from bench.results.journal import Finished, Journal, cut_charges, plain, unplain
 from bench.results.opening import open_lock, read_object, read_text, survey
 from bench.results.parquet_files import columns_in, read_parquet
 from bench.results.reading import (
@@ -79,6 +79,7 @@ from bench.results.writing import (
     sync_folder,
     write_atomically,
     write_table,
+    write_together,
     writing,
 )
 
@@ -154,15 +155,14 @@ class RunStore:
                 f"{directory} is in use by another `bench run`; wait for it or use another --out"
             ) from None
         # From here on files are written, which must not end elsewhere.
-        survey(directory)
-        _remove_parts(directory)
+        _remove(survey(directory))
         if manifest.exists():
             check_run(directory)
         else:
             self.write_manifest({})
         with writing(directory):
             self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
-            cut_torn_line(directory / "charges.jsonl")
+            cut_charges(directory / "charges.jsonl")
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -410,11 +410,12 @@ class RunStore:
     def _write_details(self, key: str, details: Mapping[str, pd.DataFrame]) -> None:
         directory = self._room("details") / key
         make_folder(directory)
-        for name, frame in details.items():
-            table = pa.Table.from_pandas(frame, preserve_index=False)
-            # A reader can then distinguish overwritten numbers from what was measured.
-            write_table(directory / f"{name}.parquet", table, write_page_checksum=True)
-        sync_files(directory)
+        tables = {
+            f"{name}.parquet": pa.Table.from_pandas(frame, preserve_index=False)
+            for name, frame in details.items()
+        }
+        # With checksums a reader can distinguish overwritten numbers from what was measured.
+        write_together(directory, tables, write_page_checksum=True)
         sync_folder(directory.parent)
 
 
@@ -429,7 +430,7 @@ def write_tables(
     with ExitStack() as stack:
         # Both appear at the end, when both are whole.
         places = [directory / name for name, _ in kinds]
-        files = [stack.enter_context(replacing(place, synced=False)) for place in places]
+        files = [stack.enter_context(replacing(place)) for place in places]
         with ExitStack() as open_writers:
             writers = [
                 open_writers.enter_context(pq.ParquetWriter(file, arrow_schema(kind)))
@@ -441,7 +442,7 @@ def write_tables(
                 scores = [score for _, given in batch for score in given]
                 writers[1].write_table(to_table(scores, ScoreRow))
         if audits or (directory / AUDITS).is_file():
-            write_table(directory / AUDITS, to_table(audits, AuditRow))
+            write_table(directory / AUDITS, to_table(audits, AuditRow), synced=True)
 
 
 def _make_with_parents(directory: Path) -> None:
@@ -453,18 +454,14 @@ def _make_with_parents(directory: Path) -> None:
         sync_folder(path.parent)
 
 
-def _remove_parts(directory: Path) -> None:
-    """Remove what a killed run or a power cut left half-written; the directory is locked."""
-    for folder in (directory, directory / "releases"):
-        if not folder.is_dir():
-            continue
-        with writing(folder):
-            for entry in list(os.scandir(folder)):
-                if entry.name.startswith(".") and entry.name.endswith(".part"):
-                    if entry.is_dir(follow_symlinks=False):
-                        shutil.rmtree(entry.path)
-                    else:
-                        os.unlink(entry.path)
+def _remove(parts: Sequence[Path]) -> None:
+    """Remove what a killed run or a power cut has left half-written; the directory is locked."""
+    for path in parts:
+        with writing(path):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _read_json(directory: Path, *parts: str) -> dict[str, Any]:

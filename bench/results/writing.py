@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -173,9 +173,29 @@ def write_atomically(path: Path, content: bytes, mode: int = OWNER_ONLY) -> None
         file.write(content)
 
 
-def write_table(path: Path, table: pa.Table, **options: Any) -> None:
-    """Write a table as Parquet, whole or not at all; tables can be written again."""
+def write_table(path: Path, table: pa.Table, *, synced: bool = False, **options: Any) -> None:
+    """Write a table as Parquet, whole or not at all."""
     import pyarrow.parquet as pq
 
-    with replacing(path, synced=False) as file:
+    with replacing(path, synced=synced) as file:
         pq.write_table(table, file, **options)
+
+
+def write_together(folder: Path, tables: Mapping[str, pa.Table], **options: Any) -> None:
+    """Write files of tables into a folder; after a power cut each is the old or the new one."""
+    import pyarrow.parquet as pq
+
+    parts = {name: folder / f".{name}.part" for name in tables}
+    try:
+        for name, table in tables.items():
+            with create(parts[name]) as file:
+                pq.write_table(table, file, **options)
+        sync_files(folder)
+        for name, part in parts.items():
+            os.replace(part, folder / name)
+        sync_folder(folder)
+    except BaseException:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise
