@@ -1,4 +1,4 @@
-"""The power is cut at every write of a run directory: whatever the disk then holds, the run resumes.
+"""The power is cut at every write of a run directory: whatever the disk holds, the run resumes.
 
 The writes of real runs (the driver with its journal, releases, details, logs, charges and tables; a
 merge; an audit) are recorded and replayed up to each of them, with everything that was not synced
