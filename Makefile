@@ -80,7 +80,7 @@ test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options o
 slow: $(STAMP) ## the slow tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow $(ARGS)
 
-chaos: $(STAMP) ## a run whose workers, machine and driver are killed at random; some minutes
+chaos: $(STAMP) ## a run that is killed, gets a full disk and loses its folder; some minutes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -s -m chaos $(ARGS)
 
 isolated: $(STAMP) ## the tests of methods with a separate environment, which is built first
