@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from bench.cli import options as shared
+from bench.errors import one_line
 
 
 @click.group()
@@ -84,7 +85,7 @@ def add(file: Path, name: str | None, **options: Any) -> None:
     chosen = name or re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
     added = add_table(NewTable(file=file, name=chosen, **options), registry.dataset_names())
     for remark in added.remarks:
-        click.echo(shared.one_line(remark))
+        click.echo(one_line(remark))
     click.echo(f"wrote {added.toml}")
     click.echo(
         "Check its bounds and categories; until you set `inferred = false` there, they count"

@@ -210,11 +210,6 @@ def _shared_lock(directory: Path) -> Iterator[bool]:
         yield free
 
 
-def printable(text: str) -> str:
-    """Return text of a stranger for a terminal, which would obey control characters."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
-
-
 # Tables -------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from bench.data.splits import expected_sizes, home_site
-from bench.errors import BenchError, InputError, StoreError
+from bench.errors import BenchError, InputError, StoreError, printable
 from bench.leaderboard.dossier.attacks import KnownMetric
 from bench.leaderboard.tables.load import read_results
 from bench.plugins import registry
@@ -34,7 +34,6 @@ from bench.results.reading import (
     check_run,
     finished_of,
     open_journal,
-    printable,
 )
 from bench.results.records import AnyRecord, CellRow, ScoreRow, Status, from_values
 

@@ -1,9 +1,9 @@
 """All that can happen to a run, until a grid of 300 cells is done.
 
 Workers, a machine and the driver are killed, the disk becomes full, and the run directory is moved
-away or deleted, each after a random number of finished cells; BENCH_CHAOS_SEED changes the sequence.
+away or deleted, each after a random number of finished cells (BENCH_CHAOS_SEED: another sequence).
 No cell may be lost or computed twice, and every byte equals that of an undisturbed run. A driver
-that cannot write says so in one line and ends with exit code 2; the same command resumes, once there
+that cannot write says so in one line and ends with exit code 2; the same command resumes once there
 is space, or the directory is back. (One that was deleted is begun anew.)
 
 The run directory is on a small file system, which is filled. Where none can be mounted, the running
