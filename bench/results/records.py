@@ -379,7 +379,8 @@ def _check_value(name: str, value: Any, types: frozenset[type]) -> None:
     found = type(value)
     # What is computed may be of a subclass, such as an enum of texts. A truth value is no number.
     if found not in types and (found is bool or not isinstance(value, tuple(types))):
-        known = " or ".join(sorted(one.__name__ for one in types if one is not type(None)))
+        named = types - {type(None)} - ({int} if float in types else set())
+        known = " or ".join(one.__name__ for one in named)
         nothing = " or nothing" if type(None) in types else ""
         raise ValueError(f"{name} is of type {found.__name__}, expected {known}{nothing}")
     if isinstance(value, int) and not -_WHOLE_LIMIT <= value < _WHOLE_LIMIT:
