@@ -20,13 +20,13 @@ from typing import IO, Any, final
 
 from bench.errors import StoreError
 from bench.results.opening import (
-    LARGEST_DOCUMENT,
     LARGEST_JOURNAL,
     LONGEST_LINE,
     check_key,
     lines_of,
     open_file,
     open_to_write,
+    read_bytes,
     too_long,
 )
 from bench.results.records import (
@@ -277,14 +277,11 @@ def whole_lines(content: bytes) -> int:
 
 def cut_charges(path: Path) -> None:
     """Cut off what a killed process or a power cut left of the last line of charges."""
-    try:
-        descriptor = open_to_write(path, os.O_RDWR)
-    except FileNotFoundError:
+    content = read_bytes(path.parent, path.name)  # refuses one that is too large to be read whole
+    if content is None or (whole := whole_lines(content)) == len(content):
         return
-    with os.fdopen(descriptor, "r+b") as file:
-        content = file.read(LARGEST_DOCUMENT)
-        if (whole := whole_lines(content)) < len(content):
-            file.truncate(whole)
+    with os.fdopen(open_to_write(path, os.O_RDWR), "r+b") as file:
+        file.truncate(whole)
 
 
 def json_lines(content: bytes) -> tuple[list[Any], int]:
