@@ -67,7 +67,7 @@ def test_released_numbers_are_missing_as_often_as_the_real_ones_and_avoid_the_st
 def test_binning_has_the_missing_bin_last_and_turns_it_into_a_missing_number() -> None:
     data = build_dataset(ToyGaps())
     binning = Binning(data.encoder, 8)
-    assert binning.sizes == (9, 10, 3, 11, 2)
+    assert binning.sizes == (9, 10, 3, 10, 2)
     codes = binning.codes(data.train.rows)
     rows = binning.rows(codes, np.random.default_rng(3))
     back = data.encoder.decode(rows.values, rows.labels)
