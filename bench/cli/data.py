@@ -138,7 +138,7 @@ def add(file: Path, name: str | None, propose: Path | None, **options: Any) -> N
     non-private access until `bench data confirm`.
     """
     from bench.plugins import registry
-    from bench.plugins.user_tables import add_table, write_proposal
+    from bench.plugins.user_tables import add_table, own_table, write_dictionary
 
     request = new_table(file, name, **options)
     if propose is not None and propose.exists():
@@ -148,7 +148,8 @@ def add(file: Path, name: str | None, propose: Path | None, **options: Any) -> N
         click.echo(shared.one_line(remark))
     click.echo(f"wrote {added.toml}")
     if propose is not None:
-        write_proposal(added.toml, propose)
+        source = own_table(request.name)
+        write_dictionary(source.declare().schema, source.sources(), propose)
         click.echo(f"wrote {propose}: correct it and say where each line comes from in `source`")
     if added.inferred:
         click.echo(

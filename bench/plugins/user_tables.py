@@ -54,7 +54,7 @@ from bench.data.provenance import (
     record_sources,
     today,
 )
-from bench.data.schema import Role, parse_toml, read_toml, schema_from_table
+from bench.data.schema import Column, Role, Schema, parse_toml, read_toml, schema_from_table
 from bench.errors import DataError, InputError, SchemaError, shortened
 from bench.plugins.source import DatasetSource
 
@@ -267,12 +267,8 @@ def schema_lines(name: str) -> list[str]:
     return lines
 
 
-def write_proposal(toml: Path, path: Path) -> None:
-    """Write the present schema of a table as a CSV dictionary, for its owner only to correct."""
-    source = own_table_class(toml.stem, toml)()
-    assert isinstance(source, OwnTable)
-    recorded = source.sources()
-    schema = source.declare().schema
+def write_dictionary(schema: Schema, recorded: SchemaSources, path: Path) -> None:
+    """Write a schema as a CSV dictionary to correct, for its owner only."""
     # The sites are no feature, and the format says what an event is.
     columns = [one for one in schema if one.role not in (Role.EVENT, Role.SITE)]
     known = {one.name: found.text for one in columns if (found := recorded.of(one)).public}
@@ -459,8 +455,38 @@ class _Summary:
     """Rows that lack an entry of this column, and are not in the table."""
 
 
-def add_table(request: NewTable, taken: Collection[str]) -> AddedTable:
-    """Write the proposed schema of a user's table; the file itself stays where it is.
+@final
+@dataclass(frozen=True)
+class TableProposal:
+    """The schema of a table before anything is written."""
+
+    request: NewTable
+    text: str
+    """Content of the TOML file."""
+    inferred: str
+    """The same, as the rows alone propose it."""
+    remarks: tuple[str, ...]
+    described: tuple[str, ...]
+    """Columns that the dictionary states."""
+
+    @property
+    def declaration(self) -> Declaration:
+        """The public facts that would be declared."""
+        return declaration_from_table(parse_toml(self.text, self.request.name), self.request.name)
+
+    @property
+    def not_public(self) -> tuple[str, ...]:
+        """Columns whose declaration was read off the rows."""
+        entries = self.request.dictionary.entries
+        stated = {name for name in self.described if not entries[name].proposed}
+        schema = self.declaration.schema
+        return tuple(
+            one.name for one in schema if one.name not in stated and one.role is not Role.EVENT
+        )
+
+
+def propose_table(request: NewTable, taken: Collection[str]) -> TableProposal:
+    """Read a user's table once and propose its schema; nothing is written.
 
     `taken` are the names of all datasets, which the table must not have.
     """
@@ -486,25 +512,84 @@ def add_table(request: NewTable, taken: Collection[str]) -> AddedTable:
         # Without a usable column the rows propose nothing, and the dictionary stands alone.
         with contextlib.suppress(DataError):
             inferred, _, _ = _toml(replace(request, dictionary=Dictionary()), file, summary)
-    path = data_folder() / "own" / f"{name}.toml"
+    return TableProposal(request, text, inferred, tuple(remarks), tuple(described))
+
+
+def add_table(request: NewTable, taken: Collection[str]) -> AddedTable:
+    """Write the proposed schema of a user's table; the file itself stays where it is."""
+    return write_table_schema(propose_table(request, taken))
+
+
+def write_table_schema(proposal: TableProposal) -> AddedTable:
+    """Write a proposed schema, and the sources of its bounds and categories."""
+    request = proposal.request
+    path = data_folder() / "own" / f"{request.name}.toml"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(proposal.text, encoding="utf-8")
         path.chmod(0o600)  # counts, and bounds that were read off the rows
     except UnicodeEncodeError:
         raise DataError(f"{request.file}: the path is not UTF-8; rename the file") from None
     except OSError as problem:
         raise DataError(f"{path}: cannot be written ({problem.strerror})") from None
-    source = own_table_class(name, path)()
+    source = own_table_class(request.name, path)()
     try:
-        _record(path, source.declare(), inferred, request.dictionary, described)
-        schema = source.declare().schema
+        declared = source.declare()
+        _record(path, declared, proposal.inferred, request.dictionary, proposal.described)
     except Exception:
         path.unlink()
         raise
     recorded = read_sources(path)
-    not_public = tuple(column.name for column in schema if not recorded.of(column).public)
-    return AddedTable(path, tuple(remarks), not_public)
+    not_public = [column.name for column in declared.schema if not recorded.of(column).public]
+    return AddedTable(path, proposal.remarks, tuple(not_public))
+
+
+def table_of_file(file: Path) -> OwnTable | None:
+    """Return the user's table whose rows are in this file; None where it was not added yet."""
+    for name, toml in user_table_files().items():
+        if read_toml(toml).get("file") == str(file.resolve()):
+            return own_table(name)
+    return None
+
+
+def check_same(source: OwnTable, request: NewTable) -> None:
+    """Refuse options that contradict how a table was added before."""
+    table, schema = read_toml(source.toml), source.declare().schema
+    asked = {"--target": request.target, "--time": request.time, "--event": request.event}
+    given = {"--patient": str(table.get("patient", ""))}
+    given["--target" if not schema.time else "--event"] = schema.label.name
+    if schema.time is not None:
+        given["--time"] = schema.time.name
+    for option, value in {**asked, "--patient": request.patient}.items():
+        if value and value != given.get(option, ""):
+            raise DataError(
+                f"{request.file} was added before, as {source.name!r}, with other options than "
+                f"{option} {value}; leave the option out, or remove {source.toml} to begin anew"
+            )
+    columns = {column.name: column for column in schema}
+    entries = [one for name, one in request.dictionary.entries.items() if name in columns]
+    other = [one.name for one in entries if not _says(one, columns[one.name])]
+    if other:
+        raise DataError(
+            f"{request.file} was added before, as {source.name!r}, and {request.dictionary.file} "
+            f"differs from its schema in {', '.join(other[:10])}; leave --dictionary out, or "
+            f"remove {source.toml} to read the dictionary anew"
+        )
+
+
+def _says(entry: DictionaryEntry, column: Column) -> bool:
+    """Return whether a dictionary's entry declares what a column does."""
+    facts = facts_of(column)
+    if column.role is Role.EVENT:
+        return True
+    if entry.kind != facts["kind"]:
+        return False
+    if entry.numeric:
+        return (entry.low, entry.high) == (facts["low"], facts["high"]) and (
+            entry.missing == facts["missing"] or column.role is not Role.FEATURE
+        )
+    missing = [MISSING_CATEGORY] if entry.missing and column.role is Role.FEATURE else []
+    return [*entry.categories, *missing] == facts["categories"]
 
 
 def _record(
