@@ -178,6 +178,21 @@ def _taken(
     return dataclasses.replace(release, rows=chosen)
 
 
+_TREE_COLUMNS = 50
+"""Columns that a method which compares all pairs of them can have."""
+
+
 def choose_method(declaration: Declaration) -> tuple[str, str]:
     """Return the method that is used where none is named, and why. Follows from public facts."""
-    return "marginals", "the only choice so far"
+    schema = declaration.schema
+    if len(schema.features) + (schema.time is not None) + 1 <= _TREE_COLUMNS:
+        return (
+            "noisy-tree",
+            "the default. In each class it keeps every column and the strongest relations of "
+            "columns, from noisy counts alone; no other library has to be trusted",
+        )
+    return (
+        "marginals",
+        f"the default for more than {_TREE_COLUMNS} columns. It keeps every column in each class, "
+        "not relations between columns",
+    )
