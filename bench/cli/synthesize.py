@@ -90,7 +90,8 @@ def synthesize(file: Path, output: Path, dry_run: bool, **options: Any) -> None:
         click.echo("dry run: nothing was spent and nothing was written")
         return
     with held(path, file.name) as spending:
-        spending.known = _limited(spending.known, options["budget"])
+        if options["budget"] is not None:
+            spending.write(_limited(spending.known, options["budget"]))
         _say_plan(table.declaration, order, why, spending.known, path)
         _release(table, order, spending, places, steps)
 
@@ -314,12 +315,13 @@ def _release(
         shared.fail(
             f"interrupted: epsilon {order.budget.epsilon:g} stays charged in {spending.path}", 130
         )
-    _write_results(row, places, steps)
+    total = spending.known.total().describe()
+    _write_results(row, places, steps, total)
     click.echo(f"proven   epsilon {row.eps_proven:.4g} at delta {row.delta:.3g}: {row.verdict}")
-    click.echo(f"total    {spending.known.total().describe()} ({spending.path})")
+    click.echo(f"total    {total} ({spending.path})")
 
 
-def _write_results(row: CellRow, places: _Places, steps: _Steps) -> None:
+def _write_results(row: CellRow, places: _Places, steps: _Steps, total: str) -> None:
     from bench.engine.export import export_release
     from bench.leaderboard.dossier.material import gather
     from bench.leaderboard.dossier.page import write_dossier
@@ -331,7 +333,8 @@ def _write_results(row: CellRow, places: _Places, steps: _Steps) -> None:
         written = export_release(places.run, row.key, places.output)
         with RunStore.existing(places.run) as store:
             exported = {"file": written.path.name, "sha256": written.sha256}
-            store.write_manifest({"exported": {**exported, "rows": written.rows}})
+            facts = {"exported": {**exported, "rows": written.rows}, "spending": total}
+            store.write_manifest(facts)
         ledger = read_text(places.run, "releases", row.key, "ledger.json") or ""
         with writing(places.ledger, "or copy it from the run directory"):
             write_atomically(places.ledger, ledger.encode(), FOR_ALL)

@@ -76,6 +76,14 @@ class SourceRecord:
                 return f"inferred from the rows on {self.at}"
 
 
+_STANDING = ("confirmed by ", "dictionary ", "fixed: ")
+
+
+def is_public(text: str) -> bool:
+    """Return whether a source in words (`ColumnSource.text`) is one that stands for its facts."""
+    return text.startswith(_STANDING)
+
+
 @final
 @dataclass(frozen=True)
 class ColumnSource:
@@ -84,8 +92,6 @@ class ColumnSource:
     public: bool
     """True where a dictionary or a person stands for it."""
     text: str
-    proposed: Mapping[str, Any] | None = None
-    """What `bench data add` proposed from the rows; None where nothing is on record."""
 
 
 def facts_of(column: Column) -> dict[str, Any]:
@@ -141,28 +147,35 @@ class SchemaSources:
     problem: str = ""
     """Why the file does not count; empty where it does."""
 
+    def proposal(self, column: str) -> Mapping[str, Any] | None:
+        """Return what was last proposed from the rows for a column; None where nothing was."""
+        proposals = [
+            record.facts
+            for record in self.records
+            if record.column == column and record.source is Source.INFERRED
+        ]
+        return proposals[-1] if proposals else None
+
     def of(self, column: Column) -> ColumnSource:
         """Return where the present declaration of a column comes from."""
         facts = json.loads(json.dumps(facts_of(column)))
         own = [record for record in self.records if record.column == column.name]
-        proposals = [record.facts for record in own if record.source is Source.INFERRED]
-        proposed = proposals[0] if proposals else None
         if column.role is Role.EVENT and facts.get("categories") == ["0", "1"]:
             # Nothing was looked up in the rows: other tables are refused.
             return ColumnSource(True, "fixed: an event is 0 or 1 in every survival table")
         if self.problem:
-            return ColumnSource(False, self.problem, proposed)
+            return ColumnSource(False, self.problem)
         if not own:
-            return ColumnSource(False, "no source on record", proposed)
+            return ColumnSource(False, "no source on record")
         # The last that stands for these very facts: `confirmed` and then edited back is confirmed.
         standing = [record for record in own if record.facts == facts]
         if not standing:
             text = f"changed by hand since it was {own[-1].in_words}"
-            return ColumnSource(False, text, proposed)
+            return ColumnSource(False, text)
         best = next(
             (one for one in reversed(standing) if one.source is not Source.INFERRED), standing[-1]
         )
-        return ColumnSource(best.source is not Source.INFERRED, best.in_words, proposed)
+        return ColumnSource(best.source is not Source.INFERRED, best.in_words)
 
 
 def read_sources(toml: Path) -> SchemaSources:
