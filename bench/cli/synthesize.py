@@ -75,6 +75,8 @@ def synthesize(file: Path, output: Path, dry_run: bool, **options: Any) -> None:
     places.check()
     names = ("target", "time", "event", "patient", "separator", "keep", "drop", "dictionary")
     request = new_table(file, options["name"], **{name: options[name] for name in names})
+    if options["name"] is None:
+        request = _renamed(request)
     path = options["ledger"] or spending_file(file)
     steps = _Steps()
     with steps.doing(f"reading {file}"):
@@ -194,6 +196,16 @@ class _Table:
         if self.proposal is not None:
             written = write_table_schema(self.proposal)
             shared.echo_error(f"kept the schema as {self.request.name!r}: {written.toml}")
+
+
+def _renamed(request: NewTable) -> NewTable:
+    """Return the request under another name where a built-in dataset has the one of the file."""
+    from bench.data.files import user_table_files
+    from bench.plugins import registry
+
+    taken = set(registry.dataset_names()) - set(user_table_files())
+    own = f"{request.name}-own"
+    return dataclasses.replace(request, name=own) if request.name in taken else request
 
 
 def _order(table: _Table, options: dict[str, Any]) -> tuple[ReleaseOrder, str]:

@@ -18,8 +18,9 @@ _DIGITS = 6
 def as_its_owner_wrote(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
     """Return decoded rows with the columns in the schema's order and the types of the original.
 
-    Whole numbers are integers, and so are categories that are all whole numbers (codes). The
-    category of missing entries is a missing entry again. A site is not part of a release.
+    Whole numbers are integers, and so are categories that are all whole numbers (codes), unless
+    the original writes them as 1.0. The category of missing entries is a missing entry again. A
+    site is not part of a release.
     """
     return pd.DataFrame(
         {
@@ -34,14 +35,15 @@ def _written(series: pd.Series[Any], column: object) -> Any:
     if isinstance(column, Numeric):
         numbers = series.to_numpy(dtype=np.float64)
         if column.integer:
-            return _whole(numbers)
+            return numbers if column.decimal else _whole(numbers)
         digits = _DIGITS - math.floor(math.log10(column.high - column.low))
         return np.clip(np.round(numbers, min(max(digits, 0), 15)), column.low, column.high)
     if isinstance(column, Categorical):
         texts = series.astype(object).where(series != MISSING_CATEGORY, None)
         named = [one for one in column.categories if one != MISSING_CATEGORY]
         if all(map(_is_whole, named)):
-            return _whole(texts.astype(np.float64).to_numpy(dtype=np.float64))
+            codes = texts.astype(np.float64).to_numpy(dtype=np.float64)
+            return codes if column.decimal else _whole(codes)
         return pd.Categorical(texts, categories=named, ordered=column.ordered)
     return series
 

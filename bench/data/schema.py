@@ -56,6 +56,9 @@ class Column(ABC):
     source: str = ""
     fill: float | str | None = None
     """Public value that replaces a missing one; None means that missing values are an error."""
+    decimal: bool = field(default=False, repr=False)
+    """True where the original writes whole numbers with a decimal point, as in 1.0; a matter of
+    form, for tables that are given away."""
 
 
 @final
@@ -330,6 +333,7 @@ def _column(name: str, entry: Mapping[str, Any]) -> Column:
         "description": entry.get("description", ""),
         "source": entry.get("source", ""),
         "fill": entry.get("fill"),
+        "decimal": bool(entry.get("decimal", False)),
     }
     match entry["kind"]:
         case "numeric":

@@ -380,6 +380,8 @@ class _ColumnSummary:
     """The first row with a negative number; 0 where there is none."""
     values: Counter[str] = field(default_factory=Counter)
     """Distinct values, as long as they are few."""
+    decimal: bool = False
+    """Whether a number is written with a decimal point."""
     seen: set[str] | None = field(default_factory=set)
     """All values, as long as none has occurred twice; None from then on."""
 
@@ -404,6 +406,7 @@ class _ColumnSummary:
         self.numeric = not self.not_number
         if not self.numeric:
             return
+        self.decimal = self.decimal or _with_decimals(present)
         self.beyond = self.beyond or _first(present, np.abs(numbers) > _LARGEST_NUMBER)
         self.negative = self.negative or _first(present, numbers < 0)
         if not self.beyond:
@@ -429,6 +432,12 @@ class _ColumnSummary:
             discrete=not self.numeric or self.whole,
             rows=self.rows - self.missing,
         )
+
+
+def _with_decimals(present: pd.Series[Any]) -> bool:
+    if present.dtype != object:
+        return bool(pd.api.types.is_float_dtype(present.dtype))
+    return any(isinstance(entry, float) or "." in str(entry) for entry in present)
 
 
 def _first(series: pd.Series[Any], where: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
@@ -491,6 +500,7 @@ def propose_table(request: NewTable, taken: Collection[str]) -> TableProposal:
     `taken` are the names of all datasets, which the table must not have.
     """
     name, user_tables = request.name, user_table_files()
+    file = table_file(request.file, separator=request.separator)
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,99}", name):
         raise DataError(f"name {shortened(name)}: use up to 100 small letters, digits and dashes")
     if name in user_tables:
@@ -503,7 +513,6 @@ def propose_table(request: NewTable, taken: Collection[str]) -> TableProposal:
         raise DataError("--target is for classification, --time and --event are for survival")
     if len(set(request.special)) < len(request.special):
         raise DataError(f"one column has two roles among {', '.join(request.special)}")
-    file = table_file(request.file, separator=request.separator)
     _check_named(request, file)
     summary = _summarise(request, file)
     text, remarks, described = _toml(request, file, summary)
@@ -815,6 +824,8 @@ def _toml(
             lines += _described(request, entry, column, role)
             described.append(name)
             remarks += _contradictions(entry, column)
+        if column.numeric and column.whole and column.decimal:
+            lines.append("decimal = true  # whole numbers, written as 1.0")
     if not features:
         why = f" ({'; '.join(remarks)})" if remarks else ""
         raise DataError(f"{request.file}: no column can be used as a feature{why}")
