@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from bench.results.records import CellRow
     from bench.results.spending import HeldSpending, SpendingLedger
 
+_MUCH = 0.05
+"""Noise on a count, as a share of the smallest class, from which a person is warned."""
 _LISTED = 6
 """Columns that a refusal lists."""
 
@@ -327,10 +329,25 @@ def _release(
         shared.fail(
             f"interrupted: epsilon {order.budget.epsilon:g} stays charged in {spending.path}", 130
         )
+    _warn_of_noise(row, dataset.counts.by_class)
     total = spending.known.total().describe()
     _write_results(row, places, steps, total)
     click.echo(f"proven   epsilon {row.eps_proven:.4g} at delta {row.delta:.3g}: {row.verdict}")
     click.echo(f"total    {total} ({spending.path})")
+
+
+def _warn_of_noise(row: CellRow, by_class: Sequence[int]) -> None:
+    """Say where the noise leaves little of a small table; by public facts alone."""
+    from bench.results.reproduce import json_object
+
+    deviation = json_object(row.notes).get("count_deviation")
+    smallest = min((count for count in by_class if count), default=0)
+    if isinstance(deviation, float) and deviation > _MUCH * smallest:
+        shared.echo_error(
+            f"warning: the noise on every count is about {deviation:.0f} rows, and the smallest "
+            f"class has {smallest:,}: much of the released table is noise. More rows, a larger "
+            "--eps or fewer columns help"
+        )
 
 
 def _write_results(row: CellRow, places: _Places, steps: _Steps, total: str) -> None:
