@@ -33,16 +33,28 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from bench import Claim, EncodedRows, Method, PlannedEvents, PrivateData, Release, Spec, gaussian
+from bench import (
+    Claim,
+    EncodedRows,
+    Method,
+    PlannedEvents,
+    PrivateData,
+    Release,
+    Rows,
+    Spec,
+    gaussian,
+)
 from bench.methods._shared.codes import Codes
 from bench.methods.marginal._bins import Binning
-from bench.methods.marginal._graphical_model import check_columns, draw_rows, fit
-from bench.privacy.trusted.smartnoise import NoisyMarginal, NoisyMarginals
+from bench.methods.marginal._graphical_model import check_columns, fit
+from bench.privacy.trusted.smartnoise import NoisyMarginal
 
 Pair = tuple[int, int]
 CellTable = npt.NDArray[np.float64]
 
 _AT_ONCE = 40
+_LEAST = 4
+"""Bins of a numeric column, at least."""
 
 
 @final
@@ -65,16 +77,19 @@ class NoisyTree(Method):
         "none: after McKenna, Miklau and Sheldon, Winning the NIST Contest, Journal of Privacy and "
         "Confidentiality 2021"
     )
-    tuned_on: ClassVar[tuple[str, ...]] = ("adult",)
+    tuned_on: ClassVar[tuple[str, ...]] = ("adult", "breast-cancer")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 30}
 
     bins: int = 16
     """Bins of a numeric column, beside those of its lower bound and of missing entries."""
+    filled: float = 0.5
+    """Noise on all cells of a pair of numeric columns, as a share of the rows of a class, from
+    which there are fewer bins."""
     coarse: int = 5
     """Codes of a column when pairs are compared, at most."""
     choice: float = 0.2
     """Share of the budget (of 1 / multiplier^2) that the choice of pairs takes."""
-    steps: int = 300
+    steps: int = 1000
     """Steps of the estimation."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
@@ -100,20 +115,34 @@ class NoisyTree(Method):
         noise = private.calibrate(plans)
         private.reserve_all(plans(noise))
         sigma = deviations(noise)
-        models, released = [], []
-        sizes, edges = binning.sizes[:-1], 0
-        for part, total in zip(parts.values(), private.counts.by_class, strict=True):
+        made, edges = [], 0
+        asked = spec.rows_per_class(private.counts)
+        totals = [max(1, total) for total in private.counts.by_class]
+        for label, (part, total) in enumerate(zip(parts.values(), totals, strict=True)):
             tables = self._coarse_tables(part, binning, chunks, sigma)
-            forest = chosen_pairs(tables, max(1, total), sigma.coarse, columns)
+            forest = chosen_pairs(tables, total, sigma.coarse, columns)
             edges += len(forest)
-            marginals = self._fine_counts(part, binning, forest, sigma)
-            kept = tuple(np.ones(size, dtype=bool) for size in sizes)
-            released.append(NoisyMarginals(marginals, kept))
-            models.append(fit(sizes, marginals, max(1, total), self.steps))
-        codes = draw_rows(models, released, spec.rows_per_class(private.counts), rng)
+            fine = Binning(private.encoder, self._bins(total, sigma.fine))
+            marginals = self._fine_counts(part, fine, forest, sigma)
+            model = fit(fine.sizes[:-1], marginals, total, self.steps)
+            codes = model.draw(asked[label], None, rng)
+            codes = np.column_stack([codes, np.full(len(codes), label)])
+            made.append(fine.rows(codes, rng))
+        rows = Rows(
+            np.concatenate([one.values for one in made]),
+            np.concatenate([one.labels for one in made]),
+        )
         claim = Claim.of(spec.budget, "Gaussian mechanisms on counts of pairs, per class")
         notes = {"noise_multiplier": noise, "count_deviation": sigma.fine, "pairs": edges}
-        return Release(binning.rows(codes, rng), claim=claim, notes=notes)
+        return Release(rows, claim=claim, notes=notes)
+
+    def _bins(self, total: int, deviation: float) -> int:
+        """Return the bins of a numeric column in a class of `total` rows: fewer in much noise.
+
+        The noise of a pair of numeric columns is then about `filled` of its rows.
+        """
+        enough = math.sqrt(self.filled * total / deviation)
+        return max(min(_LEAST, self.bins), min(self.bins, int(enough)))
 
     def _coarse_tables(
         self,
