@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_ROWS_AT_LEAST = 20
-"""In fewer rows any column may happen to have different entries only."""
+_TEXTS_AT_LEAST, _NUMBERS_AT_LEAST = 20, 100
+"""In fewer rows any column may happen to have different entries only; ages of 60 people may."""
 
 _WORDS = frozenset(
     [
@@ -26,10 +26,11 @@ _PAIRS = (
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
-def looks_like_identifier(name: str, *, all_different: bool, discrete: bool, rows: int) -> str:
+def looks_like_identifier(name: str, *, different: int, kind: str) -> str:
     """Return why a column looks like an identifier of a person; an empty text where it does not.
 
-    Measurements with decimals (not `discrete`) may well differ in every row.
+    `different` is the number of entries where all of them differ, or else 0; `kind` is `text`,
+    `whole` or `decimal`: measurements with decimals may well differ in every row.
     """
     words = [part.lower() for part in _PARTS.findall(name)]
     known, joined = set(words), "".join(words)
@@ -37,6 +38,7 @@ def looks_like_identifier(name: str, *, all_different: bool, discrete: bool, row
     by_pair = any(known & first and known & second for first, second in _PAIRS)
     if known & _WORDS or joined in _WORDS or joined == "name" or by_pair:
         reasons.append("by its name")
-    if all_different and discrete and rows >= _ROWS_AT_LEAST:
+    least = _TEXTS_AT_LEAST if kind == "text" else _NUMBERS_AT_LEAST
+    if kind != "decimal" and different >= least:
         reasons.append("no entry occurs twice")
     return " and ".join(reasons)

@@ -426,12 +426,8 @@ class _ColumnSummary:
 
     def identifies(self, name: str) -> str:
         """Return why the column looks like an identifier; an empty text where it does not."""
-        return looks_like_identifier(
-            name,
-            all_different=self.seen is not None,
-            discrete=not self.numeric or self.whole,
-            rows=self.rows - self.missing,
-        )
+        kind = "text" if not self.numeric else "whole" if self.whole else "decimal"
+        return looks_like_identifier(name, different=len(self.seen or ()), kind=kind)
 
 
 def _with_decimals(present: pd.Series[Any]) -> bool:

@@ -16,8 +16,7 @@ from bench.data.identifiers import looks_like_identifier
     ],
 )
 def test_by_name(name: str) -> None:
-    found = looks_like_identifier(name, all_different=False, discrete=True, rows=5)
-    assert found == "by its name"
+    assert looks_like_identifier(name, different=0, kind="whole") == "by its name"
 
 
 @pytest.mark.parametrize(
@@ -28,12 +27,12 @@ def test_by_name(name: str) -> None:
     ],
 )
 def test_names_of_measurements_are_none(name: str) -> None:
-    assert not looks_like_identifier(name, all_different=False, discrete=True, rows=500)
+    assert not looks_like_identifier(name, different=0, kind="whole")
 
 
 def test_entries_that_never_repeat() -> None:
-    def found(discrete: bool, rows: int) -> str:
-        return looks_like_identifier("x", all_different=True, discrete=discrete, rows=rows)
+    def found(kind: str, different: int) -> str:
+        return looks_like_identifier("x", different=different, kind=kind)
 
-    assert found(True, 20) == "no entry occurs twice"
-    assert not found(True, 19) and not found(False, 1000)
+    assert found("text", 20) == found("whole", 100) == "no entry occurs twice"
+    assert not found("text", 19) and not found("whole", 99) and not found("decimal", 9999)
