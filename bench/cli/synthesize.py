@@ -151,9 +151,9 @@ class _Table:
             return cls(request, declaration, not_public, proposal.remarks, proposal)
         check_same(known, request)
         declaration, recorded = known.declare(), known.sources()
-        not_public = [one.name for one in declaration.schema if not recorded.of(one).public]
+        not_public = tuple(one.name for one in declaration.schema if not recorded.of(one).public)
         request = dataclasses.replace(request, name=known.name)
-        return cls(request, declaration, tuple(not_public))
+        return cls(request, declaration, not_public)
 
     def refuse_unless_public(self, dictionary: Path, dry_run: bool) -> None:
         """Refuse where bounds come from the rows; leave a dictionary to correct, and say how."""
@@ -308,6 +308,7 @@ def _release(
     places: _Places,
     steps: _Steps,
 ) -> None:
+    from bench.data.conform import describe_briefly
     from bench.data.dataset import Dataset
     from bench.data.splits import ALL
     from bench.engine.plan import load_dataset
@@ -320,6 +321,8 @@ def _release(
         dataset = load_dataset(Variant(name, name), ALL, 0)
         if not isinstance(dataset, Dataset):
             raise dataset
+    for notice in filter(None, (dataset.differs, describe_briefly(dataset.adjusted))):
+        shared.echo_error(shared.one_line(f"for you only: {notice}"))
     spent = charge(order, dataset, spending, places.output.name)
     shared.echo_error(f"charged epsilon {order.budget.epsilon:g} in {spending.path}")
     try:

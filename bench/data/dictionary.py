@@ -149,13 +149,13 @@ def _entry(where: str, name: str, table: Mapping[str, Any]) -> DictionaryEntry:
         kind = "integer"
     if kind == "category" and _truth(where, "ordered", table):
         kind = "ordinal"
-    texts = {key: str(table.get(key, "")) for key in ("description", "source")}
+    description, source = (str(table.get(key, "")) for key in ("description", "source"))
     missing = _truth(where, "missing", table)
     if kind in ("number", "integer"):
         low, high = (_bound(where, key, table) for key in ("low", "high"))
         if not low < high:
             raise DataError(f"{where}: low {low:g} must be below high {high:g}")
-        return DictionaryEntry(name, kind, low, high, missing=missing, **texts)
+        return DictionaryEntry(name, kind, low, high, (), missing, description, source)
     listed = table.get("categories", [])
     if not isinstance(listed, list):
         raise DataError(f"{where}: categories must be a list, got {shortened(listed)}")
@@ -166,7 +166,7 @@ def _entry(where: str, name: str, table: Mapping[str, Any]) -> DictionaryEntry:
             f"{where}: needs two or more different categories, separated by | in a CSV file; a "
             "column that never varies can be left out by --drop-column"
         )
-    return DictionaryEntry(name, kind, categories=tuple(categories), missing=missing, **texts)
+    return DictionaryEntry(name, kind, 0.0, 0.0, tuple(categories), missing, description, source)
 
 
 def _bound(where: str, key: str, table: Mapping[str, Any]) -> float:

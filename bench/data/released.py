@@ -42,7 +42,7 @@ def _written(series: pd.Series[Any], column: object) -> Any:
         texts = series.astype(object).where(series != MISSING_CATEGORY, None)
         named = [one for one in column.categories if one != MISSING_CATEGORY]
         if all(map(_is_whole, named)):
-            codes = texts.astype(np.float64).to_numpy(dtype=np.float64)
+            codes = np.asarray(texts.astype(np.float64), dtype=np.float64)
             return codes if column.decimal else _whole(codes)
         return pd.Categorical(texts, categories=named, ordered=column.ordered)
     return series

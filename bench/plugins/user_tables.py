@@ -572,6 +572,13 @@ def check_same(source: OwnTable, request: NewTable) -> None:
                 f"{option} {value}; leave the option out, or remove {source.toml} to begin anew"
             )
     columns = {column.name: column for column in schema}
+    wrong = [f"--drop-column {name}" for name in request.drop if name in columns]
+    wrong += [f"--keep-column {name}" for name in request.keep if name not in columns]
+    if wrong:
+        raise DataError(
+            f"{request.file} was added before, as {source.name!r}, not by {wrong[0]}; leave the "
+            f"option out, or remove {source.toml} to begin anew"
+        )
     entries = [one for name, one in request.dictionary.entries.items() if name in columns]
     other = [one.name for one in entries if not _says(one, columns[one.name])]
     if other:
@@ -590,11 +597,10 @@ def _says(entry: DictionaryEntry, column: Column) -> bool:
     if entry.kind != facts["kind"]:
         return False
     if entry.numeric:
-        return (entry.low, entry.high) == (facts["low"], facts["high"]) and (
-            entry.missing == facts["missing"] or column.role is not Role.FEATURE
-        )
+        bounds = (entry.low, entry.high) == (facts["low"], facts["high"])
+        return bounds and (column.role is not Role.FEATURE or entry.missing is facts["missing"])
     missing = [MISSING_CATEGORY] if entry.missing and column.role is Role.FEATURE else []
-    return [*entry.categories, *missing] == facts["categories"]
+    return bool([*entry.categories, *missing] == facts["categories"])
 
 
 def _record(
