@@ -460,6 +460,17 @@ class _Summary:
     """Rows that lack an entry of this column, and are not in the table."""
 
 
+def _write_for_owner(path: Path, text: str) -> None:
+    """Write a file with counts and categories, which its owner alone can read."""
+    content = text.encode()
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.parent.chmod(0o700)  # one that an earlier version has made
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
 @final
 @dataclass(frozen=True)
 class TableProposal:
@@ -530,9 +541,7 @@ def write_table_schema(proposal: TableProposal) -> AddedTable:
     request = proposal.request
     path = data_folder() / "own" / f"{request.name}.toml"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(proposal.text, encoding="utf-8")
-        path.chmod(0o600)  # counts, and bounds that were read off the rows
+        _write_for_owner(path, proposal.text)
     except UnicodeEncodeError:
         raise DataError(f"{request.file}: the path is not UTF-8; rename the file") from None
     except OSError as problem:
