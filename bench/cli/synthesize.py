@@ -43,7 +43,9 @@ _LISTED = 6
 @click.option(
     "-o", "--output", required=True, type=shared.PATH, help="File to write: .csv or .parquet."
 )
-@click.option("--rows", type=click.IntRange(min=1), help="Rows to release [default: as many].")
+@click.option(
+    "--rows", type=click.IntRange(min=1), help="Rows to release [default: as many as FILE has]."
+)
 @click.option("--method", help="Method [default: chosen for the table, with the reason].")
 @shared.parameters
 @click.option(
@@ -63,7 +65,7 @@ _LISTED = 6
 @click.option("--dry-run", is_flag=True, help="Say what would be spent; write and spend nothing.")
 @shared.data_dir
 def synthesize(file: Path, output: Path, dry_run: bool, **options: Any) -> None:
-    """Make a differentially private copy of your own table, to give away.
+    """Make a differentially private synthetic table from your own, to give away.
 
     Uses all rows, and noise of the operating system. Writes the table with the columns, order and
     types of FILE, its ledger and a dossier. This spends privacy: it is charged to the spending
@@ -226,6 +228,11 @@ def _order(table: _Table, options: dict[str, Any]) -> tuple[ReleaseOrder, str]:
         name, why = choose_method(declaration)
     check_method(name)
     registry.build_method(name, dict(parameters))
+    if options["private_counts"] and options["delta"] is None:
+        raise InputError(
+            "--private-counts hides the number of rows, which the default delta would tell; name "
+            "a --delta that is smaller than one divided by ten times that number"
+        )
     delta = options["delta"] or default_delta(sum(declaration.by_class))
     order = ReleaseOrder(
         table=table.request.name,
@@ -312,22 +319,26 @@ def _release(
     from bench.data.dataset import Dataset
     from bench.data.splits import ALL
     from bench.engine.plan import load_dataset
-    from bench.engine.release import charge, make_release
+    from bench.engine.release import ReleaseFailed, make_release
     from bench.results.records import Variant
 
     table.added()
     name = table.request.name
     with steps.doing("encoding the rows by the public schema"):
         dataset = load_dataset(Variant(name, name), ALL, 0)
-        if not isinstance(dataset, Dataset):
-            raise dataset
+    if not isinstance(dataset, Dataset):
+        shared.fail(str(dataset))
     for notice in filter(None, (dataset.differs, describe_briefly(dataset.adjusted))):
         shared.echo_error(shared.one_line(f"for you only: {notice}"))
-    spent = charge(order, dataset, spending, places.output.name)
-    shared.echo_error(f"charged epsilon {order.budget.epsilon:g} in {spending.path}")
+
+    def charged() -> None:
+        shared.echo_error(f"charged epsilon {order.budget.epsilon:g} in {spending.path}")
+
     try:
         with steps.doing(f"{order.method.label}: fitting and drawing rows"):
-            row = make_release(order, dataset, spending, spent, places.run)
+            row = make_release(order, dataset, spending, places.output, places.run, charged)
+    except ReleaseFailed as problem:
+        shared.fail(str(problem), 1)
     except KeyboardInterrupt:
         shared.fail(
             f"interrupted: epsilon {order.budget.epsilon:g} stays charged in {spending.path}", 130

@@ -8,6 +8,7 @@ export` read it like any other run.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -28,7 +29,7 @@ from bench.plugins.release import Release, Rows
 from bench.privacy.accounting import Budget
 from bench.results.records import Cell, CellRow, Status, Variant
 from bench.results.run_directory import RunStore
-from bench.results.spending import RELEASED, HeldSpending, Spent
+from bench.results.spending import RELEASED, HeldSpending
 
 _LARGEST = 100_000_000
 """Rows of a release."""
@@ -110,22 +111,23 @@ def check_method(name: str) -> None:
         )
 
 
-def charge(order: ReleaseOrder, dataset: Dataset, spending: HeldSpending, output: str) -> Spent:
-    """Write the charge of a release, before anything is computed from rows."""
-    unit = dataset.declaration.unit
-    spent = spending.known.planned(order.budget, unit, order.method.label, output)
-    spending.write(spending.known.with_release(spent))
-    return spent
-
-
 def make_release(
-    order: ReleaseOrder, dataset: Dataset, spending: HeldSpending, spent: Spent, directory: Path
+    order: ReleaseOrder,
+    dataset: Dataset,
+    spending: HeldSpending,
+    output: Path,
+    directory: Path,
+    charged: Callable[[], None] = lambda: None,
 ) -> CellRow:
-    """Make a release that was charged, and keep it in a new run directory.
+    """Charge a release, make it, and keep it in a new run directory.
 
-    A release that fails stays charged: it may have seen answers about the rows.
+    The run directory is there before anything is charged, and the charge is written before the
+    method sees a row; `charged` is called then. A release that fails stays charged: it may have
+    seen answers about the rows.
     """
     cell = order.cell(dataset)
+    unit = dataset.declaration.unit
+    spent = spending.known.planned(order.budget, unit, order.method.label, output.name)
     grid = Grid(
         name="synthesize",
         datasets=(cell.dataset,),
@@ -139,19 +141,26 @@ def make_release(
     with RunStore(directory) as store:
         store.write_manifest(manifest(grid, ()))
         write_descriptions(directory, grid)
+        spending.write(spending.known.with_release(spent))
         store.charge(key, keys.charge_identity(cell, dataset.fingerprint))
+        charged()
         fitted = _sized(fit_cell(cell, dataset), order, dataset)
         outcome = store.record(finish_cell(cell, key, dataset, (), fitted), dataset.encoder)
         store.compact()
     row = outcome.row
     if row.status != Status.OK or outcome.release is None:
-        raise BenchError(
+        raise ReleaseFailed(
             f"the release was not made ({row.status}: {row.reason}). It stays charged with epsilon "
             f"{order.budget.epsilon:g} in {spending.path}, since it may have used the rows"
         )
     made = dataclasses.replace(spent, state=RELEASED, ledger=outcome.release.ledger)
     spending.write(spending.known.with_release(made))
     return row
+
+
+@final
+class ReleaseFailed(BenchError):
+    """A release was charged and not made."""
 
 
 def _sized(fitted: FitResult, order: ReleaseOrder, dataset: Dataset) -> FitResult:

@@ -12,6 +12,9 @@ from click.testing import CliRunner, Result
 
 from bench.cli.main import main
 from bench.engine import release as engine
+from bench.engine.fit import FitResult
+from bench.errors import StoreError
+from bench.results.records import Status
 from bench.results.spending import read_spending
 
 ROWS = 400
@@ -172,6 +175,34 @@ def test_a_release_that_fails_stays_charged(monkeypatch: pytest.MonkeyPatch) -> 
     assert (total.releases, round(total.epsilon, 2)) == (2, 2.0)
 
 
+def test_a_method_that_fails_is_told_with_what_it_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    written()
+    failed = FitResult(Status.SKIPPED, reason="not applicable: too wide")
+    monkeypatch.setattr(engine, "fit_cell", lambda *_: failed)
+    ended = bench(
+        *("synthesize", "ward.csv", "--target", "died", "--dictionary", "book.csv"),
+        *("--eps", 1, "-o", "s.csv"),
+    )
+    assert ended.exit_code == 1
+    assert "the release was not made (skipped: not applicable: too wide)" in ended.output
+    assert "stays charged with epsilon 1" in ended.output and not Path("s.csv").exists()
+
+
+def test_nothing_is_charged_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    written()
+
+    def full(*_: object) -> None:
+        raise StoreError("s.release: cannot be used as a run directory")
+
+    monkeypatch.setattr(engine.RunStore, "__enter__", full)
+    ended = bench(
+        *("synthesize", "ward.csv", "--target", "died", "--dictionary", "book.csv"),
+        *("--eps", 1, "-o", "s.csv"),
+    )
+    assert ended.exit_code == 2 and "cannot be used as a run directory" in ended.output
+    assert not Path("ward.csv.spending.json").exists()
+
+
 def test_survival_and_parquet() -> None:
     written(survival=True)
     done = bench(
@@ -196,6 +227,7 @@ def test_survival_and_parquet() -> None:
         (["-o", "s.csv", "--method", "mst"], "runs in an environment of its own"),
         (["-o", "s.csv", "--method", "dp-sgd"], "releases a model"),
         (["-o", "s.csv", "--parameters", "bins=3"], "name it by --method"),
+        (["-o", "s.csv", "--private-counts"], "name a --delta"),
         (["-o", "s.csv", "--drop-column", "agee"], "did you mean 'age'?"),
         (["-o", "s.csv", "--eps", "nan"], "not a finite number"),
     ],
