@@ -376,6 +376,8 @@ class _ColumnSummary:
     """The first row with an infinite or enormous number; 0 where there is none."""
     not_number: int = 0
     """The first row with a text that is no number; 0 where there is none."""
+    numbers: int = 0
+    """Numbers in the pieces up to that row."""
     negative: int = 0
     """The first row with a negative number; 0 where there is none."""
     values: Counter[str] = field(default_factory=Counter)
@@ -403,6 +405,7 @@ class _ColumnSummary:
     def _add_numbers(self, present: pd.Series[Any]) -> None:
         numbers = numbers_of(present)
         self.not_number = self.not_number or _first(present, np.isnan(numbers))
+        self.numbers += int(np.count_nonzero(~np.isnan(numbers)))
         self.numeric = not self.not_number
         if not self.numeric:
             return
@@ -881,7 +884,7 @@ def _described(
         listed = ", ".join(map(_text, [*entry.categories, *missing]))
         lines += ['kind = "categorical"', f"categories = [{listed}]"]
         return [*lines, "ordered = true"] if entry.kind == "ordinal" else lines
-    if not column.numeric:
+    if not column.numbers:
         raise _problem(
             request,
             entry.name,
@@ -896,9 +899,14 @@ def _described(
 def _contradictions(entry: DictionaryEntry, column: _ColumnSummary) -> list[str]:
     """Return what the owner should know where rows contradict the dictionary. Non-private."""
     found: list[str] = []
-    if entry.numeric and (column.low < entry.low or column.high > entry.high):
+    if entry.numeric and not column.numeric:
+        found.append(
+            f"has entries that are no number, the first in row {column.not_number}: they count as "
+            "missing"
+        )
+    if entry.numeric and column.numeric and (column.low < entry.low or column.high > entry.high):
         found.append("has values outside the bounds of the dictionary, which are clipped")
-    if entry.kind == "integer" and not column.whole:
+    if entry.kind == "integer" and column.numeric and not column.whole:
         found.append("has decimals, which are rounded: the dictionary calls it integer")
     if not entry.numeric and column.few:
         undeclared = len(set(column.values) - {*entry.categories, MISSING_CATEGORY})
@@ -921,7 +929,13 @@ def _unusable(column: _ColumnSummary) -> str:
     if not _as_category(column, ""):
         return "is constant" if column.low == column.high else ""
     if len(column.values) > _MOST_CATEGORIES:
-        return f"has more than {_MOST_CATEGORIES} distinct texts"
+        hint = (
+            f"; most are numbers, and row {column.not_number} is the first that is none: correct "
+            "such entries, or state the column as a number by --dictionary"
+            if column.numbers > _MOST_CATEGORIES and not column.numeric
+            else ""
+        )
+        return f"has more than {_MOST_CATEGORIES} distinct texts{hint}"
     if not column.few:
         return "has texts that cannot be categories: empty, long or with control characters"
     return "is constant" if len({*column.values, *_missing(column)}) < 2 else ""

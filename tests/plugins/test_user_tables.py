@@ -563,3 +563,24 @@ def test_a_name_is_not_taken_twice(tmp_path: Path) -> None:
     assert bench("data", "add", path, "--target", "outcome").exit_code == 0
     again = bench("data", "add", path, "--target", "outcome")
     assert again.exit_code == 2 and "exists" in again.stderr
+
+
+def test_numbers_with_a_few_texts_can_be_stated_by_a_dictionary(tmp_path: Path) -> None:
+    """`> 89` among ages is common: without a dictionary the column would be texts."""
+    frame = mixed().drop(columns=["months", "dead"])
+    frame["age"] = (frame["age"] * 100).astype(str)
+    frame.loc[[7, 30], "age"] = "> 89"
+    path = written(tmp_path, frame)
+    added = bench("data", "add", path, "--target", "outcome")
+    assert "left out: column 'age' has more than 50 distinct texts; most are num" in added.output
+    assert "row 8 is the first that is none" in added.output
+    book = tmp_path / "book.csv"
+    book.write_text("column,kind,low,high,missing\nage,integer,0,9000,yes\nsex,number,0,1,no\n")
+    asked = ("data", "add", path, "--target", "outcome", "--name", "b", "--dictionary", book)
+    refused = bench(*asked)
+    assert refused.exit_code == 2 and "calls it number, but this entry is no" in refused.output
+    book.write_text("column,kind,low,high,missing\nage,integer,0,9000,yes\n")
+    added = bench(*asked)
+    assert "has entries that are no number, the first in row 8: they count as" in added.output
+    ages = build_source("b").load()["age"]
+    assert ages.isna().sum() == 2 and ages.max() > 2000
