@@ -105,6 +105,8 @@ def facts_of(column: Column) -> dict[str, Any]:
         facts["categories"] = list(column.categories)
     if column.fill is not None:
         facts["fill"] = column.fill
+    if column.decimal:
+        facts["decimal"] = True
     return facts
 
 
@@ -123,6 +125,8 @@ def facts_in_words(facts: Mapping[str, Any]) -> str:
         more = len(listed) - _SHOWN_CATEGORIES
         tail = [f"and {more} more"] if more > 0 else []
         text = f"{kind} of {', '.join([*listed[:_SHOWN_CATEGORIES], *tail])}"
+    if facts.get("decimal"):
+        text += ", written as 1.0"
     if facts.get("missing"):
         text += ", can be missing"
     return text + (f", missing ones count as {facts['fill']}" if "fill" in facts else "")

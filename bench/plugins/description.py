@@ -113,6 +113,8 @@ class ColumnDescription:
     """True where a number can be missing."""
     ordered: bool = False
     """True where the order of the categories means something."""
+    decimal: bool = False
+    """True where whole numbers are written as 1.0."""
 
 
 @final
@@ -366,6 +368,7 @@ def _column(column: Column) -> ColumnDescription:
         text=column.description,
         source=column.source,
         ordered=isinstance(column, Categorical) and column.ordered,
+        decimal=column.decimal,
     )
     if isinstance(column, Numeric):
         kind = "whole number" if column.integer else "number"

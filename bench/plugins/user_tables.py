@@ -816,7 +816,10 @@ def _toml(
             name, "site" if name == request.site else ""
         )
         identifies = "" if role else column.identifies(name)
-        if identifies and name not in request.keep:
+        # Which columns a dictionary's table has must not follow from its rows: for those that it
+        # states, the name alone decides.
+        stated = name in entries and "by its name" not in identifies
+        if identifies and name not in request.keep and not stated:
             remarks.append(
                 f"left out: column {name!r} looks like an identifier ({identifies}); if it does "
                 f"not identify a person, keep it by --keep-column {shlex.quote(name)}"
@@ -824,7 +827,8 @@ def _toml(
             continue
         if identifies:
             remarks.append(
-                f"warning: column {name!r} looks like an identifier ({identifies}) and is kept"
+                f"warning: column {name!r} looks like an identifier ({identifies}) and is kept; "
+                f"--drop-column {shlex.quote(name)} leaves it out"
             )
         entry = None if role in ("event", "site") else entries.get(name)
         reason = "" if role or entry is not None else _unusable(column)

@@ -136,9 +136,10 @@ def _line(column: ColumnDescription, recorded: SchemaSources | None) -> SchemaLi
 
 def _facts(column: ColumnDescription) -> Mapping[str, Any]:
     """Return the facts of `provenance.facts_of`, as far as a run records them."""
+    written = {"decimal": True} if column.decimal else {}
     if column.low is not None and column.high is not None:
         kind = "integer" if column.kind == "whole number" else "number"
         bounds = {"low": float(column.low), "high": float(column.high)}
-        return {"kind": kind, **bounds, "missing": column.missing}
+        return {"kind": kind, **bounds, "missing": column.missing, **written}
     kind = "ordinal" if column.ordered else "category"
-    return {"kind": kind, "categories": list(column.categories)}
+    return {"kind": kind, "categories": list(column.categories), **written}

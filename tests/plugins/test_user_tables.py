@@ -584,3 +584,17 @@ def test_numbers_with_a_few_texts_can_be_stated_by_a_dictionary(tmp_path: Path) 
     assert "has entries that are no number, the first in row 8: they count as" in added.output
     ages = build_source("b").load()["age"]
     assert ages.isna().sum() == 2 and ages.max() > 2000
+
+
+def test_which_columns_a_stated_table_has_does_not_follow_from_its_rows(tmp_path: Path) -> None:
+    frame = (
+        mixed().drop(columns=["months", "dead"]).assign(serial=range(200), nhs_number=range(200))
+    )
+    book = tmp_path / "book.csv"
+    lines = ["column,kind,low,high", "serial,integer,0,999", "nhs_number,integer,0,999"]
+    book.write_text("\n".join(lines))
+    path = written(tmp_path, frame)
+    added = bench("data", "add", path, "--target", "outcome", "--dictionary", book)
+    names = [column.name for column in build_source("my-study").declare().schema]
+    assert "serial" in names and "nhs_number" not in names
+    assert "--drop-column serial leaves it out" in added.output
