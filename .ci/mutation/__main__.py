@@ -107,7 +107,7 @@ def _run(
 
     def work(runner: Runner) -> None:
         try:
-            for number, mutant in enumerate(waiting, 1):
+            for number, mutant in enumerate(sorted(waiting, key=runner.cost), 1):
                 if time.monotonic() > until:
                     print(f"{target.name}: out of time; the same command resumes", flush=True)
                     return

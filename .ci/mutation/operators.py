@@ -17,9 +17,10 @@
 | handler | an exception that was handled is raised again |
 
 Not mutated: docstrings, annotations, type aliases, imports, decorators, patterns of `match`, the
-types in `isinstance`, names of type variables, the literal text of f-strings, and everything in a
-`raise`: messages are for people, and a test that repeats one word by word would only make it
-harder to improve. A change that compiles to the same bytecode is not a mutant.
+types in `isinstance`, names of type variables, `strict` of `zip` (an assertion), the literal text
+of f-strings, and everything in a `raise`: messages are for people, and a test that repeats one word
+by word would only make it harder to improve. A change that compiles to the same bytecode is not a
+mutant.
 """
 
 from __future__ import annotations
@@ -335,6 +336,9 @@ class _Walk:
                 return
             case ast.Call(func=ast.Name(id=name)) if name in _TYPE_CHECKS:
                 yield from self._expression(node.args[0], (node, "args", 0))
+                return
+            case ast.Call(func=ast.Name(id="zip")):
+                yield from self._expressions(node.args, node, "args")
                 return
             case ast.Name(id=name) if name in FUNCTIONS and isinstance(node.ctx, ast.Load):
                 swapped_name = ast.Name(FUNCTIONS[name], ast.Load())

@@ -6,7 +6,9 @@ tests. A mutant that acts when its module is imported (a constant, a default, a 
 function called by an import), or inside a function that numba compiles, needs modules that were
 imported afresh: there the process drops this project's modules, imports them again with the
 mutated one in place, collects the tests that it needs and runs them. What numba keeps on disk is
-keyed by the source file, so that such a process gets an empty cache.
+keyed by the source file, so that such a process gets an empty cache. A mutant inside a function
+that numba compiles is tried uncompiled first, for some seconds: a test that fails then has noticed
+it, anything else is decided with the compiled one.
 
 Which tests can see a mutant follows from the lines that each test executed once, unmutated.
 Processes that a test starts by a command line run the code on disk and notice no mutant.
@@ -183,6 +185,7 @@ class Runner:
         self._items = {item.nodeid: item for item in session.items}
         self._scratch = Path(tempfile.mkdtemp(prefix="mutation-"))
         self._killers: dict[tuple[str, str], list[str]] = {}
+        self._uncompiled_passes: dict[str, bool] = {}
         self.recorded = self._record(owner.cache)
         self._import_what_tests_import(owner.cache)
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
@@ -226,20 +229,29 @@ class Runner:
 
         return sorted(chosen, key=order)
 
+    def cost(self, mutant: Mutant) -> int:
+        """Return a rank: quick ones first, so that a run that is stopped has seen most."""
+        return 2 * self._touches_compiled(mutant) + 1 if self._is_cold(mutant) else 0
+
     def evaluate(self, mutant: Mutant, quick: float = math.inf) -> Verdict:
         """Run the tests that can see a mutant until one fails; those of at most `quick` seconds."""
         names = [name for name in self.tests_of(mutant) if self.recorded[name].seconds <= quick]
         if not names:
             return Verdict("uncovered")
-        cold = not mutant.function or self._is_compiled(mutant) or self._at_import(mutant)
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         seconds = sum(self.recorded[name].seconds for name in names)
         started = time.monotonic()
         try:
-            status, by = self._fork(
-                lambda: (self._cold if cold else self._warm)(mutant, names, folder), folder, seconds
-            )
+            status, by = "again", ""
+            if self._is_compiled(mutant):
+                status, by = self._fork(
+                    lambda: self._uncompiled(mutant, names, folder), folder, 0.0
+                )
+                status = "killed" if status == "killed" and self._passes(by) else "again"
+            elif not self._is_cold(mutant):
+                status, by = self._fork(lambda: self._warm(mutant, names, folder), folder, seconds)
             if status == "again":
+                shutil.rmtree(folder / "temporary", ignore_errors=True)
                 status, by = self._fork(lambda: self._cold(mutant, names, folder), folder, seconds)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -316,6 +328,23 @@ class Runner:
                 raise _AgainError from None
         return self._run([self._items[name] for name in names], folder)
 
+    def _uncompiled(self, mutant: Mutant, names: Sequence[str], folder: Path) -> str | None:
+        _compile_nothing()
+        return self._warm(mutant, names, folder)
+
+    def _passes(self, name: str) -> bool:
+        """Whether a test passes with uncompiled functions, unmutated."""
+        if name not in self._uncompiled_passes:
+            folder = Path(tempfile.mkdtemp(dir=self._scratch))
+
+            def child() -> str | None:
+                _compile_nothing()
+                return self._run([self._items[name]], folder)
+
+            self._uncompiled_passes[name] = self._fork(child, folder, 60.0)[0] == "survived"
+            shutil.rmtree(folder, ignore_errors=True)
+        return self._uncompiled_passes[name]
+
     def _run(self, items: Sequence[pytest.Item], folder: Path) -> str | None:
         """Run items in this process until one fails, and return its name."""
         watcher = self._quiet(folder)
@@ -372,6 +401,9 @@ class Runner:
             where == path and (name == mutant.function or name.startswith(f"{mutant.function}."))
             for where, name in self._entered
         )
+
+    def _is_cold(self, mutant: Mutant) -> bool:
+        return not mutant.function or self._at_import(mutant)
 
     def _is_compiled(self, mutant: Mutant) -> bool:
         return mutant.function in _compiled_functions(mutant.source)
@@ -504,6 +536,12 @@ class _Chosen:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.failed:
             self.failed = report.nodeid
+
+
+def _compile_nothing() -> None:
+    import numba
+
+    numba.config.DISABLE_JIT = True
 
 
 def _find(code: CodeType, qualname: str, line: int) -> CodeType | None:
