@@ -120,3 +120,43 @@ def test_log_ratios_are_finite() -> None:
     assert accounting._log_ratio(math.exp(-49.5), 1.0) == pytest.approx(-49.5)
     assert accounting._log_ratio(math.exp(60.0), 1.0) == 50.0
     assert accounting._log_ratio(math.exp(-60.0), 1.0) == -50.0
+
+
+def test_a_target_that_is_met_exactly_is_met() -> None:
+    assert calibrate_noise(lambda s: 1.0 / s, 1.0) == 1.0
+    assert calibrate_noise(lambda s: 3.0 / s, 1.5) == 2.0
+
+    def plateau(noise: float) -> float:
+        return 2.0 if noise < 1.3 else 1.0 if noise < 1.99 else 0.5
+
+    # The first step between 1 and 2 lands on the plateau, whose epsilon is the target.
+    assert calibrate_noise(plateau, 1.0) == pytest.approx(math.sqrt(2.0), rel=1e-3)
+
+
+def test_near_is_relative_to_the_target() -> None:
+    for target in (0.01, 5.0):
+        above, below = (
+            Counted(lambda s, c=1.19 * target: c / s),
+            Counted(lambda s, c=0.81 * target: c / s),
+        )
+        calibrate_noise(above, target)
+        calibrate_noise(below, target)
+        assert above.asked[1] == 1.25 and below.asked[1] == 0.8
+        far = Counted(lambda s, c=1.3 * target: c / s)
+        calibrate_noise(far, target)
+        assert far.asked[1] == 2.0
+
+
+def test_limits_of_the_bracket_belong_to_it() -> None:
+    assert accounting._bracket(lambda s: 0.0, 1.0, 0.002) == (0.0, (0.001, 0.0))
+    at_the_limit = accounting._bracket(lambda s: 1.0 if s >= 1e6 else 2.0, 1.0, 5e5)
+    assert at_the_limit == (5e5, (1e6, 1.0))
+
+
+def test_a_jump_that_misleads_the_search_ends_it_after_sixty_steps() -> None:
+    """The line between the two ends points at the right one, and the jump is at the left one."""
+    curve = Counted(lambda s: 0.99 if s >= 1.0000001 else 1e9)
+    noise = calibrate_noise(curve, 1.0)
+    assert curve.asked[:3] == [1.0, 2.0, 1.0] and len(curve.asked) == 63
+    # Twenty bisections of log 2, and forty steps of at least a fiftieth.
+    assert 0.0 <= math.log(noise / 1.0000001) <= math.log(2.0) * 0.5**20 * 0.98**40 * 1.001

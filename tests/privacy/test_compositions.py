@@ -142,6 +142,18 @@ class TestUndominated:
         stronger = compose_events([(gaussian(1.0), 1)])
         assert set(undominated({both, stronger})) == {both, stronger}
 
+    def test_events_are_paired_by_count_then_rate_then_noise(self) -> None:
+        def composed(*events: tuple[int, float, float]) -> ComposedEvents:
+            return compose_events([(sampled_gaussian(r, noise), n) for n, r, noise in events])
+
+        for large, small in (
+            (composed((5, 0.1, 1.0), (1, 0.5, 2.0)), composed((4, 0.1, 1.0), (1, 0.1, 2.0))),
+            (composed((1, 0.5, 1.0), (1, 0.1, 1.0)), composed((1, 0.4, 1.0))),
+            (composed((1, 0.5, 1.0), (1, 0.1, 2.0)), composed((1, 0.4, 1.0))),
+            (composed((1, 0.5, 1.0), (1, 0.5, 2.0)), composed((1, 0.5, 1.5))),
+        ):
+            assert undominated({large, small}) == [large]
+
     def test_a_full_batch_is_a_sample_of_rate_one(self) -> None:
         whole = compose_events([(gaussian(2.0), 1)])
         assert undominated({whole, compose_events([(sampled_gaussian(0.9, 2.0), 1)])}) == [whole]
@@ -211,6 +223,12 @@ class TestEpsilonOfOneComposition:
         expected = same.compose(gaussian(noise)).get_epsilon(DELTA)
         assert pld_epsilon(composition, DELTA) == expected
 
+    def test_at_the_limit_the_grid_is_fine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(accounting, "rdp_epsilon", lambda *arguments: 0.3)
+        fine = pld.PLDAccountant(value_discretization_interval=1e-4).compose(gaussian(13.0))
+        composition = ((gaussian(13.0), 1),)
+        assert pld_epsilon.__wrapped__(composition, DELTA) == fine.get_epsilon(DELTA)
+
     def test_an_event_without_a_bound_is_infinite(self) -> None:
         for event in (dp_event.NonPrivateDpEvent(), dp_event.UnsupportedDpEvent()):
             composition = ((gaussian(5.0), 1), (event, 1))
@@ -252,6 +270,14 @@ class TestAdaptiveOrder:
     def test_without_a_budget_epsilon_is_one(self) -> None:
         assert adaptive_order(None) == adaptive_order(Budget(1.0, 1e-5))
         assert adaptive_order(None) != adaptive_order(Budget(2.0, 1e-5))
+
+    def test_orders_are_those_of_earlier_ledgers(self) -> None:
+        """A ledger is refused if its order is not the one that its target fixes."""
+        known = {*range(2, 257), *(round(256 * 1.03**step) for step in range(220))}
+        orders = {adaptive_order(Budget(float(e), 1e-5)) for e in np.geomspace(0.02, 0.06, 400)}
+        assert {256.0, 264.0, 272.0} <= orders <= known
+        # Targets that no order serves well get the largest.
+        assert adaptive_order(Budget(1e-6, 1e-9)) == max(known)
 
     def test_the_smallest_order_serves_large_budgets(self) -> None:
         assert adaptive_order(Budget(1000.0, 1e-5)) == 2.0

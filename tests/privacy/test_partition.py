@@ -158,7 +158,12 @@ def test_only_the_whole_partition_is_the_same() -> None:
     one, two = object(), object()
     whole = {"a": one, "b": two}
     assert same_parts(whole, {"a": one, "b": two}) and same_parts(whole, {"b": two, "a": one})
-    for other in ({"a": one}, {"a": two, "b": one}, {"a": one, "c": two}, {"a": one, "b": object()}):
+    for other in (
+        {"a": one},
+        {"a": two, "b": one},
+        {"a": one, "c": two},
+        {"a": one, "b": object()},
+    ):
         assert not same_parts(whole, other)
 
 
