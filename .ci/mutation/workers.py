@@ -46,6 +46,8 @@ OURS = ("bench", "tests")
 MEMORY = 4 * 2**30
 """Bytes of data that a mutant may allocate."""
 _OPTIONS = ("-q", "--tb=native", "-p", "no:cacheprovider")
+_COMPILER = "privacy/compiled.py"
+"""The module with the decorator `compiled`."""
 NOT_PRELOADED = ("ray", "mlflow")
 """Libraries that start threads when they are imported, which a fork would lose."""
 
@@ -207,7 +209,7 @@ class Runner:
         path = mutant.module
         compiled = self._is_compiled(mutant)
         chosen = []
-        for name, recorded in self.recorded.items():
+        for test, recorded in self.recorded.items():
             lines = recorded.lines.get(path, [])
             if mutant.function and not compiled and not self._at_import(mutant):
                 # A statement of several lines is executed where it starts, or on one of them.
@@ -217,8 +219,13 @@ class Runner:
                 )
             else:
                 seen = any(line in self._bodies[path] for line in lines)
+                # Compiled lines leave no trace but that of the wrapper that starts them.
+                seen = seen or (
+                    bool(_compiled_functions(mutant.source))
+                    and any(name.endswith(_COMPILER) for name in recorded.lines)
+                )
             if seen:
-                chosen.append(name)
+                chosen.append(test)
         killers = self._killers.get((mutant.module, mutant.function), [])
         rank = {name: number for number, name in enumerate(reversed(killers))}
 
@@ -409,7 +416,7 @@ class Runner:
         return mutant.function in _compiled_functions(mutant.source)
 
     def _touches_compiled(self, mutant: Mutant) -> bool:
-        return bool(_compiled_functions(mutant.source)) or mutant.module.endswith("compiled.py")
+        return bool(_compiled_functions(mutant.source)) or mutant.module.endswith(_COMPILER)
 
     def _near(self, mutant: Mutant) -> Iterator[int]:
         """Yield the last executable line before the mutant's, and the next one."""

@@ -400,3 +400,115 @@ class TestScales:
                 draw(scale, 1, seeded().words)
         assert len(draw(2.0**32, 3, seeded().words)) == 3
         assert draw(1e-300, 3, seeded().words).tolist() == [0, 0, 0]
+
+
+class Boundary(sampling._Steps):
+    """A boundary that is known exactly."""
+
+    def __init__(self, boundary: Callable[[object], object]) -> None:
+        self._boundary = boundary
+
+    def quantiles(self, words: npt.NDArray[np.uint64], sign: int) -> npt.NDArray[np.float64]:
+        raise NotImplementedError
+
+    def boundary(self, step: int, mp: object) -> object:
+        return self._boundary(mp)
+
+
+class TestFurtherBits:
+    """U = 0.100... in three known bits lies in [4/8, 5/8); u = 2^-67 is the room for rounding."""
+
+    def asked(self, eighths: float, rooms: float, further: int = 2**63) -> tuple[bool, int]:
+        """Return the answer for a boundary of so many eighths and rooms, and the words drawn."""
+        drawn = []
+
+        def words(count: int) -> npt.NDArray[np.uint64]:
+            drawn.append(count)
+            return np.array([further] * count, dtype=np.uint64)
+
+        steps = Boundary(lambda mp: mp.mpf(eighths) / 8 + mp.mpf(rooms) * mp.mpf(2) ** -67)
+        answer = sampling._Uniform(4, 3, words).reaches(steps, 1)
+        assert set(drawn) <= {1} and answer is (answer == True)  # noqa: E712
+        return answer, len(drawn)
+
+    def test_a_boundary_outside_needs_none(self) -> None:
+        assert self.asked(5.5, 0) == self.asked(5, 1) == self.asked(8, 0) == (True, 0)
+        assert self.asked(3.5, 0) == self.asked(4, -1) == self.asked(1, 0) == (False, 0)
+
+    def test_a_boundary_inside_or_too_near_needs_some(self) -> None:
+        assert self.asked(4.25, 0) == (False, 1)
+        assert self.asked(4.75, 0) == (True, 1)
+        assert self.asked(5, 0) == self.asked(5, 0.75) == (True, 1)
+        assert self.asked(4, 0) == self.asked(4, -0.75) == (False, 1)
+
+    def test_the_next_bits_are_appended(self) -> None:
+        """With the word w, U lies in [(4 + w 2^-64) / 8, (4 + (w + 1) 2^-64) / 8)."""
+        for share in (0.0, 0.125, 0.625, 1.0 - 2.0**-11):
+            word = int(share * 2.0**64)
+            inside = 4.0 + share
+            assert self.asked(inside + 2.0**-40, 0, word) == (True, 1)
+            if share:
+                assert self.asked(inside - 2.0**-40, 0, word) == (False, 1)
+
+    def test_equal_bits_are_drawn_until_they_differ(self) -> None:
+        # The boundary 4.5 / 8 begins with the word 2^63, and zeros follow.
+        drawn = iter([2**63, 0, 0, 5])
+        uniform = sampling._Uniform(4, 3, lambda count: np.array([next(drawn)], dtype=np.uint64))
+        assert not uniform.reaches(Boundary(lambda mp: mp.mpf(4.5) / 8), 1)
+        assert next(drawn, None) is None
+
+    def test_a_context_of_multiple_precision_is_kept(self) -> None:
+        first = sampling._context(100)
+        assert first.prec == 100 and sampling._context(300) is first and first.prec == 300
+
+
+class TestGapsBetweenRows:
+    @staticmethod
+    def sample(rows: int, rate: float, gaps: list[int]) -> tuple[list[int], int]:
+        """Return the sample for these gaps, then gaps beyond the end, and the batches drawn."""
+        steps = sampling._Gaps(rate)
+        waiting, batches = list(gaps), 0
+
+        def words(count: int) -> npt.NDArray[np.uint64]:
+            nonlocal batches
+            batches += 1
+            chosen = [waiting.pop(0) if waiting else rows + 1 for _ in range(count)]
+            # The middle of the u whose gap it is.
+            middles = [
+                (steps.boundary(gap, mpmath.mp) + steps.boundary(gap + 1, mpmath.mp)) / 2
+                for gap in chosen
+            ]
+            return np.array([int(middle * 2**64) for middle in middles], dtype=np.uint64)
+
+        return bernoulli_sample(rows, rate, words).tolist(), batches
+
+    def test_a_gap_counts_the_coins_up_to_the_next_row(self) -> None:
+        assert self.sample(20, 0.1, [1, 1, 3, 2]) == ([0, 1, 4, 6], 1)
+        assert self.sample(20, 0.1, [20]) == ([19], 1)
+        assert self.sample(20, 0.1, [21]) == ([], 1)
+        assert self.sample(1, 0.1, [1]) == ([0], 1)
+        assert self.sample(1, 0.1, [2]) == ([], 1)
+
+    def test_batches_are_joined(self) -> None:
+        """Eight gaps, or a few more than the expected number, are drawn at once."""
+        everybody = [1] * 40
+        for rows, batches in ((8, 1), (9, 2), (12, 2), (16, 2), (17, 3)):
+            assert self.sample(rows, 0.02, everybody) == (list(range(rows)), batches)
+
+    def test_the_last_row_of_a_batch_can_be_the_last_but_one(self) -> None:
+        assert self.sample(9, 0.02, [1] * 8 + [1]) == (list(range(9)), 2)
+        assert self.sample(9, 0.02, [1] * 8 + [2]) == (list(range(8)), 2)
+
+    @pytest.mark.parametrize("rows, rate", [(100_000, 0.01), (100_000, 0.9)])
+    def test_the_cost_grows_with_the_sample(self, rows: int, rate: float) -> None:
+        drawn = []
+
+        def words(count: int) -> npt.NDArray[np.uint64]:
+            drawn.append(count)
+            return seeded(1).words(count)
+
+        sample = bernoulli_sample(rows, rate, words)
+        expected = rows * rate
+        assert abs(len(sample) - expected) < 6.0 * math.sqrt(expected)
+        # Four deviations more than expected, so that one batch nearly always is enough.
+        assert len(drawn) == 1 and 3.9 < (drawn[0] - expected) / math.sqrt(expected) < 4.3

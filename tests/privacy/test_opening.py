@@ -116,6 +116,13 @@ class TestPaidCounts:
 
 
 class TestLedgerOfTheTable:
+    def test_inferred_bounds_are_the_first_entry(self) -> None:
+        schema = replace(SITES.schema, inferred=True)
+        dataset = replace(SITES, declaration=replace(SITES.declaration, schema=schema))
+        _, ledger = open_private(dataset, None, noise())
+        assert ledger.proof().reasons == ("bounds and categories were inferred from the rows",)
+        assert not open_private(SITES, None, noise())[1].entries
+
     def test_splits_are_the_rows_that_they_are_called(self) -> None:
         private, ledger = open_private(SITES, None, noise())
         assert private.validation is not None and private.validation.validation is None

@@ -113,6 +113,16 @@ class TestMembers:
         codes = np.zeros(len(ROWS), dtype=np.int64)
         check_part_by_row(ROWS, codes, first_alone, ("x",), None, 2, "")
         assert 5 <= len(asked) <= 6 and set(asked) == {1}
+        # Five of ten rows, the first among them.
+        for place in range(10):
+            wrong = codes[:10].copy()
+            wrong[place] = 1
+            ten = ROWS.take(np.arange(10))
+            if place % 2 == 0:
+                with pytest.raises(PrivacyContractError, match="row by row"):
+                    check_part_by_row(ten, wrong, first_alone, ("x",), None, 2, "")
+            else:
+                check_part_by_row(ten, wrong, first_alone, ("x",), None, 2, "")
         few = ROWS.take(np.arange(3))
         asked.clear()
         check_part_by_row(few, codes[:3], first_alone, ("x",), None, 2, "")

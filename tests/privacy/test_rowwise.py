@@ -63,6 +63,10 @@ class TestNumbers:
 
 
 class TestEvaluation:
+    def test_a_refusal_names_the_row_function(self) -> None:
+        with pytest.raises(PrivacyContractError, match="the row function returned something"):
+            evaluate(lambda rows: "text", ROWS, check_rows=False)
+
     def test_one_vector_per_row(self) -> None:
         assert evaluate(lambda rows: rows.values, ROWS, check_rows=False) == pytest.approx(
             ROWS.values
