@@ -58,8 +58,8 @@ TARGETS = {
             "results",
             "bench/results",
             ("tests/results", "tests/engine", "tests/cli/test_tampered.py"),
-            sample=200,
+            sample=160,
         ),
-        Target("engine", "bench/engine", ("tests/engine",), sample=200),
+        Target("engine", "bench/engine", ("tests/engine",), sample=160),
     )
 }

@@ -281,7 +281,7 @@ class Runner:
             code = 3
             try:
                 os.setsid()
-                limit = int(15 + 8 * seconds)
+                limit = int(8 + 4 * seconds)
                 resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
                 resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -101,6 +101,14 @@ def test_an_altered_file_is_refused(change: dict[str, Any], message: str) -> Non
     assert message in str(refusal.value)
 
 
+@pytest.mark.parametrize("delta", [True, 0, 1, 1.5, -1.0])
+def test_a_delta_is_checked_without_a_target_too(delta: object) -> None:
+    unbounded = {**document(), "target_epsilon": None, "order": Ledger().order}
+    assert Ledger.from_json(json.dumps(unbounded)).budget is None
+    with pytest.raises(InputError, match="not between 0 and 1"):
+        Ledger.from_json(json.dumps({**unbounded, "delta": delta}))
+
+
 @pytest.mark.parametrize("delta", [1e-300, 1.0 - 2.0**-53])
 def test_any_delta_between_zero_and_one_is_read(delta: float) -> None:
     text = json.dumps({**document(), "target_epsilon": None, "delta": delta, "order": None})
