@@ -151,6 +151,8 @@ def test_limits_of_the_bracket_belong_to_it() -> None:
     assert accounting._bracket(lambda s: 0.0, 1.0, 0.002) == (0.0, (0.001, 0.0))
     at_the_limit = accounting._bracket(lambda s: 1.0 if s >= 1e6 else 2.0, 1.0, 5e5)
     assert at_the_limit == (5e5, (1e6, 1.0))
+    with pytest.raises(CalibrationError):
+        accounting._bracket(lambda s: 1.0 if s >= 1e6 else 2.0, 1.0, 500_000.25)
 
 
 def test_a_jump_that_misleads_the_search_ends_it_after_sixty_steps() -> None:

@@ -207,7 +207,7 @@ def test_equal_compositions_are_equal_tuples() -> None:
         assert compose_events(order) == compose_events(events)
     assert compose_events([(gaussian(2.0), 3), (gaussian(2.0), 4)]) == ((gaussian(2.0), 7),)
     # By the event, whatever its count.
-    swapped = compose_events([(gaussian(2.0), 1), (laplace(1.0), 3)])
+    swapped = compose_events([(laplace(1.0), 1), (gaussian(2.0), 3)])
     assert [event for event, _ in swapped] == [gaussian(2.0), laplace(1.0)]
 
 
