@@ -229,10 +229,11 @@ class Runner:
         killers = self._killers.get((mutant.module, mutant.function), [])
         rank = {name: number for number, name in enumerate(reversed(killers))}
 
-        def order(name: str) -> tuple[float, int, str, float]:
-            seconds = self.recorded[name].seconds
+        def order(name: str) -> tuple[int, bool, int, str, float]:
+            seconds, file = self.recorded[name].seconds, name.partition("::")[0]
             size = math.floor(2.0 * math.log10(max(seconds, 1e-3)))
-            return (rank.get(name, len(rank)), size, name.partition("::")[0], seconds)
+            far = Path(mutant.module).stem not in Path(file).stem
+            return (rank.get(name, len(rank)), far, size, file, seconds)
 
         return sorted(chosen, key=order)
 
