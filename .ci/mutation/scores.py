@@ -128,6 +128,7 @@ def _target(
     sources = [Source(root / path, root) for path in target.modules(root)]
     modules: dict[str, Counter[str]] = {}
     survivors: list[str] = []
+    limits: list[float] = []
     dates: set[str] = set()
     every = [mutant for source in sources for mutant in source.mutants()]
     seen.update(mutant.id for mutant in every)
@@ -142,6 +143,7 @@ def _target(
         if status in SURVIVED and mutant.id in known:
             status = "equivalent"
         elif status in SURVIVED:
+            limits.append(float(entry["quick"]))
             survivors.append(f"{mutant.id} {mutant.module} {mutant.function}: {mutant.change}")
             status = "survived"
         counts[status] += 1
@@ -152,6 +154,7 @@ def _target(
         "last_run": max(dates, default=""),
         "modules": {name: dict(sorted(counts.items())) for name, counts in modules.items()},
         "survivors": survivors,
+        "longest_test": min(limits) if limits and min(limits) < math.inf else None,
     }
 
 
@@ -216,7 +219,9 @@ def page(report: dict[str, Any], known: dict[str, dict[str, str]]) -> str:
         for module, counts in target["modules"].items():
             lines.append(f"| `{module}` | {_row(Counter(counts), None, False)} |")
         if target["survivors"]:
-            lines += ["", "Survivors:", ""]
+            limit = target["longest_test"]
+            short = "" if limit is None else f", by tests of at most {limit:g} s each"
+            lines += ["", f"Survivors{short}:", ""]
             for survivor in target["survivors"]:
                 lines.append("- " + survivor.partition(" ")[2].replace("|", "\\|"))
     lines += ["", "## Equivalent mutants", ""]
@@ -240,7 +245,8 @@ def _row(counts: Counter[str], target: dict[str, Any] | None, sampled: bool) -> 
     numbers.append(f"{100 * caught / judged:.1f}%" if judged else "-")
     if target is not None:
         low, high = wilson(caught, judged)
-        numbers.append(f"{100 * low:.1f}% to {100 * high:.1f}%" if sampled else "-")
+        shown = sampled and judged > 0
+        numbers.append(f"{100 * low:.1f}% to {100 * high:.1f}%" if shown else "-")
     if counts["missing"]:
         numbers[0] += f" ({counts['missing']} not run)"
     return " | ".join(numbers)
