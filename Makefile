@@ -17,8 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 # absolute paths, so a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
-.PHONY: help env quick full test slow chaos isolated lint format types imports cards docs audits \
-	claims benchmarks lock clean
+.PHONY: help env quick full test slow chaos isolated mutation lint format types imports cards docs \
+	audits claims benchmarks lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -88,6 +88,9 @@ isolated: $(STAMP) ## the tests of methods with a separate environment, which is
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m isolated tests/environments
 	OMP_NUM_THREADS=1 "$$($(BIN)/bench env python smartnoise)" -P -m pytest -n 2 -m isolated \
 		tests/contract tests/methods $(ARGS)
+
+mutation: $(STAMP) ## plants faults and counts those that tests notice: docs/mutation.md; hours, resumes
+	nice -n 19 $(BIN)/python .ci/mutation $(ARGS)
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check .
