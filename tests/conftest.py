@@ -19,7 +19,7 @@ class _Sharing:
 
     Such a fixture is expensive: a whole run through Ray, a site. Two processes would build it
     twice, and tests that start Ray would meet on both cores. Files are started first, and single
-    tests fill the gaps. (`--dist loadgroup` is not the way: xdist 3.8 with pytest 9 ignores groups.)
+    tests fill the gaps. (`--dist loadgroup` would be shorter: xdist 3.8 with pytest 9 ignores it.)
     """
 
     @pytest.hookimpl(optionalhook=True)
