@@ -72,7 +72,7 @@ benchmarks: $(STAMP) ## speed, as ratios against a named alternative measured in
 # One thread per process: several torch processes at default threads slow each other down 30 times.
 # Methods with separate environments are tested afterwards, if these can be built.
 test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope $(ARGS)
 	@if [ -n "$(ARGS)" ]; then exit 0; fi; \
 	if $(BIN)/bench env build; then $(MAKE) --no-print-directory isolated; \
 	else echo 'The environment above cannot be built: tests that need it were left out.' >&2; fi
