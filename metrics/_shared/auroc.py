@@ -97,7 +97,8 @@ class Precisions(Counted):
 
 def _groups(ordered: Array) -> tuple[Index, Index]:
     """Where each group of equal numbers starts, and the group of each number."""
-    first = np.append(True, ordered[1:] != ordered[:-1])
+    first = np.ones(len(ordered), dtype=bool)
+    first[1:] = ordered[1:] != ordered[:-1]
     return np.flatnonzero(first), np.cumsum(first) - 1
 
 

@@ -4,26 +4,21 @@ A resample is a column of counts: how often each row was drawn. Rows are visited
 that was fixed beforehand, and every step is one operation on the counts of a row in all resamples,
 which lie side by side in memory. Sums are in double precision and whole numbers, hence exact below
 2^53; weights that are no counts (double precision) are accepted in place of them.
-
-The machine code is kept on disk by numba, beside this file or, where that folder is not writable,
-in the user's own cache: a process pays for reading it, not for compiling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from bench.metrics._shared.kernels import compiled
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.integer[Any]]
 Weights = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 POSITIVE, TIED, FIRST = 1, 2, 4
 """Bits that describe a row among the sorted ones; see `wins` and `precisions`."""
@@ -33,15 +28,7 @@ _TOGETHER = 64
 holds of a table with some ten thousand rows."""
 
 
-def _compiled(function: Function) -> Function:
-    try:
-        made: Function = njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        made = njit(nogil=True, error_model="numpy")(function)
-    return made
-
-
-@_compiled
+@compiled()
 def draw(state: npt.NDArray[np.uint64], rows: Integers, ends: Integers, counts: Counts) -> None:
     """Draw each stratum with replacement, as many rows as it has, once per column of `counts`.
 
@@ -85,7 +72,7 @@ def draw(state: npt.NDArray[np.uint64], rows: Integers, ends: Integers, counts: 
     state[0], state[1], state[2], state[3] = first, second, third, fourth
 
 
-@_compiled
+@compiled()
 def sums_by_code(weights: Weights, codes: Integers, sums: Floats) -> None:
     """Add the weights of the rows of each code to (codes, resamples) `sums`."""
     resamples = weights.shape[1]
@@ -95,7 +82,7 @@ def sums_by_code(weights: Weights, codes: Integers, sums: Floats) -> None:
             total[r] += weight[r]
 
 
-@_compiled
+@compiled()
 def wins(
     weights: Weights, order: Integers, kinds: Integers, factors: Floats
 ) -> tuple[Floats, Floats]:
@@ -127,7 +114,7 @@ def wins(
     return won, positives * below
 
 
-@_compiled
+@compiled()
 def precisions(weights: Weights, order: Integers, kinds: Integers) -> tuple[Floats, Floats]:
     """Return the sum over positives of the precision at their score, and the weight of positives.
 
@@ -164,7 +151,7 @@ def precisions(weights: Weights, order: Integers, kinds: Integers) -> tuple[Floa
     return sums, hits
 
 
-@_compiled
+@compiled()
 def concordant(
     weights: Weights, order: Integers, starts: Integers, events: Counts, ranks: Integers, risks: int
 ) -> tuple[Floats, Floats]:
