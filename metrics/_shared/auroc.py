@@ -20,7 +20,6 @@ from bench.metrics._shared.bootstrap import (
     Counted,
     Counts,
     Index,
-    Statistic,
     average,
     contiguous,
     ratio,
@@ -153,10 +152,10 @@ def delong(labels: npt.ArrayLike, scores: npt.ArrayLike) -> Interval:
 
 
 def one_against_rest(
-    single: Callable[[npt.ArrayLike, npt.ArrayLike], Statistic],
+    single: Callable[[npt.ArrayLike, npt.ArrayLike], Counted],
     labels: npt.ArrayLike,
     scores: npt.ArrayLike,
-) -> Statistic:
+) -> Counted:
     """Mean over classes of a statistic of one class against all others (macro average).
 
     `scores` has one column per class. Every class counts the same, however rare. Hand and Till's

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bench import Floats, Integers, NotComputable, Score
+from bench import Evaluation, Floats, Integers, NotComputable, Score
 from bench.metrics._shared.intervals import LEVEL, AnyMetric
 
 Array = npt.NDArray[np.float64]
@@ -47,8 +47,8 @@ _BLOCK_CELLS = 2**19
 _BLOCK_BYTES = 2**25
 """Counts at a time (32 MB), and the largest matrix that is kept: 33,000 rows, 1000 resamples."""
 
-_KEPT_BYTES = 2**26
-"""Counts kept in a process (64 MB), the last used ones."""
+_KEPT_BYTES = 3 * 2**25
+"""Counts kept in a process (96 MB), the last used ones: the metrics of one release need four."""
 
 _MOST_CODES = 64
 """Combinations of column values whose counts are added up in one pass."""
@@ -119,6 +119,29 @@ class _Combined(Counted):
         return _Combined(tuple(part.at(rows) for part in self.parts), self.combine)
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Means(Counted):
+    """Means of several numbers per row: (columns, resamples) out."""
+
+    numbers: Array
+    """(columns, rows)."""
+    rows: Index | None = None
+
+    def __call__(self, weights: Array | Counts) -> Array:
+        taken = weights if self.rows is None else weights[self.rows]
+        sums = weighted_sums(np.concatenate([self.numbers, np.ones((1, len(taken)))]), taken)
+        return ratio(sums[:-1], np.broadcast_to(sums[-1], sums[:-1].shape))
+
+    def at(self, rows: Index) -> Means:
+        return Means(self.numbers, rows if self.rows is None else rows[self.rows])
+
+
+def stacked(parts: Sequence[Counted]) -> Counted:
+    """Several statistics as one with several numbers, for `jointly`."""
+    return _Combined(tuple(parts), lambda *values: np.stack(values))
+
+
 def combined(parts: Sequence[Statistic], combine: Callable[..., Array]) -> Statistic:
     """A function of several statistics on the same weights; counted where all of them are."""
     counted = tuple(part for part in parts if isinstance(part, Counted))
@@ -138,9 +161,9 @@ def share(part: npt.ArrayLike, whole: npt.ArrayLike) -> Share:
     return Share(np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64))
 
 
-def average(statistics: Sequence[Statistic]) -> Statistic:
+def average(statistics: Sequence[Counted]) -> Counted:
     """Mean of several statistics."""
-    return combined(statistics, lambda *values: np.mean(values, axis=0))
+    return _Combined(tuple(statistics), lambda *values: np.mean(values, axis=0))
 
 
 def difference(first: Statistic, second: Statistic) -> Statistic:
@@ -380,9 +403,7 @@ def paired(
 def _samples(statistics: Mapping[str, Statistic], counts: Counts) -> dict[str, Array]:
     """Values of statistics on resamples; shares are added up together."""
     shares = {
-        name: one
-        for name, one in statistics.items()
-        if isinstance(one, Share) and one.rows is None
+        name: one for name, one in statistics.items() if isinstance(one, Share) and one.rows is None
     }
     samples: dict[str, Array] = {}
     if shares:
@@ -446,6 +467,23 @@ def resampled_counts(
 
 
 _DRAWN: OrderedDict[bytes, Counts] = OrderedDict()
+
+
+def of_release(evaluation: Evaluation) -> np.random.Generator:
+    """Generator of the resamples of the test rows, by the seed of the cell.
+
+    All metrics of a release that draw within the same strata get the same resamples, and so do all
+    releases with the same seed.
+    """
+    return evaluation.generator("bootstrap/test")
+
+
+def seed_of_dataset(evaluation: Evaluation) -> int:
+    """Seed of resamples of the test rows that are the same for every release of a dataset.
+
+    For numbers of a model of the real rows, kept for all releases, and numbers beside them.
+    """
+    return evaluation.reference("bootstrap/test", lambda rng: int(rng.integers(2**31)))
 
 
 def resampled_weights(
