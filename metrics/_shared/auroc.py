@@ -67,7 +67,7 @@ class RankedPairs(Counted):
         from bench.metrics._shared import resample_kernels
 
         won, pairs = resample_kernels.wins(
-            contiguous(weights), self.order, self.kinds, self.factors
+            contiguous(weights, self.order), self.order, self.kinds, self.factors
         )
         return ratio(won / 2, pairs)
 
@@ -88,7 +88,9 @@ class Precisions(Counted):
     def __call__(self, weights: Array | Counts) -> Array:
         from bench.metrics._shared import resample_kernels
 
-        return ratio(*resample_kernels.precisions(contiguous(weights), self.order, self.kinds))
+        return ratio(
+            *resample_kernels.precisions(contiguous(weights, self.order), self.order, self.kinds)
+        )
 
     def at(self, rows: Index) -> Precisions:
         return replace(self, order=np.asarray(rows)[self.order])

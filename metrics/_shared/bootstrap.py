@@ -244,7 +244,8 @@ def _add_codes(
     else:
         left = []
     by_code = np.zeros((max(1, kinds), weights.shape[1]))
-    resample_kernels.sums_by_code(contiguous(weights), codes, by_code)
+    taken_rows = np.array([len(codes) - 1] if len(codes) else [], dtype=np.intp)
+    resample_kernels.sums_by_code(contiguous(weights, taken_rows), codes, by_code)
     first = np.zeros(len(by_code), dtype=np.intp)
     first[codes] = np.arange(len(codes))
     for place, column, values in taken:
@@ -252,8 +253,16 @@ def _add_codes(
     return left
 
 
-def contiguous(weights: Array | Counts) -> Array | Counts:
-    """Return the weights as compiled loops take them: bytes or float64, rows side by side."""
+def contiguous(weights: Array | Counts, rows: Index) -> Array | Counts:
+    """Return the weights as compiled loops take them: bytes or float64, rows side by side.
+
+    Refuse a table without one of `rows`: compiled loops do not check where they read.
+    """
+    if len(rows) and not 0 <= rows.min() <= rows.max() < len(weights):
+        raise ValueError(
+            f"the statistic is about row {rows.max()}, the weights are of {len(weights)} rows; "
+            "expected the weights of the table that it was made for"
+        )
     return np.ascontiguousarray(weights, dtype=np.uint8 if weights.dtype == np.uint8 else float)
 
 

@@ -31,7 +31,12 @@ class Concordance(Counted):
         from bench.metrics._shared import resample_kernels
 
         won, pairs = resample_kernels.concordant(
-            contiguous(weights), self.order, self.starts, self.events, self.ranks, self.risks
+            contiguous(weights, self.order),
+            self.order,
+            self.starts,
+            self.events,
+            self.ranks,
+            self.risks,
         )
         return ratio(won / 2, pairs)
 

@@ -381,11 +381,15 @@ class Network(ReleasedModel):
     classes: int
 
     def predict(self, values: Floats) -> Array:
-        with _one_thread():
-            middle = np.asarray(values, dtype=np.float32) @ self.hidden
-            middle += self.hidden_bias
-            np.maximum(middle, 0.0, out=middle)
-            outputs = (middle @ self.last + self.last_bias).astype(np.float64)
+        from bench.metrics._shared import network_kernels
+
+        outputs = network_kernels.outputs(
+            np.ascontiguousarray(values, dtype=np.float32),
+            self.hidden,
+            self.hidden_bias,
+            self.last,
+            self.last_bias,
+        )
         if len(self.seen) == 2:
             positive = 1.0 / (1.0 + np.exp(-outputs[:, 0]))
             known = np.column_stack([1.0 - positive, positive])
@@ -424,7 +428,7 @@ def fit_mlp(examples: Examples, classes: int, rng: np.random.Generator) -> Netwo
         drawn.shuffle(change)
         orders[epoch] = order = order[change]
     with _one_thread():
-        network_kernels.train(
+        finite = network_kernels.train(
             np.ascontiguousarray(rows.features, dtype=np.float32),
             np.ascontiguousarray(truth, dtype=np.float32),
             np.ascontiguousarray(rows.weights, dtype=np.float32)[:, None],
@@ -434,7 +438,7 @@ def fit_mlp(examples: Examples, classes: int, rng: np.random.Generator) -> Netwo
             MLP["alpha"],
             *parameters,
         )
-    if not all(np.isfinite(part).all() for part in parameters):
+    if not finite:
         raise NotComputable("the network diverged on the training rows")
     return Network(*parameters, seen, classes)
 

@@ -75,8 +75,10 @@ def train(
     hidden_bias: Matrix,
     last: Matrix,
     last_bias: Matrix,
-) -> None:
+) -> bool:
     """Train in place; `orders` has the order of the rows in each epoch.
+
+    Return whether all weights, and what Adam keeps of their gradients, stayed finite.
 
     Biases are (1, width) and `weights` (rows, 1). The penalty is alpha / 2 times the squared
     weights, over the total weight of the rows of a batch.
@@ -138,3 +140,37 @@ def train(
             _adam(hidden_bias, bias_gradient, states[1][0], states[1][1], scaled, 0.0)
             _adam(last, states[2][2], states[2][0], states[2][1], scaled, penalty)
             _adam(last_bias, last_bias_gradient, states[3][0], states[3][1], scaled, 0.0)
+    finite = True
+    for part in (hidden, hidden_bias, last, last_bias):
+        finite &= bool(np.isfinite(part).all())
+    for state in states:
+        finite &= bool(np.isfinite(state[1]).all())
+    return finite
+
+
+@compiled()
+def outputs(
+    features: Matrix, hidden: Matrix, hidden_bias: Matrix, last: Matrix, last_bias: Matrix
+) -> npt.NDArray[np.float64]:
+    """Return the outputs before the last activation.
+
+    Row by row and in one order: equal rows get equal bytes, hence are ties, wherever they stand. A
+    matrix product does not promise that.
+    """
+    width = hidden.shape[1]
+    result = np.empty((len(features), last.shape[1]))
+    middle = np.empty(width, dtype=np.float32)
+    for row in range(len(features)):
+        for unit in range(width):
+            middle[unit] = hidden_bias[0, unit]
+        for column in range(features.shape[1]):
+            value, weights = features[row, column], hidden[column]
+            for unit in range(width):
+                middle[unit] += value * weights[unit]
+        for output in range(last.shape[1]):
+            total = np.float64(last_bias[0, output])
+            for unit in range(width):
+                if middle[unit] > 0:
+                    total += np.float64(middle[unit]) * np.float64(last[unit, output])
+            result[row, output] = total
+    return result

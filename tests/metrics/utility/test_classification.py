@@ -125,7 +125,7 @@ def test_ratio_is_taken_on_the_same_resamples(table):
         bootstrap.bootstrap(
             auroc(labels, answers.test[:, 1]),
             labels,
-            evaluation.generator("bootstrap/classification"),
+            bootstrap.of_release(evaluation),
         )
         for answers in (
             classification.released_scores(evaluation, "xgboost"),
@@ -189,7 +189,7 @@ def test_a_released_model_is_asked_directly_and_only_in_place_of_xgboost(table):
     rates = Classification().compute(evaluation)
     assert 0.5 < named(rates, "sensitivity").value < 0.95
     width = table.encoder.feature_width
-    assert seen == [(len(test), width), (len(table.validation), width)]
+    assert seen == [(len(test) + len(table.validation), width)]
     with pytest.raises(NotComputable, match="model, not rows"):
         Downstream().compute(evaluation)
 
