@@ -312,18 +312,48 @@ class SklearnClassifier(ReleasedModel):
 
     estimator: Any
     classes: int
-    margins: bool
-    """Signed distances from the boundary instead of probabilities."""
 
     def predict(self, values: Floats) -> Array:
         with _one_thread():
-            ask = self.estimator.decision_function if self.margins else self.estimator.predict_proba
-            known = np.asarray(ask(np.asarray(values)), dtype=np.float64)
-        if known.ndim == 1:
-            known = np.column_stack([-known, known])
-        scores = np.full((len(known), self.classes), known.min(initial=0.0))
-        scores[:, self.estimator.classes_] = known
-        return scores
+            known = np.asarray(self.estimator.predict_proba(np.asarray(values)), dtype=np.float64)
+        return _of_all_classes(known, self.estimator.classes_, self.classes)
+
+
+@final
+@dataclass(frozen=True)
+class KernelMachine(ReleasedModel):
+    """Signed distances from the boundary: a weighted sum of Gaussian kernels around rows."""
+
+    landmarks: Array
+    """Rows that span the kernel."""
+    width: float
+    """The factor of squared distances."""
+    factors: Array
+    """(landmarks, boundaries): one boundary of two classes, otherwise one per class."""
+    intercepts: Array
+    seen: npt.NDArray[np.intp]
+    """Classes among the training rows; the others have the lowest score of all."""
+    classes: int
+
+    def predict(self, values: Floats) -> Array:
+        rows = np.asarray(values, dtype=np.float64)
+        with _one_thread():
+            exponents = rows @ (2.0 * self.width * self.landmarks.T)
+            exponents -= self.width * np.einsum("ij,ij->i", rows, rows)[:, None]
+            exponents -= self.width * np.einsum("ij,ij->i", self.landmarks, self.landmarks)
+            # A distance of zero can come out as a little less.
+            np.minimum(exponents, 0.0, out=exponents)
+            known = np.exp(exponents, out=exponents) @ self.factors + self.intercepts
+        if known.shape[1] == 1:
+            known = np.column_stack([-known[:, 0], known[:, 0]])
+        return _of_all_classes(known, self.seen, self.classes)
+
+
+def _of_all_classes(known: Array, seen: npt.NDArray[np.intp], classes: int) -> Array:
+    """Scores of the classes that were seen; the others have the lowest score of all."""
+    scores = np.full((len(known), classes), known.min(initial=0.0))
+    scores[:, seen] = known
+    return scores
 
 
 Fit = Callable[[Examples, int, np.random.Generator], ReleasedModel]
@@ -347,14 +377,13 @@ def fit_logistic(examples: Examples, classes: int, rng: np.random.Generator) -> 
     return _fitted(LogisticRegression(**LOGISTIC), rows, classes)
 
 
-def fit_svm(examples: Examples, classes: int, rng: np.random.Generator) -> SklearnClassifier:
+def fit_svm(examples: Examples, classes: int, rng: np.random.Generator) -> KernelMachine:
     """Support vector machine with a Gaussian kernel of width 1 / (columns x variance).
 
     The kernel is spanned by at most 200 rows and the squared hinge loss minimised in the primal,
     one class against the rest: linear in the rows, where the exact dual is quadratic.
     """
     from sklearn.kernel_approximation import Nystroem
-    from sklearn.pipeline import make_pipeline
     from sklearn.svm import LinearSVC
 
     rows = _training(examples, classes, rng)
@@ -363,8 +392,18 @@ def fit_svm(examples: Examples, classes: int, rng: np.random.Generator) -> Sklea
     kernel = Nystroem(
         gamma=width, n_components=min(LANDMARKS, len(rows.labels)), random_state=_seed(rng)
     )
-    machine = make_pipeline(kernel, LinearSVC(**SVM))
-    return _fitted(machine, rows, classes, margins=True, to="linearsvc__")
+    machine = LinearSVC(**SVM)
+    with _one_thread():
+        machine.fit(kernel.fit_transform(rows.features), rows.labels, rows.weights)
+    return KernelMachine(
+        np.asarray(kernel.components_, dtype=np.float64),
+        width,
+        # Both linear maps at once: the second is applied to a few hundred rows only.
+        np.asarray(kernel.normalization_.T @ machine.coef_.T, dtype=np.float64),
+        np.asarray(machine.intercept_, dtype=np.float64),
+        machine.classes_,
+        classes,
+    )
 
 
 @final
@@ -451,13 +490,11 @@ FITS: Mapping[str, Fit] = {
 }
 
 
-def _fitted(
-    estimator: Any, rows: Examples, classes: int, margins: bool = False, to: str = ""
-) -> SklearnClassifier:
-    """Train on weighted rows; `to` names the step of a pipeline that takes the weights."""
+def _fitted(estimator: Any, rows: Examples, classes: int) -> SklearnClassifier:
+    """Train on weighted rows."""
     with _one_thread():
-        estimator.fit(rows.features, rows.labels, **{f"{to}sample_weight": rows.weights})
-    return SklearnClassifier(estimator, classes, margins)
+        estimator.fit(rows.features, rows.labels, sample_weight=rows.weights)
+    return SklearnClassifier(estimator, classes)
 
 
 def _training(
