@@ -187,7 +187,8 @@ class Downstream(Metric):
     definition: ClassVar[str] = f"AUROC of downstream models beside XGBoost. {_INTERVAL}"
     tasks: ClassVar[tuple[Task, ...]] = (Task.CLASSIFICATION,)
     cost: ClassVar[str] = (
-        "6 seconds, 10 where categories are fractional; 6 more once for the real rows of a dataset"
+        "a second, more where categories are fractional; some more once for the real rows of a "
+        "dataset"
     )
 
     def compute(self, evaluation: Evaluation) -> Scores:
