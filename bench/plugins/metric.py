@@ -211,10 +211,10 @@ class Evaluation:
 
     @property
     def decoded(self) -> pd.DataFrame:
-        """The synthetic rows in the units of the schema, as a reader would open them."""
+        """The synthetic rows in the units of the schema, complete (see `Encoder.decode`)."""
         return self.shared(
             "decoded",
-            lambda: self.dataset.encoder.decode(self.rows.values, self.rows.labels),
+            lambda: self.dataset.encoder.decode(self.rows.values, self.rows.labels, complete=True),
         )
 
     def shared(self, key: Hashable, build: Callable[[], T]) -> T:

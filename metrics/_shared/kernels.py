@@ -4,11 +4,15 @@ Rough sums of the record distance are in single precision and decide only which 
 again; every number that is returned comes from `_exact`, in double precision. The rough loops are
 therefore free to fuse multiplications with additions. None of them gets a missing, infinite or huge
 value.
+
+The machine code is kept on disk by numba, beside its source or, where that folder is not writable,
+in the user's own cache: a process pays for reading it, not for compiling.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +21,25 @@ from numba import njit
 Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.integer[Any]]
 
-_rough = njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "contract"})
-_precise = njit(nogil=True, error_model="numpy")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(**options: Any) -> Callable[[Function], Function]:
+    """Compile a function at its first call; division by zero gives infinity, as in NumPy."""
+
+    def decorate(function: Function) -> Function:
+        settings = {"nogil": True, "error_model": "numpy", **options}
+        try:
+            made: Function = njit(cache=True, **settings)(function)
+        except RuntimeError:  # neither the package's folder nor the user's cache can be written
+            made = njit(**settings)(function)
+        return made
+
+    return decorate
+
+
+_rough = compiled(fastmath={"nnan", "nsz", "contract"})
+_precise = compiled()
 
 _COUNTED = 255
 """Differences that one byte can count: as many bytes as the vector units hold are added at once."""
@@ -184,7 +205,7 @@ def select(
 # Encoded distance --------------------------------------------------------------------------------
 
 
-@njit(nogil=True)
+@compiled(error_model="python")
 def _insert(values: Any, best: Any) -> None:
     """Keep the smallest values seen so far, in ascending order."""
     last = best.shape[0] - 1
@@ -206,7 +227,7 @@ def _insert(values: Any, best: Any) -> None:
                 best[place] = value
 
 
-@njit(nogil=True)
+@compiled(error_model="python")
 def update(
     first: int,
     last: int,

@@ -355,7 +355,9 @@ def real_records(evaluation: Evaluation, name: Literal["train", "control"]) -> R
     encoder, split = dataset.encoder, dataset.train if name == "train" else dataset.control
     return evaluation.reference(
         f"records/{name}",
-        lambda _: Records.of(encoder, encoder.decode(split.rows.values, split.rows.labels)),
+        lambda _: Records.of(
+            encoder, encoder.decode(split.rows.values, split.rows.labels, complete=True)
+        ),
     )
 
 

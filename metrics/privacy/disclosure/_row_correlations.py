@@ -6,33 +6,15 @@ product does not promise that, and a correlation at a threshold would fall to ei
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import numpy as np
-import numpy.typing as npt
-from numba import njit
 
-Floats = npt.NDArray[np.floating[Any]]
-Integers = npt.NDArray[np.integer[Any]]
-Function = TypeVar("Function", bound=Callable[..., Any])
+from bench.metrics._shared.kernels import Floats, Integers, compiled
 
 _BLOCK = 128
 """Queries whose tables stay in the cache from reference to reference."""
 
 
-def _compiled(function: Function) -> Function:
-    """Compile a function at its first call, or read the machine code that numba kept on disk."""
-    # The type of a compiled function is not that of its source.
-    compile_: Any = njit
-    try:
-        made: Function = compile_(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        made = compile_(nogil=True, error_model="numpy")(function)
-    return made
-
-
-@_compiled
+@compiled()
 def correlate(
     base: Floats,
     tables: Floats,
