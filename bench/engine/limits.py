@@ -30,6 +30,14 @@ _TABLE = 1e7
 _COPIES = 40
 """Copies of the encoded rows that methods and metrics may hold at once."""
 
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+"""What libraries read when they are loaded."""
+
 LOG = "output.log"
 EXIT_MARK = "bench: the process was ended by os._exit"
 CRASH_MARK = "Fatal Python error:"
@@ -171,7 +179,7 @@ def threads_capped(threads: int) -> Iterator[None]:
     """
     import threadpoolctl
 
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    for name in THREAD_VARIABLES:
         # Numba refuses to change once its threads run; one that is not loaded reads this.
         if name != "NUMBA_NUM_THREADS" or "numba" not in sys.modules:
             os.environ[name] = str(threads)
