@@ -229,8 +229,8 @@ def _ending(status: int) -> str:
             return f"the cell crashed its process: {signal.strsignal(number)}"
         if number == signal.SIGKILL:
             return (
-                "the process of its fit was killed: by itself, from outside, or by the system for "
-                "lack of memory"
+                "the process of its fit was killed, or closed its connection: by the method, from "
+                "outside, or by the system for lack of memory"
             )
         return f"the process of its fit was ended by signal {number} ({signal.strsignal(number)})"
     return f"the cell ended its process: os._exit({os.waitstatus_to_exitcode(status)})"
