@@ -142,8 +142,10 @@ def _scored_outcome(
     failures = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
     row = ended(row, status, failures, scored.stack)
     scores = (*kept_scores(stored, metrics), *scored.scores)
+    fitted = stored is None
+    ledger = "" if release.ledger is None or not fitted else release.ledger.to_json()
     return Outcome(
-        row, scores, release, fitted=stored is None, details=scored.details, log=scored.log
+        row, scores, release, fitted, details=scored.details, log=scored.log, ledger=ledger
     )
 
 

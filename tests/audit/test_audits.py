@@ -240,11 +240,13 @@ def test_a_copied_row_is_refuted_after_a_replication(tmp_path: Path) -> None:
 def watched(monkeypatch: pytest.MonkeyPatch, before: Callable[[Sequence[TrialId]], None]) -> None:
     """Call this before trials are run."""
 
-    def work(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
+    def work(target: AuditTarget, trials: Sequence[TrialId]) -> list[dict[str, Any]]:
         before(trials)
         return run_trials(target, trials)
 
     monkeypatch.setattr(AuditProcedure, "work", staticmethod(work))
+    # The test is not importable in another process.
+    monkeypatch.setattr(driver, "_in_own_process", run_here)
 
 
 def test_an_interrupted_audit_resumes_to_the_same_bytes(

@@ -69,10 +69,10 @@ def test_the_same_bytes_after_cells_that_meddle(
         assert one.read_bytes() == two.read_bytes(), file
     same = ["eps_proven", "eps_claimed", "verdict", "accountant", "rows_released"]
     pd.testing.assert_series_equal(calm.loc[name, same], meddled.loc[name, same])
-    scores = [
-        pd.read_parquet(folder / side / "run" / "scores.parquet").query("key == @key")
-        for side in ("calm", "meddled")
+    tables = [
+        pd.read_parquet(folder / side / "run" / "scores.parquet") for side in ("calm", "meddled")
     ]
+    scores = [table[table["key"] == key] for table in tables]
     pd.testing.assert_frame_equal(*(one.reset_index(drop=True) for one in scores))
     assert scores[0]["value"].notna().any()
 

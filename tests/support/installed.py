@@ -266,7 +266,7 @@ class DiesOnce(Method):
 @dataclass(frozen=True)
 class Waits(Method):
     name: ClassVar[str] = "waits"
-    title: ClassVar[str] = "Reports its worker and machine to a test, and resumes when the test allows it"
+    title: ClassVar[str] = "Reports to a test where it runs, and resumes when the test allows it"
     uses_budget: ClassVar[bool] = False
     folder: str = ""
     mark: str = ""

@@ -89,76 +89,76 @@ class Meddles(Method):
     how: str = ""
 
     def synthesize(self, private, spec, rng):
-        getattr(self, self.how.replace("-", "_"))()
+        getattr(self, f"do_{self.how}".replace("-", "_"))()
         return Release(Rows(rng.uniform(-1, 1, (2, private.width)), np.array([0, 1])))
 
-    def default_dtype(self):
+    def do_default_dtype(self):
         import torch
 
         torch.set_default_dtype(torch.float64)
 
-    def proof(self):
+    def do_proof(self):
         Ledger.proof = nothing_spent
 
-    def print_options(self):
+    def do_print_options(self):
         np.set_printoptions(precision=1)
 
-    def error_state(self):
+    def do_error_state(self):
         np.seterr(all="raise")
 
-    def environment(self):
+    def do_environment(self):
         os.environ["BENCH_MEDDLED"] = "yes"
         os.environ["PATH"] = ""
 
-    def threads(self):
+    def do_threads(self):
         import torch
 
         torch.set_num_threads(2)
 
-    def random_state(self):
+    def do_random_state(self):
         random.seed(7)
         np.random.seed(7)
 
-    def metric(self):
+    def do_metric(self):
         from bench.plugins.metric import Metric
         from bench.plugins import registry
 
         kind = type(registry.metric("ks"))
         kind.compute = lambda self, evaluation: self.all_absent("meddled")
 
-    def warnings(self):
+    def do_warnings(self):
         warnings.filterwarnings("error", message="meddled")
 
-    def folder(self):
+    def do_folder(self):
         os.chdir(tempfile.gettempdir())
 
-    def umask(self):
+    def do_umask(self):
         os.umask(0)
 
-    def output(self):
+    def do_output(self):
         sys.stdout.close()
         os.close(1)
         os.close(2)
 
-    def score_check(self):
+    def do_score_check(self):
         import bench.engine.score
 
         bench.engine.score.check_scores = lambda computed, metric: metric.all_absent("meddled")
 
-    def garbage_collector(self):
+    def do_garbage_collector(self):
         gc.disable()
 
-    def signals(self):
+    def do_signals(self):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    def import_path(self):
+    def do_import_path(self):
         sys.path.insert(0, "/meddled")
 
-    def locale(self):
+    def do_locale(self):
         locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
 
-    def recursion_limit(self):
+    def do_recursion_limit(self):
         sys.setrecursionlimit(90)
 
 
@@ -173,7 +173,7 @@ class Watches(Method):
         return Release(Rows(rng.uniform(-1, 1, (2, private.width)), np.array([0, 1])), notes=notes)
 '''
 
-_AT_IMPORT = '''
+_AT_IMPORT = """
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -196,7 +196,7 @@ class Hasty(Method):
     def synthesize(self, private, spec, rng):
         private.raw("it looks")
         return Release(Rows(rng.uniform(-1, 1, (2, private.width)), np.array([0, 1])))
-'''
+"""
 
 
 def install_meddling(folder: Path) -> dict[str, str]:

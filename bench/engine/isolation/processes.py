@@ -192,6 +192,8 @@ class FitServer:
     def ending(self, number: int) -> str:
         """Wait for the end of a forked process; return how it ended, in words."""
         while number not in self._ended:
+            if number not in self._open:
+                return "its process has ended with its cell"
             self._listen()
         return _ending(self._ended[number])
 
