@@ -17,7 +17,7 @@ from bench.engine.fit import FitResult, Fits, MethodFacts, for_fitting
 from bench.engine.isolation import wire
 from bench.engine.isolation.processes import IsolatedFits, fit_server, isolated
 from bench.engine.isolation.server import Setting
-from bench.engine.limits import Limits, captured, let_children_end, tail, threads_capped
+from bench.engine.limits import Limits, cap_threads, captured, let_children_end, tail
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
 from bench.engine.procedure import Batch, Work
@@ -352,7 +352,7 @@ def _watched(
         limits = ticket.limits
         with contextlib.ExitStack() as stack:
             stack.enter_context(captured(folder, limits.disk_mb))
-            stack.enter_context(threads_capped(ticket.threads))
+            cap_threads(ticket.threads)
             fits = None
             if data is not None:
                 setting = Setting(str(folder), limits.disk_mb, ticket.threads)

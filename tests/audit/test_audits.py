@@ -28,18 +28,19 @@ from bench.audit.trials import (
     OUT,
     AuditTarget,
     Stage,
-    Trial,
     TrialId,
     TrialStore,
     refit,
     run_trials,
 )
+from bench.cluster import driver
 from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
 from bench.engine import keys
 from bench.engine.compare import compare_run
 from bench.engine.options import RunOptions
 from bench.engine.plan import explain, load_stored, plan_stored
+from bench.engine.procedure import run_here
 from bench.engine.verify import verify
 from bench.errors import InputError, NotApplicable, StoreError
 from bench.plugins.method import Method, Spec
