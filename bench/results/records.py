@@ -332,6 +332,8 @@ class Outcome:
     """Of an audit that has finished."""
     log: str = ""
     """What a failed cell printed, and the text of its exception: for the internal log only."""
+    ledger: str = ""
+    """The text of `ledger.json` from where the release was judged; empty where none was."""
 
 
 def log_name(key: str) -> str:
