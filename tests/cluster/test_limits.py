@@ -188,6 +188,22 @@ def test_a_watcher_that_does_not_watch_is_replaced_with_a_warning(
     assert message.startswith("warning: ") and f"({reason})" in message
 
 
+def test_a_watcher_that_is_still_starting_is_waited_for(
+    fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    fake_ray.answer = None
+    said: list[str] = []
+    watchers = Watchers(said.append)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 299)
+    watchers.refresh()
+    assert (fake_ray.watchers, said) == (1, []), "another one would make the machine busier"
+    monkeypatch.setattr(time, "monotonic", lambda: now + 301)
+    watchers.refresh()
+    assert fake_ray.watchers == 2 and "(no answer for 301 s)" in said[0]
+
+
 def test_a_run_without_enforceable_limits_is_stopped(fake_ray: FakeRay) -> None:
     fake_ray.answer = FakeRay.exceptions.ActorDiedError("the folder is another user's")
     said: list[str] = []
