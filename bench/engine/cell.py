@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,7 +21,8 @@ from bench.plugins.method import Method
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
 from bench.results.journal import plain
-from bench.results.records import Cell, CellRow, Outcome, Status, check_outcome
+from bench.results.records import Cell, CellRow, Outcome, Status, TimingRow, check_outcome
+from bench.results.timings import Stopwatch, added_to, kept
 from bench.results.verdicts import judge
 
 _STACK_CHARACTERS = 5_000
@@ -44,8 +44,9 @@ def run_cell(
         fitted = fit_cell(cell, dataset)
         return finish_cell(cell, key, dataset, metrics, fitted, threads)
     reset_peak_memory()
+    before = kept(stored.timings, metrics)
     return _scored_outcome(
-        cell, stored.row, dataset, stored.release, metrics, threads, stored=stored
+        cell, stored.row, dataset, stored.release, metrics, threads, before, stored=stored
     )
 
 
@@ -63,11 +64,20 @@ def finish_cell(
     if fitted.release is None:
         return failed_outcome(row, fitted)
     release = fitted.release
+    watch = Stopwatch()
     judged = guarded(lambda: _judged(cell, row, fitted, release))
+    timings = (*_fit_timing(key, fitted), watch.lap(key, "prove"))
     if isinstance(judged, FitResult):
-        return failed_outcome(row, judged)
+        return replace(failed_outcome(row, judged), timings=timings)
     row, release = judged
-    return _scored_outcome(cell, row, dataset, release, metrics, threads)
+    return _scored_outcome(cell, row, dataset, release, metrics, threads, timings)
+
+
+def _fit_timing(key: str, fitted: FitResult) -> tuple[TimingRow, ...]:
+    """What the fit took; nothing where its process was lost."""
+    if fitted.seconds is None or fitted.processor_seconds is None:
+        return ()
+    return (TimingRow(key, "fit", "", fitted.seconds, fitted.processor_seconds),)
 
 
 def _judged(
@@ -105,17 +115,19 @@ def _scored_outcome(
     release: Release,
     metrics: Sequence[str],
     threads: int,
+    before: tuple[TimingRow, ...],
     stored: Outcome | None = None,
 ) -> Outcome:
-    started = time.perf_counter()
+    watch = Stopwatch()
     scored = score_release(cell, row.key, dataset, release, metrics, threads)
     hashes = json.loads(row.metrics) if stored is not None else {}
     hashes |= keys.metric_hashes(metrics)
     for name in scored.problems:
         del hashes[name]  # tried again next time
+    took = watch.lap(row.key, "score", reference=scored.reference_seconds)
     row = replace(
         row,
-        score_seconds=time.perf_counter() - started,
+        score_seconds=took.wall_seconds,
         metrics=json.dumps(hashes, sort_keys=True),
         metrics_hash=keys.metrics_hash(hashes),
         peak_memory_mb=max(peak_memory_mb() or 0.0, row.peak_memory_mb or 0.0) or None,
@@ -125,7 +137,13 @@ def _scored_outcome(
     row = ended(row, status, failures, scored.stack)
     scores = (*kept_scores(stored, metrics), *scored.scores)
     return Outcome(
-        row, scores, release, fitted=stored is None, details=scored.details, log=scored.log
+        row,
+        scores,
+        release,
+        fitted=stored is None,
+        details=scored.details,
+        log=scored.log,
+        timings=added_to(before, took, *scored.timings),
     )
 
 
@@ -198,7 +216,8 @@ def failed_row(
 
 def failed_outcome(row: CellRow, fitted: FitResult) -> Outcome:
     """Return the outcome of a cell whose fit failed."""
-    return Outcome(ended(row, fitted.status, fitted.reason, fitted.stack), log=fitted.log)
+    row = ended(row, fitted.status, fitted.reason, fitted.stack)
+    return Outcome(row, log=fitted.log, timings=_fit_timing(row.key, fitted))
 
 
 def storable(outcome: Outcome, cell: Cell, dataset: Dataset | None) -> Outcome:
