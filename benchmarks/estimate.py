@@ -5,15 +5,18 @@ without methods whose own environment is not built here. They are run on one CPU
 each; what they took (processor time of all phases, from `timings.parquet`) is compared with the
 projection of the same cells. Goal: within 25%.
 
-    python benchmarks/estimate.py --cells 200 --out runs/slice            # the shipped table
+    python benchmarks/estimate.py                                    # 20 cells, a few minutes
+    python benchmarks/estimate.py --cells 200 --out runs/slice       # the whole check, half an hour
     python benchmarks/estimate.py --cells 200 --out runs/slice --timings runs/timings
 
-A second call with the same `--out` continues, or compares only.
+The first two check the shipped table, the last one that of another run. A second call with the same
+`--out` continues, or compares only.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from pathlib import Path
 
@@ -66,20 +69,26 @@ def _identity(cell) -> tuple:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cells", type=int, default=200)
+    parser.add_argument("--cells", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="run directory of the slice [a temporary one]")
     parser.add_argument("--timings", type=Path, action="append", default=[])
     asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        check(asked, asked.out or Path(scratch) / "slice")
+
+
+def check(asked: argparse.Namespace, out: Path) -> None:
+    """Run the slice, and compare."""
     from bench.results.reading import open_journal, read_tables
 
     known = {_identity(row.cell) for place in asked.timings for row, _ in open_journal(place).all()}
     cells = drawn(asked.cells, asked.seed, known)
-    run_slice(cells, asked.out)
+    run_slice(cells, out)
 
     from bench.engine.estimate import project, stored_timings
 
-    timings = read_tables(asked.out).timings
+    timings = read_tables(out).timings
     phases = timings[timings["metric"] == ""]
     measured = float(phases["processor_seconds"].sum())
     projection = project(cells, (), stored_timings(asked.timings, shipped_too=not asked.timings))

@@ -6,8 +6,8 @@ Processor time, of all threads of a cell: on a busy machine wall time says littl
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -75,9 +75,10 @@ def read_slow(directory: Path) -> Slow:
     fits = whole[whole["phase"].isin(["fit", "prove"])]
     timed = whole["key"].nunique()
 
-    def spent(frame: pd.DataFrame, by: Sequence[str]) -> tuple[Spent, ...]:
+    def spent(frame: pd.DataFrame, by: Iterable[str]) -> tuple[Spent, ...]:
         return _spent(frame.assign(name=list(by)), described, total)
 
+    slowest = spent(whole, whole["key"])[:_LISTED]
     phases = {one.name: one for one in spent(whole, whole["phase"])}
     return Slow(
         directory=str(directory),
@@ -88,7 +89,7 @@ def read_slow(directory: Path) -> Slow:
         phases=tuple(phases[name] for name in PHASES if name in phases),
         metrics=spent(metrics, metrics["metric"]),
         methods=spent(fits, fits["key"].map(labels)),
-        slowest=spent(whole, whole["key"].map(described))[:_LISTED],
+        slowest=tuple(replace(one, name=f"{described[one.name]} ({one.name})") for one in slowest),
     )
 
 
@@ -126,7 +127,8 @@ def to_text(slow: Slow) -> str:
     lines = [f"{slow.directory}: {_seconds(slow.seconds)} of processor time in {slow.cells} cells"]
     lines[0] += f", {_seconds(slow.wall_seconds)} of wall time"
     if slow.without:
-        lines.append(f"  {slow.without} cells without timings are not counted")
+        many = "1 cell" if slow.without == 1 else f"{slow.without} cells"
+        lines.append(f"  {many} without timings: not counted")
     if not slow.cells:
         lines.append("  no cell has timings: they are recorded by `bench run` of this version")
         return printable("\n".join(lines))
