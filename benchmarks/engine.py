@@ -182,8 +182,8 @@ def main() -> None:
         without = run(folder, 2_000, 0.0, 2, False, known)
         with_mlflow, alone = (1000 * one["driver"] / one["cells"] for one in (result, without))
         print(
-            f"processor time of the driver: {with_mlflow:.1f} ms a cell with MLflow, {alone:.1f} ms "
-            f"without: {with_mlflow - alone:.1f} ms for MLflow"
+            f"processor time of the driver: {with_mlflow:.1f} ms a cell with MLflow, {alone:.1f} "
+            f"ms without: {with_mlflow - alone:.1f} ms for MLflow"
         )
         one, two = (run(folder, 8, 5.0, cpus, False, known) for cpus in (1, 2))
         efficiency = (one["seconds"] / 7) / (two["seconds"] / 6) / 2
