@@ -139,7 +139,7 @@ def _datasets(cells: pd.DataFrame) -> Iterator[tuple[str, DatasetSize, pd.DataFr
         ["dataset", "dataset_name", "dataset_parameters"], sort=True
     ):
         try:
-            size = size_of(str(name or label), json.loads(given))
+            size = size_of(str(name) or str(label), json.loads(str(given)))
         except InputError:
             continue
         yield str(label), size, group
@@ -152,7 +152,7 @@ def _grouped(
 
     for label, size, group in _datasets(cells):
         for values, alike in group.groupby(list(by), dropna=False, sort=True):
-            named = dict(zip(by, values, strict=True))
+            named: dict[str, Any] = dict(zip(by, values, strict=True))
             epsilon, seconds = named.get("eps_target"), alike[column]
             released = alike["rows_released"].dropna()
             yield TimingLine(

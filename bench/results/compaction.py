@@ -205,5 +205,6 @@ def mark_of(schema: pa.Schema) -> Mark | None:
     if document is None:
         return None
     end, digest = document.get("end"), document.get("digest")
-    good = isinstance(end, int) and not isinstance(end, bool) and isinstance(digest, str)
-    return Mark(end, digest) if good else None
+    if not isinstance(end, int) or isinstance(end, bool) or not isinstance(digest, str):
+        return None
+    return Mark(end, digest)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from bench.results.reading import check_run, printable, read_tables
 from bench.results.records import PHASES, CellRow
@@ -96,11 +96,12 @@ def read_slow(directory: Path) -> Slow:
 def _rows(cells: pd.DataFrame) -> list[CellRow]:
     import pandas as pd
 
-    names = cells.columns
-    return [
-        CellRow(**{n: None if pd.isna(v) else v for n, v in zip(names, line, strict=True)})
-        for line in cells.itertuples(index=False, name=None)
-    ]
+    rows = []
+    for line in cells.itertuples(index=False, name=None):
+        given = zip(cells.columns, line, strict=True)
+        values: dict[str, Any] = {name: None if pd.isna(v) else v for name, v in given}
+        rows.append(CellRow(**values))
+    return rows
 
 
 def _spent(frame: pd.DataFrame, described: dict[str, str], total: float) -> tuple[Spent, ...]:
