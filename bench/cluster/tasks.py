@@ -17,6 +17,7 @@ from bench.engine.limits import Limits, captured, let_children_end, tail, thread
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
 from bench.engine.procedure import Batch, Work, run_batch
+from bench.engine.references import shared_references
 from bench.environments.overlays import PreparedEnvironment, Say, given_path, prepare
 from bench.errors import EnvironmentUnavailable
 from bench.plugins.method import Environment, Resources
@@ -227,7 +228,8 @@ class Tasks:
         dataset = self._datasets[job.cell.dataset]
         assert isinstance(dataset, Dataset)
         limits = Limits.of(needs, dataset, self._options.limits)
-        return Ticket(name, self._run, limits, min(needs.cpus, self._most_cpus))
+        threads = min(needs.cpus, self._most_cpus)
+        return Ticket(name, self._run, limits, threads, self._options.references)
 
     def _data(self, entry: Variant) -> Any:
         import ray
@@ -304,7 +306,11 @@ def prepare_step(environment: Environment, given: str) -> tuple[str, PreparedEnv
 def _watched(ticket: Ticket, work: Callable[[], T], broken: Callable[[FitResult], T]) -> T:
     let_children_end()
     with ticket.shown() as folder:
-        with captured(folder, ticket.limits.disk_mb), threads_capped(ticket.threads):
+        with (
+            captured(folder, ticket.limits.disk_mb),
+            threads_capped(ticket.threads),
+            shared_references(ticket.references),
+        ):
             try:
                 result = work()
             except KeyboardInterrupt as problem:

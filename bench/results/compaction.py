@@ -102,7 +102,7 @@ class Compaction:
         with ExitStack() as stack:
             outputs = [
                 _Output(
-                    stack.enter_context(replacing(self._directory / name, synced=False)),
+                    stack.enter_context(replacing(self._directory / name)),
                     arrow_schema(kind).with_metadata({_MARK: _written_mark(mark)}),
                 )
                 for name, kind in TABLES
@@ -126,7 +126,7 @@ class Compaction:
         if audits or (self._directory / AUDITS).is_file():
             table = to_table(audits, AuditRow)
             marked = table.replace_schema_metadata({_MARK: _written_mark(mark)})
-            write_table(self._directory / AUDITS, marked)
+            write_table(self._directory / AUDITS, marked, synced=True)
 
 
 @final
