@@ -201,3 +201,8 @@ def text_of(problem: BaseException, limit: int = TEXT_CHARACTERS) -> str:
         return one_line(str(problem), limit)
     except Exception:
         return "(its text cannot be shown: its __str__ failed)"
+
+
+@final
+class FitFailedError(BenchError):
+    """A fit in another process that gave no release; the text is the reason that is told."""

@@ -360,6 +360,8 @@ class Outcome:
     """What a failed cell printed, and the text of its exception: for the internal log only."""
     timings: tuple[TimingRow, ...] = ()
     """What each step took; empty where it was not measured."""
+    ledger: str = ""
+    """The text of `ledger.json` from where the release was judged; empty where none was."""
 
 
 def log_name(key: str) -> str:

@@ -204,7 +204,7 @@ class RunStore:
         watch = Stopwatch()
         with writing(self.directory):
             if outcome.fitted and outcome.release is not None and encoder is not None:
-                self._write_release(key, outcome.release, encoder)
+                self._write_release(key, outcome.release, encoder, outcome.ledger)
                 hashes = release_hashes(self.directory, key)
                 outcome = replace(outcome, row=replace(outcome.row, release_hashes=hashes))
             if outcome.details is not None:
@@ -289,13 +289,13 @@ class RunStore:
         """Return the folder of the release of a cell."""
         return self.directory / "releases" / key
 
-    def _write_release(self, key: str, release: Release, encoder: Encoder) -> None:
+    def _write_release(self, key: str, release: Release, encoder: Encoder, ledger: str) -> None:
         final_place = self.release_directory(key)
         temporary = self._room("releases") / f".{key}.part"
         shutil.rmtree(temporary, ignore_errors=True)
         make_folder(temporary)
         try:
-            self._fill_release(temporary, release, encoder)
+            self._fill_release(temporary, release, encoder, ledger)
             sync_files(temporary)
             shutil.rmtree(final_place, ignore_errors=True)
             temporary.replace(final_place)
@@ -305,7 +305,7 @@ class RunStore:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
 
-    def _fill_release(self, folder: Path, release: Release, encoder: Encoder) -> None:
+    def _fill_release(self, folder: Path, release: Release, encoder: Encoder, ledger: str) -> None:
         def write(name: str, content: str) -> None:
             with create(folder / name) as file:
                 file.write(content.encode())
@@ -316,7 +316,8 @@ class RunStore:
             write_table(folder / "synthetic.parquet", pa.Table.from_pandas(decoded))
             write_table(folder / encoded.FILE, encoded_table(rows, encoder))
         if release.ledger is not None:
-            write("ledger.json", release.ledger.to_json())
+            # Proven where the release was judged: methods are imported in this process.
+            write("ledger.json", ledger or release.ledger.to_json())
         about = {
             "claim": None if release.claim is None else plain(asdict(release.claim)),
             "notes": plain(dict(release.notes)),

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from bench.results.reading import check_run, printable, read_tables
+from bench.errors import printable
+from bench.results.reading import check_run, read_tables
 from bench.results.records import PHASES, CellRow
 
 if TYPE_CHECKING:
