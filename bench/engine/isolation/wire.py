@@ -284,6 +284,7 @@ def of_result(fitted: FitResult) -> Plain:
         "log": fitted.log,
         "seconds": fitted.seconds,
         "peak_memory_mb": fitted.peak_memory_mb,
+        "processor_seconds": fitted.processor_seconds,
         "versions": dict(fitted.versions),
         "release": None if fitted.release is None else _of_release(fitted.release),
     }
@@ -351,6 +352,7 @@ def to_result(
         log=fitted.log,
         seconds=fitted.seconds,
         peak_memory_mb=fitted.peak_memory_mb,
+        processor_seconds=fitted.processor_seconds,
         versions=fitted.versions,
     )
 
@@ -388,6 +390,7 @@ def _result(value: Plain) -> FitResult:
         log=_text(value["log"], _LOG_CHARACTERS),
         seconds=_positive(value["seconds"]),
         peak_memory_mb=_positive(value["peak_memory_mb"]),
+        processor_seconds=_positive(value["processor_seconds"]),
         versions={_text(name, 200): _text(text, 200) for name, text in versions.items()},
     )
 
