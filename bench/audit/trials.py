@@ -45,7 +45,7 @@ from bench.privacy.ledger import Entry, Ledger
 from bench.results.opening import names_in
 from bench.results.parquet_files import read_parquet
 from bench.results.records import Outcome
-from bench.results.writing import make_folder, write_atomically, writing
+from bench.results.writing import make_folder, sync_folder, write_atomically, writing
 
 Say = Callable[[str], None]
 
@@ -354,6 +354,10 @@ class TrialStore:
         table = table.set_column(table.schema.get_field_index("seconds"), "seconds", zeros)
         _write_table(table, self.folder / "trials.parquet")
         shutil.rmtree(self._batches, ignore_errors=True)
+        # The journal will refer to it: its folder must be there after a power cut as well.
+        with writing(self.folder, _RESUME):
+            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
+                sync_folder(folder)
 
 
 def _write_table(table: pa.Table, path: Path) -> None:

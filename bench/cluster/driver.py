@@ -16,7 +16,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -42,6 +42,7 @@ from bench.engine.plan import (
     plan_stored,
 )
 from bench.engine.procedure import Procedure, run_here
+from bench.engine.references import references_folder
 from bench.environments.overlays import Say
 from bench.errors import StoreError
 from bench.plugins import registry
@@ -246,8 +247,13 @@ def run_jobs(
         else:
             in_tasks.append(job)
     if in_tasks:
-        with joined(options, _shipped(options)), stop.listening():
-            work = execute(in_tasks, datasets, store, options, stop, say, running_now)
+        with (
+            references_folder(store.directory) as folder,
+            joined(options, _shipped(options)),
+            stop.listening(),
+        ):
+            told = replace(options, references=str(folder.absolute()))
+            work = execute(in_tasks, datasets, store, told, stop, say, running_now)
             with contextlib.closing(work):
                 yield from work
 

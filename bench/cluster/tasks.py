@@ -21,6 +21,7 @@ from bench.engine.limits import Limits, cap_threads, captured, let_children_end,
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
 from bench.engine.procedure import Batch, Work
+from bench.engine.references import shared_references
 from bench.environments.overlays import PreparedEnvironment, Say, given_path, prepare
 from bench.errors import BenchError, EnvironmentUnavailable
 from bench.plugins import registry
@@ -233,7 +234,8 @@ class Tasks:
         dataset = self._datasets[job.cell.dataset]
         assert isinstance(dataset, Dataset)
         limits = Limits.of(needs, dataset, self._options.limits)
-        return Ticket(name, self._run, limits, min(needs.cpus, self._most_cpus))
+        threads = min(needs.cpus, self._most_cpus)
+        return Ticket(name, self._run, limits, threads, self._options.references)
 
     def _told(self, job: Job) -> Told:
         number = [*self._datasets].index(job.cell.dataset)
@@ -353,6 +355,7 @@ def _watched(
         with contextlib.ExitStack() as stack:
             stack.enter_context(captured(folder, limits.disk_mb))
             cap_threads(ticket.threads)
+            stack.enter_context(shared_references(ticket.references))
             fits = None
             if data is not None:
                 setting = Setting(str(folder), limits.disk_mb, ticket.threads)

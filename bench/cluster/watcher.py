@@ -77,6 +77,8 @@ class Ticket:
     run: str
     limits: Limits
     threads: int
+    references: str = ""
+    """Folder of the references of the run, on the machine that holds the run directory."""
 
     @contextlib.contextmanager
     def shown(self, kept: Sequence[int] = ()) -> Iterator[Path]:

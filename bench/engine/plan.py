@@ -170,11 +170,13 @@ def decide(
     if not (charged_by and cell.secure_noise and cell.epsilon is not None):
         return Decision(Action.FIT, tuple(metrics))
     if row is not None and row.verdict != "":
-        # A model: it was released, so that its row with the spent epsilon stays.
+        # It was released, so that its row with the spent epsilon stays.
+        why = "a released model is not stored"
+        if row.rows_released is not None:
+            why = "the files of its release are missing or damaged"
         return Decision(
             Action.KEEP,
-            text=f"{cell.describe()}: not scored again, a released model is not stored and its "
-            "budget is spent",
+            text=f"{cell.describe()}: not scored again, {why} and its budget is spent",
         )
     spent = (
         "an earlier attempt with secure noise was charged and did not finish; its budget is spent"

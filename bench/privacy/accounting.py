@@ -262,6 +262,8 @@ def _search(
         return high[0]
     left = (math.log(low), _log_ratio(epsilon_of(low), target))
     right = (math.log(high[0]), _log_ratio(high[1], target))
+    # Kept as it was evaluated: the exponential of its logarithm can be smaller.
+    enough = high[0]
     for step in range(60):
         if right[1] >= math.log1p(-tolerance) or right[0] - left[0] < 1e-9:
             break
@@ -271,13 +273,14 @@ def _search(
         span = left[1] - right[1]
         share = 0.5 if step % 3 == 2 else (left[1] - aim) / span
         point = left[0] + min(max(share, 0.02), 0.98) * (right[0] - left[0])
-        value = epsilon_of(math.exp(point))
+        noise = math.exp(point)
+        value = epsilon_of(noise)
         end = (point, _log_ratio(value, target))
         if value <= target:
-            right = end
+            right, enough = end, noise
         else:
             left = end
-    return math.exp(right[0])
+    return enough
 
 
 def _log_ratio(epsilon: float, target: float) -> float:

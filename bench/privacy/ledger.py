@@ -260,3 +260,29 @@ def _combine(flat: list[tuple[PartPath, DpEvent, int]]) -> set[ComposedEvents]:
         accountant.compose_events((*of_the_whole, *itertools.chain.from_iterable(combination)))
         for combination in itertools.product(*choices)
     }
+
+
+def compose_ledgers(ledgers: Iterable[Ledger], delta: float) -> tuple[float, str]:
+    """Return the epsilon of several releases of one table together, and the accountant.
+
+    All events are composed, not the epsilons: whatever part a row has in one release, it may have
+    any part in another, so that every combination counts. Each ledger must be fixed in advance (no
+    adaptive events), and so must the choice of the releases. Infinite where a ledger has no proof,
+    or where there are too many combinations.
+    """
+    kept = list(ledgers)
+    if any(entry.adaptive for ledger in kept for entry in ledger.entries):
+        raise InputError("events chosen from earlier answers are not composed with other releases")
+    if any(ledger._reasons() for ledger in kept):
+        return math.inf, "none"
+    choices = [compositions(ledger.entries, ledger.unit) for ledger in kept]
+    known = [choice for choice in choices if choice is not None]
+    if len(known) < len(choices):
+        return math.inf, "none"
+    if math.prod(len(choice) for choice in known) > _COMPOSITIONS_AT_MOST:
+        return math.inf, "none"
+    composed = {
+        accountant.compose_events(itertools.chain.from_iterable(combination))
+        for combination in itertools.product(*known)
+    }
+    return accountant.worst_epsilon(composed, delta)

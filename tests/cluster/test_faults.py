@@ -40,6 +40,7 @@ FAULTS = {
 }
 NONSENSE = {
     "long-doubles": "values have type float128; expected floating-point numbers of 32 or 64 bits",
+    "endless-rows": "numbers; a release holds at most 268,435,456",
     "complex-numbers": "values have type complex128",
     "objects": "values have type object",
     "lists": "values are a list; expected a numpy array",
