@@ -82,7 +82,7 @@ def send(channel: socket.socket, value: Plain) -> None:
         # Bytes of the array in its own order; an empty one has none.
         if array.size:
             ordered = array if array.flags.c_contiguous else array.T
-            channel.sendall(memoryview(ordered.reshape(-1)).cast("B"))
+            channel.sendall(ordered.reshape(-1).data.cast("B"))
 
 
 def receive(fill: Fill) -> Plain:
@@ -110,7 +110,7 @@ def receive(fill: Fill) -> Plain:
     for array in heads:
         if array.size:
             ordered = array if array.flags.c_contiguous else array.T
-            fill(memoryview(ordered.reshape(-1)).cast("B"))
+            fill(ordered.reshape(-1).data.cast("B"))
     try:
         return _put_together(value, heads)
     except (RecursionError, LookupError, TypeError) as problem:
