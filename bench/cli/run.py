@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     help="Spend part of the budget on noisy class counts instead of treating them as public.",
 )
 @click.option(
+    "--keep-private-rows",
+    is_flag=True,
+    help="Store rows without a proven epsilon too, in non-private-rows/; they may be private rows. "
+    "They are never copied to a site, MLflow or an export.",
+)
+@click.option(
     "--time-limit",
     type=shared.POSITIVE,
     help="Time limit per cell, in minutes.",
@@ -101,6 +107,7 @@ def run(**options: Any) -> None:
         options,
         secure_noise=options["secure_noise"],
         private_counts=options["private_counts"],
+        keep_private_rows=options["keep_private_rows"],
         limits=Asked(options["time_limit"], options["memory_limit"], options["disk_limit"]),
         ship_code=options["ship_code"],
     )

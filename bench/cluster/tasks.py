@@ -11,7 +11,7 @@ from typing import Any, TypeVar, final
 from bench.cluster.ray_cluster import first_line, nodes, only_on
 from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
-from bench.engine.cell import finish_cell, run_cell
+from bench.engine.cell import Remake, finish_cell, run_cell
 from bench.engine.fit import FitResult, fit_isolated, for_fitting
 from bench.engine.limits import Limits, captured, let_children_end, tail, threads_capped
 from bench.engine.options import RunOptions
@@ -140,7 +140,7 @@ class Tasks:
 
     # Cells ----------------------------------------------------------------------------------------
 
-    def start(self, job: Job, attempt: int, stored: Outcome | None) -> tuple[Any, Started]:
+    def start(self, job: Job, attempt: int, stored: Outcome | Remake | None) -> tuple[Any, Started]:
         """Start a job; the reference is that of its outcome."""
         entry, environment = job.cell.dataset, job.environment
         needs = self._needs(job)
@@ -160,12 +160,13 @@ class Tasks:
             .options(**self._only_at(place), **self._asked(needs))
             .remote(ticket, job.cell, self._fitting_data(entry))
         )
+        remake = stored if isinstance(stored, Remake) else None
         # Ray starts it when the fit has ended; nobody waits here.
         scoring = self._ticket(job, f"{step}.finish", Resources())
         reference = (
             self._task[finish_step]
             .options(num_cpus=1)
-            .remote(scoring, job.cell, job.key, self._data(entry), job.metrics, fitted)
+            .remote(scoring, job.cell, job.key, self._data(entry), job.metrics, fitted, remake)
         )
         self._fits[place] += 1
         return reference, Started(job, attempt, (ticket.name, scoring.name), place)
@@ -212,7 +213,7 @@ class Tasks:
             self._fits[started.place] -= 1
 
     def _needs(self, job: Job) -> Resources:
-        return Resources() if job.scoring else job.kind.resources
+        return job.kind.resources if job.fits else Resources()
 
     def _asked(self, needs: Resources) -> Mapping[str, Any]:
         """What Ray is asked for. More CPUs than any machine has would wait for ever."""
@@ -255,12 +256,13 @@ def run_step(
     key: str,
     dataset: Dataset,
     metrics: Sequence[str],
-    stored: Outcome | None,
+    stored: Outcome | Remake | None,
 ) -> Outcome:
     """Fit and score a cell."""
+    remake = stored if isinstance(stored, Remake) else None
 
     def broken(fitted: FitResult) -> Outcome:
-        return finish_cell(cell, key, dataset, metrics, fitted, ticket.threads)
+        return finish_cell(cell, key, dataset, metrics, fitted, ticket.threads, remake)
 
     def work() -> Outcome:
         return run_cell(cell, key, dataset, metrics, stored, ticket.threads)
@@ -280,11 +282,12 @@ def finish_step(
     dataset: Dataset,
     metrics: Sequence[str],
     fitted: FitResult,
+    remake: Remake | None = None,
 ) -> Outcome:
     """Prove, judge and score a cell that was fitted elsewhere."""
 
     def finish(what: FitResult) -> Outcome:
-        return finish_cell(cell, key, dataset, metrics, what, ticket.threads)
+        return finish_cell(cell, key, dataset, metrics, what, ticket.threads, remake)
 
     return _without_model(_watched(ticket, lambda: finish(fitted), finish))
 

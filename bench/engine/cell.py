@@ -9,7 +9,8 @@ import datetime
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import final
 
 from bench.data.dataset import Dataset
 from bench.engine import keys
@@ -21,11 +22,22 @@ from bench.plugins import registry
 from bench.plugins.method import Method
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
+from bench.results import private_rows
 from bench.results.journal import plain
-from bench.results.records import Cell, CellRow, Outcome, Status, check_outcome
+from bench.results.records import Cell, CellRow, Outcome, ScoreRow, Status, check_outcome
 from bench.results.verdicts import judge
 
 _STACK_CHARACTERS = 5_000
+
+
+@final
+@dataclass(frozen=True)
+class Remake:
+    """A cell whose rows were not stored, and are made again so that they can be scored."""
+
+    stored: Outcome
+    digest: str
+    """Digest of the rows that were released, see `private_rows.digest`."""
 
 
 def run_cell(
@@ -33,16 +45,17 @@ def run_cell(
     key: str,
     dataset: Dataset,
     metrics: Sequence[str],
-    stored: Outcome | None = None,
+    stored: Outcome | Remake | None = None,
     threads: int = 1,
 ) -> Outcome:
     """Fit (unless a stored release is given) and score one cell. Never raises.
 
     Scores of a stored release that other metrics gave are kept.
     """
-    if stored is None or stored.release is None:
+    remake = stored if isinstance(stored, Remake) else None
+    if stored is None or isinstance(stored, Remake) or stored.release is None:
         fitted = fit_cell(cell, dataset)
-        return finish_cell(cell, key, dataset, metrics, fitted, threads)
+        return finish_cell(cell, key, dataset, metrics, fitted, threads, remake)
     reset_peak_memory()
     return _scored_outcome(
         cell, stored.row, dataset, stored.release, metrics, threads, stored=stored
@@ -56,9 +69,15 @@ def finish_cell(
     metrics: Sequence[str],
     fitted: FitResult,
     threads: int = 1,
+    remake: Remake | None = None,
 ) -> Outcome:
-    """Prove, judge and score what was fitted, here or in another environment. Never raises."""
+    """Prove, judge and score what was fitted, here or in another environment. Never raises.
+
+    What was made again is scored only, and only if it is what was released.
+    """
     reset_peak_memory()
+    if remake is not None:
+        return _remade_outcome(cell, dataset, metrics, fitted, threads, remake)
     row = blank_row(cell, key, dataset)
     if fitted.release is None:
         return failed_outcome(row, fitted)
@@ -68,6 +87,35 @@ def finish_cell(
         return failed_outcome(row, judged)
     row, release = judged
     return _scored_outcome(cell, row, dataset, release, metrics, threads)
+
+
+def _remade_outcome(
+    cell: Cell,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    fitted: FitResult,
+    threads: int,
+    remake: Remake,
+) -> Outcome:
+    release = fitted.release
+    if release is None:
+        return not_remade(remake.stored.row, remake.stored.scores, fitted)
+    if release.rows is None or private_rows.digest(release.rows) != remake.digest:
+        other = FitResult(Status.ERROR, reason="the same seed gave other rows than were released")
+        return not_remade(remake.stored.row, remake.stored.scores, other)
+    stored = remake.stored
+    return _scored_outcome(cell, stored.row, dataset, release, metrics, threads, stored=stored)
+
+
+def not_remade(row: CellRow, scores: tuple[ScoreRow, ...], fitted: FitResult) -> Outcome:
+    """Return the outcome of a cell whose rows could not be made again.
+
+    What was released stays released: its row keeps the verdict and the scores.
+    """
+    # One that was skipped would count as done.
+    status = Status.ERROR if fitted.status is Status.SKIPPED else fitted.status
+    reason = f"its rows, which are not stored, could not be made again: {fitted.reason}"
+    return Outcome(ended(row, status, reason, fitted.stack), scores, log=fitted.log)
 
 
 def _judged(

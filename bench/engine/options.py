@@ -46,6 +46,8 @@ class RunOptions:
     tracking: bool = True
     secure_noise: bool = False
     private_counts: bool = False
+    keep_private_rows: bool = False
+    """True stores rows without a proven epsilon, in a folder whose name says so."""
     limits: Asked = field(default_factory=Asked)
     ship_code: bool = False
     """True ships this code, and third-party plugins, to the workers of a cluster."""

@@ -14,6 +14,7 @@ from typing import final
 
 from bench.leaderboard.tables import show
 from bench.plugins.metric import Direction, Family
+from bench.results.private_rows import may_travel
 from bench.results.records import AuditRow, CellRow, ScoreRow
 from bench.results.reproduce import Repeat, json_object, repeat
 
@@ -251,7 +252,8 @@ def facts(
         ("Split", f"{row.split}, seed {row.split_seed}"),
         ("Finished", row.finished_at),
     ]
-    if not withheld:
+    # Notes of a method that reads rows without noise may hold values of rows, as its release may.
+    if not withheld and may_travel(row):
         lines += [(f"Note of the method: {k}", str(v)) for k, v in json_object(row.notes).items()]
     lines += [("Versions", versions), ("Hash of the method's source", row.source_hash)]
     if not public:
