@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -338,6 +339,17 @@ class _Summary:
     """Rows that lack an entry of this column, and are not in the table."""
 
 
+def _write_for_owner(path: Path, text: str) -> None:
+    """Write a file with counts and categories, which its owner alone can read."""
+    content = text.encode()
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.parent.chmod(0o700)  # one that an earlier version has made
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
 def add_table(request: NewTable, taken: Collection[str]) -> AddedTable:
     """Write the proposed schema of a user's table; the file itself stays where it is.
 
@@ -361,8 +373,7 @@ def add_table(request: NewTable, taken: Collection[str]) -> AddedTable:
     text, remarks = _toml(request, file, summary)
     path = data_folder() / "own" / f"{name}.toml"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        _write_for_owner(path, text)
     except UnicodeEncodeError:
         raise DataError(f"{request.file}: the path is not UTF-8; rename the file") from None
     except OSError as problem:

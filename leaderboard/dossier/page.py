@@ -28,7 +28,7 @@ from bench.leaderboard.templates import rendering
 from bench.plugins.method import UNKNOWN
 from bench.results.records import CellRow
 from bench.results.reproduce import json_object
-from bench.results.writing import FOR_ALL, write_atomically, writing
+from bench.results.writing import FOR_ALL, OWNER_ONLY, write_atomically, writing
 
 _SHOWN_GROUPS = 40
 _SHOWN_COLUMNS = 60
@@ -45,10 +45,10 @@ class HeaderLine:
 
 
 def write_dossier(material: Material, output: Path, public: bool = False) -> None:
-    """Write the page atomically."""
+    """Write the page atomically; one with values computed from private rows for its owner only."""
     page = render(material, public)
     with writing(output, "or give another -o"):
-        write_atomically(output, page.encode(), FOR_ALL)
+        write_atomically(output, page.encode(), FOR_ALL if public else OWNER_ONLY)
 
 
 def file_name(row: CellRow, public: bool) -> str:
