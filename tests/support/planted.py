@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 import sqlite3
 import zlib
@@ -15,7 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-LOW, HIGH = 4_000_000_000, 10_000_000_000
+from bench import Encoder
+
+LOW = 4_000_000_000
 
 TOML = """
 inferred = false
@@ -75,62 +78,79 @@ def write_ward(data: Path, rows: int = 150) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Planted:
-    """Values of rows in every form in which a file could hold them."""
+    """Values of two columns in every form in which a file could hold them."""
 
-    frame: pd.DataFrame
+    units: np.ndarray[tuple[int, int], np.dtype[np.float64]]
+    """(rows, 2): in units, as in the user's file and as a release decodes them."""
+    encoded: np.ndarray[tuple[int, int], np.dtype[np.float32]]
+    """(rows, 2): as models train on them, in 32 bits."""
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, encoder: Encoder) -> Planted:
+        """Plant the values of a table."""
+        rows, _ = encoder.encode(frame, np.zeros(len(frame)))
+        decoded = encoder.decode(rows.values, rows.labels)
+        units = [table[["nhs_number", "age"]].to_numpy(np.float64) for table in (frame, decoded)]
+        return cls(np.concatenate(units), rows.values[:, :2].astype(np.float32))
 
     def found_in(self, root: Path) -> list[str]:
         """Return the files below a folder that hold a planted value, each with the value."""
         files = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
-        return [f"{path}: {found}" for path in files for found in self._in_file(path)]
-
-    def _in_file(self, path: Path) -> Iterator[str]:
-        for content in _contents(path):
-            for name, forms in (("number", self._numbers), ("age", self._ages)):
-                for pattern in forms:
-                    if match := pattern.search(content):
-                        yield f"{name} {match.group()!r}"
-
-    @property
-    def _numbers(self) -> tuple[re.Pattern[bytes], ...]:
-        numbers = self.frame["nhs_number"].to_numpy()
-        scaled = (numbers - LOW) / (HIGH - LOW)
-        return (
-            _texts(str(number) for number in numbers),
-            _texts(f"{number:,}" for number in numbers),
-            _texts(repr(float(value))[:14] for value in scaled),
-            _bytes(numbers.astype("<i8"), numbers.astype("<f8"), scaled.astype("<f8")),
-        )
+        patterns = self._patterns
+        return [
+            f"{path}: {match.group()[:40]!r}"
+            for path in files
+            for content in _contents(path, self._values)
+            for pattern in patterns
+            if (match := pattern.search(content))
+        ]
 
     @property
-    def _ages(self) -> tuple[re.Pattern[bytes], ...]:
-        ages = self.frame["age"].to_numpy()
-        whole = [value for value in ages if len(repr(float(value))) >= 9]
+    def _values(self) -> frozenset[float]:
+        """Numbers that a column of a table could hold."""
+        return frozenset([*self.units.ravel().tolist(), *self.encoded.ravel().tolist()])
+
+    @property
+    def _patterns(self) -> tuple[re.Pattern[bytes], ...]:
+        numbers, ages = self.units.T
+        encoded = self.encoded
+        texts = [
+            *(f"{number:.0f}" for number in numbers),
+            *(f"{number:,.0f}" for number in numbers),
+            *(f"{number:.9e}" for number in numbers),
+            # Ages have few digits in front: all that a page could show of them.
+            *(f"{age:.5f}" for age in ages),
+            *(f"{value:.7f}" for value in encoded.astype(np.float64).ravel()),
+            *(str(value) for value in encoded.ravel() if len(str(value)) > 8),
+        ]
+        words = {
+            *(value.tobytes() for value in numbers.astype("<i8")),
+            *(value.tobytes() for value in numbers.astype("<f8")),
+            *(value.tobytes() for value in ages.astype("<f8")),
+            *(value.tobytes() for value in encoded.astype("<f8").ravel()),
+            # Four bytes alone are found anywhere: two that follow each other in a row or column.
+            *(row.astype("<f4").tobytes() for row in encoded),
+            *(
+                np.ascontiguousarray(encoded[place : place + 2, column].astype("<f4")).tobytes()
+                for place in range(len(encoded) - 1)
+                for column in (0, 1)
+            ),
+        }
         return (
-            _texts(repr(float(value)) for value in whole),
-            _bytes(np.asarray(whole, "<f8"), np.asarray(whole, "<f8") / 120.0),
+            re.compile(rb"(?<![0-9.])(?:" + b"|".join(re.escape(t.encode()) for t in texts) + b")"),
+            re.compile(b"|".join(re.escape(word) for word in sorted(words))),
         )
 
 
-def _texts(texts: Iterator[str]) -> re.Pattern[bytes]:
-    return re.compile(rb"(?<![0-9.])(?:" + b"|".join(re.escape(t.encode()) for t in texts) + rb")")
-
-
-def _bytes(*arrays: np.ndarray[tuple[int], np.dtype[np.generic]]) -> re.Pattern[bytes]:
-    words = {value.tobytes() for array in arrays for value in array}
-    return re.compile(b"|".join(re.escape(word) for word in sorted(words)))
-
-
-def _contents(path: Path) -> Iterator[bytes]:
+def _contents(path: Path, values: frozenset[float]) -> Iterator[bytes]:
     """Yield the bytes of a file, and what is inside of them: tables, databases, pictures."""
     content = path.read_bytes()
     yield content
     if path.suffix == ".parquet":
-        yield from _columns(pq.read_table(path))
+        yield from _columns(pq.read_table(path), values)
     if content.startswith(b"SQLite format 3"):
-        database = sqlite3.connect(path)
-        yield "\n".join(database.iterdump()).encode()
-        database.close()
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            yield "\n".join(database.iterdump()).encode()
     for encoded in re.findall(rb"base64,([A-Za-z0-9+/=]+)", content):
         picture = base64.b64decode(encoded)
         yield picture
@@ -138,8 +158,10 @@ def _contents(path: Path) -> Iterator[bytes]:
             yield zlib.decompress(chunk.group(1)[:-8])
 
 
-def _columns(table: pa.Table) -> Iterator[bytes]:
+def _columns(table: pa.Table, values: frozenset[float]) -> Iterator[bytes]:
     for column in table.columns:
-        yield "\n".join(map(str, column.to_pylist())).encode()
-        if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
-            yield np.ascontiguousarray(column.to_numpy()).tobytes()
+        listed = column.to_pylist()
+        yield "\n".join(map(str, listed)).encode()
+        for item in listed:
+            if isinstance(item, float | int) and float(item) in values:
+                yield np.float64(item).tobytes()
