@@ -29,11 +29,18 @@ if TYPE_CHECKING:
 @click.option(
     "--eps", callback=shared.comma("parse_float"), help="Target epsilons, comma-separated."
 )
+@click.option(
+    "--delta",
+    type=shared.FiniteRange(0, 1, min_open=True, max_open=True),
+    help="Delta of the guarantee [default: the grid's, or min(1e-5, 1/(10 n)) for n declared rows; "
+    "1e-8 with --private-counts].",
+)
 @click.option("--seeds", callback=shared.comma("parse_integer"), help="Seeds, comma-separated.")
 @click.option(
     "--metrics",
     callback=shared.comma(),
-    help="Metrics, families, `default` or `all`; comma-separated [default: the grid's].",
+    help="Metrics, families, `default`, `headline`, `all` or `none`; comma-separated [default: the "
+    "grid's].",
 )
 @click.option(
     "--train-on",
@@ -91,6 +98,7 @@ def run(**options: Any) -> None:
         datasets=options["datasets"],
         ipc=options["ipc"],
         epsilon=options["eps"],
+        delta=options["delta"],
         seeds=options["seeds"],
         metrics=options["metrics"],
         split="all" if options["train_on"] == "all" else "",
@@ -121,7 +129,7 @@ def run(**options: Any) -> None:
 @click.option(
     "--metrics",
     callback=shared.comma(),
-    help="Metrics, families, `default` or `all`; comma-separated [default: default].",
+    help="Metrics, families, `default`, `headline` or `all`; comma-separated [default: default].",
 )
 @shared.on_ray
 def score(**options: Any) -> None:

@@ -23,7 +23,7 @@ from typing import Any, final
 import bench
 from bench.data.files import DATA_VARIABLE
 from bench.engine import keys
-from bench.engine.grid import Grid
+from bench.engine.grid import DEFAULT_DELTA, Grid
 from bench.engine.limits import Asked
 from bench.errors import DataError, InputError, shortened
 
@@ -98,7 +98,7 @@ def manifest(grid: Grid, metrics: Sequence[str]) -> dict[str, Any]:
         "methods": [entry.label for entry in grid.methods],
         "ipc": list(grid.ipc),
         "epsilon": list(grid.epsilon),
-        "delta": grid.delta,
+        "delta": DEFAULT_DELTA if grid.delta is None else grid.delta,
         "seeds": list(grid.seeds),
         "split": grid.split,
         "split_seed": grid.split_seed,
