@@ -85,9 +85,9 @@ from bench.privacy.kernel import PlannedEvents as PlannedEvents
 from bench.privacy.kernel import PrivateData as PrivateData
 from bench.privacy.noise import SeededNoise as SeededNoise
 from bench.privacy.opening import open_private as open_private
-from bench.privacy.trusted.table import TrustedMechanism as TrustedMechanism
 from bench.privacy.third_party import seeded_global_generators as seeded_global_generators
 from bench.privacy.third_party import silenced_output as silenced_output
+from bench.privacy.trusted.table import TrustedMechanism as TrustedMechanism
 from bench.results.reading import RunTables as RunTables
 from bench.results.reading import load_results as load_results
 from bench.results.records import Variant as Variant

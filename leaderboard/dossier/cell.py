@@ -14,6 +14,7 @@ from typing import final
 
 from bench.leaderboard.tables import show
 from bench.plugins.metric import Direction, Family
+from bench.results.audits import power_in_words
 from bench.results.private_rows import may_travel
 from bench.results.records import AuditRow, CellRow, ScoreRow
 from bench.results.reproduce import Repeat, json_object, repeat
@@ -106,7 +107,7 @@ def audit_lines(row: CellRow, audit: AuditRow | None) -> list[tuple[str, str]]:
         ("canary and scorer", f"{audit.canary}; {audit.scorer}"),
         ("p-values of claim and proof", f"{audit.p_claim:.2g}, {audit.p_proof:.2g}"),
         ("replicated epsilon", replicated),
-        ("share of planted bugs found", f"{show.number(audit.planted)} ({audit.planted_bug})"),
+        ("planted bug", power_in_words(audit)),
     )
     return [(name, text) for name, text in lines if text]
 
