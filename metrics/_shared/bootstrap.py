@@ -1,10 +1,13 @@
-"""Every bootstrap of the metrics: resamples are weights, never copies of rows.
+"""Every bootstrap of the metrics: resamples are counts, never copies of rows.
 
 Drawing n of n rows with replacement is the same as counting how often each row was drawn. A
 statistic is therefore a function of a matrix of weights, one column per resample: whatever depends
-on the rows alone (sorting, ties, comparable pairs) is done once, and a thousand resamples are a
-few passes over one matrix. Weights are counts in float64, so that sums of products are exact and
-equal those of the duplicated rows.
+on the rows alone (sorting, ties, comparable pairs) is done once, and a thousand resamples are one
+pass over one matrix. Sums of counts are exact and equal those of the duplicated rows.
+
+Counts are bytes and are kept for the statistics that follow: the same strata and the same seed give
+the same counts, whichever metric asks first. A `Counted` statistic takes them as they are; any
+other function gets them in float64, some resamples at a time.
 
 * `bootstrap`, `bootstrap_all`, `paired`: any statistics of weights; AUROC and C-index are in the
   modules of these names.
@@ -16,6 +19,9 @@ equal those of the duplicated rows.
 
 from __future__ import annotations
 
+import hashlib
+from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -24,17 +30,31 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from bench import Floats, Integers, NotComputable, Score
+from bench import Evaluation, Floats, Integers, NotComputable, Score
 from bench.metrics._shared.intervals import LEVEL, AnyMetric
 
 Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.uint8]
+Index = npt.NDArray[np.intp]
 Statistic = Callable[[Array], Array]
 """(rows, resamples) weights in, one value per resample out; NaN where it is not defined."""
 
 RESAMPLES = 1000
 
 _BLOCK_CELLS = 2**19
-"""Weights held at a time (4 MB): what a statistic makes of them then stays in the cache."""
+"""Weights in float64 at a time (4 MB): what a statistic makes of them then stays in the cache."""
+
+_BLOCK_BYTES = 2**25
+"""Counts at a time (32 MB), and the largest matrix that is kept: 33,000 rows, 1000 resamples."""
+
+_KEPT_BYTES = 3 * 2**25
+"""Counts kept in a process (96 MB), the last used ones: the metrics of one release need four."""
+
+_MOST_CODES = 64
+"""Combinations of column values whose counts are added up in one pass."""
+
+_ROWS_AT_A_TIME = 256
+"""Rows of counts that are converted to float64 for a product with columns of any numbers."""
 
 _COLUMNS_AT_A_TIME = 64
 """Columns of a table of groups copied at a time."""
@@ -43,58 +63,207 @@ _COLUMNS_AT_A_TIME = 64
 # Statistics of weights ---------------------------------------------------------------------------
 
 
-def mean(values: npt.ArrayLike) -> Statistic:
+class Counted(ABC):
+    """A statistic that takes counts in bytes as well as weights in float64."""
+
+    @abstractmethod
+    def __call__(self, weights: Array | Counts) -> Array:
+        """(rows, resamples) counts or weights in, one value per resample out."""
+
+    @abstractmethod
+    def at(self, rows: Index) -> Counted:
+        """The same statistic where its rows are these rows of a larger table."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Share(Counted):
+    """Sum of one number per row over the sum of another."""
+
+    above: Array
+    below: Array
+    rows: Index | None = None
+
+    def __call__(self, weights: Array | Counts) -> Array:
+        return self.quotient(weighted_sums(np.stack(self.columns), self.taken(weights)))
+
+    @property
+    def columns(self) -> tuple[Array, Array]:
+        """The numbers whose sums are needed."""
+        return self.above, self.below
+
+    def quotient(self, sums: Array) -> Array:
+        """Value from the sums of the columns."""
+        return ratio(sums[0], sums[1])
+
+    def taken(self, weights: Array | Counts) -> Array | Counts:
+        """Weights of the rows that it is about."""
+        return weights if self.rows is None else weights[self.rows]
+
+    def at(self, rows: Index) -> Share:
+        return Share(self.above, self.below, rows if self.rows is None else rows[self.rows])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Combined(Counted):
+    """A function of several statistics on the same weights."""
+
+    parts: tuple[Counted, ...]
+    combine: Callable[..., Array]
+
+    def __call__(self, weights: Array | Counts) -> Array:
+        return self.combine(*(part(weights) for part in self.parts))
+
+    def at(self, rows: Index) -> _Combined:
+        return _Combined(tuple(part.at(rows) for part in self.parts), self.combine)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Means(Counted):
+    """Means of several numbers per row: (columns, resamples) out."""
+
+    numbers: Array
+    """(columns, rows)."""
+    rows: Index | None = None
+
+    def __call__(self, weights: Array | Counts) -> Array:
+        taken = weights if self.rows is None else weights[self.rows]
+        sums = weighted_sums(np.concatenate([self.numbers, np.ones((1, len(taken)))]), taken)
+        return ratio(sums[:-1], np.broadcast_to(sums[-1], sums[:-1].shape))
+
+    def at(self, rows: Index) -> Means:
+        return Means(self.numbers, rows if self.rows is None else rows[self.rows])
+
+
+def stacked(parts: Sequence[Counted]) -> Counted:
+    """Several statistics as one with several numbers, for `jointly`."""
+    return _Combined(tuple(parts), lambda *values: np.stack(values))
+
+
+def combined(parts: Sequence[Statistic], combine: Callable[..., Array]) -> Statistic:
+    """A function of several statistics on the same weights; counted where all of them are."""
+    counted = tuple(part for part in parts if isinstance(part, Counted))
+    if len(counted) == len(parts):
+        return _Combined(counted, combine)
+    return lambda weights: combine(*(part(weights) for part in parts))
+
+
+def mean(values: npt.ArrayLike) -> Share:
     """Mean of one number per row, such as the accuracy from right and wrong answers."""
     numbers = np.asarray(values, dtype=np.float64)
-
-    def statistic(weights: Array) -> Array:
-        result: Array = numbers @ weights / weights.sum(axis=0)
-        return result
-
-    return statistic
+    return Share(numbers, np.ones(len(numbers)))
 
 
-def share(part: npt.ArrayLike, whole: npt.ArrayLike) -> Statistic:
+def share(part: npt.ArrayLike, whole: npt.ArrayLike) -> Share:
     """Sum of one number per row over the sum of another, as in sensitivity, PPV and F1."""
-    above, below = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
-    return lambda weights: ratio(above @ weights, below @ weights)
+    return Share(np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64))
 
 
-def average(statistics: Sequence[Statistic]) -> Statistic:
+def average(statistics: Sequence[Counted]) -> Counted:
     """Mean of several statistics."""
-    return lambda weights: np.mean([each(weights) for each in statistics], axis=0)
+    return _Combined(tuple(statistics), lambda *values: np.mean(values, axis=0))
 
 
 def difference(first: Statistic, second: Statistic) -> Statistic:
     """First minus second, on the same weights."""
-    return lambda weights: first(weights) - second(weights)
+    return combined([first, second], np.subtract)
 
 
 def quotient(above: Statistic, below: Statistic) -> Statistic:
     """One statistic over another, on the same weights; not defined where the lower one is 0."""
-    return lambda weights: ratio(above(weights), below(weights))
+    return combined([above, below], ratio)
 
 
-def cumulated(weights: Array, order: npt.NDArray[np.intp]) -> Array:
-    """Sums of the weights of the first k rows in the given order, for k from 0."""
-    sums = np.empty((len(order) + 1, weights.shape[1]))
-    sums[0] = 0.0
-    np.cumsum(weights[order], axis=0, out=sums[1:])
+def weighted_sums(columns: Array, weights: Array | Counts) -> Array:
+    """(columns, resamples) sums over the rows of (columns, rows) numbers times their weights.
+
+    Columns of few different values, such as right and wrong answers, are combined to codes, whose
+    counts are added up exactly; all others are one matrix product.
+    """
+    if weights.dtype != np.uint8:
+        product: Array = columns @ weights
+        return product
+    sums = np.empty((len(columns), weights.shape[1]))
+    few: list[tuple[int, Index, Array]] = []
+    many: list[int] = []
+    for place, column in enumerate(columns):
+        coded = _coded(column)
+        if coded is None:
+            many.append(place)
+        else:
+            few.append((place, *coded))
+    while few:
+        few = _add_codes(few, weights, sums)
+    if many:
+        chosen = columns[many]
+        sums[many] = 0.0
+        for start in range(0, weights.shape[0], _ROWS_AT_A_TIME):
+            block = slice(start, start + _ROWS_AT_A_TIME)
+            sums[many] += chosen[:, block] @ weights[block].astype(np.float64)
     return sums
 
 
-def weighted_wins(
-    weights: Array,
-    up_to: Array,
-    below: npt.NDArray[np.intp],
-    at_most: npt.NDArray[np.intp],
-) -> Array:
-    """Weighted wins: what lies below counts one, what is tied one half."""
-    won: Array = np.einsum("ij,ij->j", weights, up_to[below])
-    if np.array_equal(below, at_most):
-        return won
-    tied: Array = np.einsum("ij,ij->j", weights, up_to[at_most])
-    return (won + tied) / 2
+def _coded(column: Array) -> tuple[Index, Array] | None:
+    """Codes of a column and the value of each; None where it has more than three values."""
+    codes = np.zeros(len(column), dtype=np.intp)
+    values: list[float] = []
+    left = np.ones(len(column), dtype=bool)
+    while left.any():
+        if len(values) == 3:
+            return None
+        value = float(column[np.argmax(left)])
+        same = column == value
+        codes[same] = len(values)
+        values.append(value)
+        left &= ~same
+        if np.isnan(value):
+            return None
+    return codes, np.array(values)
+
+
+def _add_codes(
+    few: list[tuple[int, Index, Array]], weights: Counts, sums: Array
+) -> list[tuple[int, Index, Array]]:
+    """Sum as many columns as share one pass over the counts; return the others."""
+    from bench.metrics._shared import resample_kernels
+
+    codes = np.zeros(weights.shape[0], dtype=np.intp)
+    kinds = 1
+    taken: list[tuple[int, Index, Array]] = []
+    for number, (place, column, values) in enumerate(few):
+        both = codes * len(values) + column
+        present = np.bincount(both, minlength=kinds * len(values)) > 0
+        if taken and np.count_nonzero(present) > _MOST_CODES:
+            left = few[number:]
+            break
+        codes = (np.cumsum(present) - 1)[both]
+        kinds = int(np.count_nonzero(present))
+        taken.append((place, column, values))
+    else:
+        left = []
+    by_code = np.zeros((max(1, kinds), weights.shape[1]))
+    taken_rows = np.array([len(codes) - 1] if len(codes) else [], dtype=np.intp)
+    resample_kernels.sums_by_code(contiguous(weights, taken_rows), codes, by_code)
+    first = np.zeros(len(by_code), dtype=np.intp)
+    first[codes] = np.arange(len(codes))
+    for place, column, values in taken:
+        sums[place] = values[column[first]] @ by_code if len(codes) else 0.0
+    return left
+
+
+def contiguous(weights: Array | Counts, rows: Index) -> Array | Counts:
+    """Return the weights as compiled loops take them: bytes or float64, rows side by side.
+
+    Refuse a table without one of `rows`: compiled loops do not check where they read.
+    """
+    if len(rows) and not 0 <= rows.min() <= rows.max() < len(weights):
+        raise ValueError(
+            f"the statistic is about row {rows.max()}, the weights are of {len(weights)} rows; "
+            "expected the weights of the table that it was made for"
+        )
+    return np.ascontiguousarray(weights, dtype=np.uint8 if weights.dtype == np.uint8 else float)
 
 
 def ratio(above: Array, below: Array) -> Array:
@@ -217,9 +386,9 @@ def bootstrap_all(
     defined = {name: statistics[name] for name, value in values.items() if not np.isnan(value)}
     blocks: dict[str, list[Array]] = {name: [np.empty(0)] for name in statistics}
     if defined:
-        for weights in resampled_weights(strata, rng, resamples):
-            for name, statistic in defined.items():
-                blocks[name].append(statistic(weights))
+        for counts in resampled_counts(strata, rng, resamples):
+            for name, samples in _samples(defined, counts).items():
+                blocks[name].append(samples)
     estimates: dict[str, Estimate | NotComputable] = {}
     for name, value in values.items():
         try:
@@ -240,23 +409,104 @@ def paired(
     return bootstrap(difference(first, second), strata, rng, resamples)
 
 
+def _samples(statistics: Mapping[str, Statistic], counts: Counts) -> dict[str, Array]:
+    """Values of statistics on resamples; shares are added up together."""
+    shares = {
+        name: one for name, one in statistics.items() if isinstance(one, Share) and one.rows is None
+    }
+    samples: dict[str, Array] = {}
+    if shares:
+        columns = [column for one in shares.values() for column in one.columns]
+        sums = weighted_sums(np.stack(columns), counts)
+        for place, (name, one) in enumerate(shares.items()):
+            samples[name] = one.quotient(sums[2 * place : 2 * place + 2])
+    opaque: dict[str, list[Array]] = {}
+    for name, statistic in statistics.items():
+        if isinstance(statistic, Counted):
+            if name not in samples:
+                samples[name] = statistic(counts)
+        else:
+            opaque[name] = []
+    if opaque:
+        for weights in _as_weights(counts):
+            for name, values in opaque.items():
+                values.append(statistics[name](weights))
+    samples.update({name: np.concatenate(values) for name, values in opaque.items()})
+    return samples
+
+
+def resampled_counts(
+    strata: npt.NDArray[np.generic], rng: np.random.Generator, resamples: int
+) -> Iterator[Counts]:
+    """Yield (rows, resamples) counts of a multinomial draw within each stratum, in blocks.
+
+    They are not to be changed: a matrix that is small enough is kept for whoever asks next. The
+    generator gives the seed of all draws at once: what is drawn after them does not depend on
+    whether they were kept.
+    """
+    from bench.metrics._shared import resample_kernels
+
+    strata = np.asarray(strata)
+    rows = len(strata)
+    state = rng.integers(0, 2**64, size=4, dtype=np.uint64)
+    order = np.argsort(strata, kind="stable")
+    sorted_strata = strata[order]
+    ends = np.append(np.flatnonzero(sorted_strata[1:] != sorted_strata[:-1]) + 1, rows)
+    if rows * resamples > _BLOCK_BYTES:
+        width = max(1, _BLOCK_BYTES // rows)
+        for start in range(0, resamples, width):
+            block = np.empty((rows, min(width, resamples - start)), dtype=np.uint8)
+            resample_kernels.draw(state, order, ends, block)
+            yield block
+        return
+    digest = hashlib.blake2b(np.concatenate([state, [resamples, rows]]).tobytes(), digest_size=16)
+    digest.update(order.tobytes())
+    digest.update(ends.tobytes())
+    key = digest.digest()
+    counts = _DRAWN.get(key)
+    if counts is None:
+        counts = np.empty((rows, resamples), dtype=np.uint8)
+        resample_kernels.draw(state, order, ends, counts)
+        _DRAWN[key] = counts
+        while sum(kept.nbytes for kept in _DRAWN.values()) > _KEPT_BYTES:
+            _DRAWN.popitem(last=False)
+    else:
+        _DRAWN.move_to_end(key)
+    yield counts
+
+
+_DRAWN: OrderedDict[bytes, Counts] = OrderedDict()
+
+
+def of_release(evaluation: Evaluation) -> np.random.Generator:
+    """Generator of the resamples of the test rows, by the seed of the cell.
+
+    All metrics of a release that draw within the same strata get the same resamples, and so do all
+    releases with the same seed.
+    """
+    return evaluation.generator("bootstrap/test")
+
+
+def seed_of_dataset(evaluation: Evaluation) -> int:
+    """Seed of resamples of the test rows that are the same for every release of a dataset.
+
+    For numbers of a model of the real rows, kept for all releases, and numbers beside them.
+    """
+    return evaluation.reference("bootstrap/test", lambda rng: int(rng.integers(2**31)))
+
+
 def resampled_weights(
     strata: npt.NDArray[np.generic], rng: np.random.Generator, resamples: int
 ) -> Iterator[Array]:
-    """Multinomial counts of each row, in blocks of resamples."""
-    rows = len(strata)
-    members = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
-    width = max(1, min(resamples, _BLOCK_CELLS // rows))
-    for start in range(0, resamples, width):
-        block = min(width, resamples - start)
-        weights = np.empty((rows, block))
-        for index in members:
-            size = len(index)
-            drawn = rng.integers(0, size, (block, size))
-            drawn += size * np.arange(block)[:, None]
-            counts = np.bincount(drawn.ravel(), minlength=block * size)
-            weights[index] = counts.reshape(block, size).T
-        yield weights
+    """Multinomial counts of each row in float64, in blocks of resamples."""
+    for counts in resampled_counts(strata, rng, resamples):
+        yield from _as_weights(counts)
+
+
+def _as_weights(counts: Counts) -> Iterator[Array]:
+    width = max(1, _BLOCK_CELLS // max(1, counts.shape[0]))
+    for start in range(0, counts.shape[1], width):
+        yield counts[:, start : start + width].astype(np.float64)
 
 
 # Several numbers on the same resamples -----------------------------------------------------------
@@ -323,7 +573,10 @@ def jointly(
     """Bootstrap of a statistic with several numbers: (numbers, columns) from (rows, columns)."""
     strata = np.asarray(strata)
     values = statistic(np.ones((len(strata), 1)))[:, 0]
-    blocks = [statistic(weights) for weights in resampled_weights(strata, rng, resamples)]
+    if isinstance(statistic, Counted):
+        blocks = [statistic(counts) for counts in resampled_counts(strata, rng, resamples)]
+    else:
+        blocks = [statistic(weights) for weights in resampled_weights(strata, rng, resamples)]
     return Joint(values, np.concatenate(blocks, axis=1))
 
 
@@ -380,9 +633,19 @@ def bootstrap_mean(values: Array, rng: np.random.Generator) -> Estimate:
 # Sums over rows ----------------------------------------------------------------------------------
 
 
+SUMMED_GROUPS = 1000
+"""Groups of the rows of `ResampledSums`: half-widths then vary by 1 / sqrt(2000) of themselves, no
+more than those of a thousand resamples do."""
+
+
 @final
 class ResampledSums:
-    """Sums of columns over rows and over a thousand resamples, the same resamples for all."""
+    """Sums of columns over rows and over a thousand resamples, the same resamples for all.
+
+    Rows are dealt at random into up to a thousand groups, whose sums are taken once; a resample
+    draws groups with replacement, as `GroupedRows` does. Up to a thousand rows, each is a group and
+    this is the bootstrap of rows.
+    """
 
     def __init__(self, rows: int, rng: np.random.Generator) -> None:
         self._rows = rows
@@ -398,13 +661,25 @@ class ResampledSums:
     def sums(self, place: int) -> Array:
         """Sum of a registered column over the rows, then over each resample."""
         if self._sums is None:
-            columns = np.column_stack(self._columns)
-            # One product for all statistics: the draws cost more than the sums.
-            blocks = resampled_weights(np.zeros(self._rows), self._rng, RESAMPLES)
-            resampled = [weights.T @ columns for weights in blocks]
-            self._sums = np.concatenate([columns.sum(axis=0)[None], *resampled])
+            columns = np.ascontiguousarray(self._by_group().T)
+            blocks = resampled_counts(np.zeros(columns.shape[1]), self._rng, RESAMPLES)
+            resampled = [weighted_sums(columns, counts).T for counts in blocks]
+            whole = [column.sum() for column in self._columns]
+            self._sums = np.concatenate([np.array(whole)[None], *resampled])
         sums: Array = self._sums[:, place]
         return sums
+
+    def _by_group(self) -> Array:
+        """(groups, columns): sums of the rows of each group."""
+        if self._rows <= SUMMED_GROUPS:
+            return np.column_stack(self._columns)
+        group = self._rng.permutation(self._rows) % SUMMED_GROUPS
+        # Groups differ by one row at most: a resample of larger ones is scaled to all rows.
+        sizes = np.bincount(group)
+        mean = self._rows / SUMMED_GROUPS
+        return np.column_stack(
+            [np.bincount(group, weights=column) * (mean / sizes) for column in self._columns]
+        )
 
 
 # Groups of rows ----------------------------------------------------------------------------------

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from bench import NotComputable
-from bench.metrics._shared.bootstrap import (
-    Array,
-    Statistic,
-    cumulated,
-    ratio,
-    weighted_wins,
-)
+from bench.metrics._shared.bootstrap import Array, Counted, Counts, Index, contiguous, ratio
 
 
-def concordance(times: npt.ArrayLike, events: npt.ArrayLike, risks: npt.ArrayLike) -> Statistic:
+@final
+@dataclass(frozen=True, eq=False)
+class Concordance(Counted):
+    """Share of comparable pairs whose risks are in the right order."""
+
+    order: Index
+    """Rows by descending key."""
+    starts: Index
+    """Place where each key starts among them, and their number."""
+    events: npt.NDArray[np.uint8]
+    ranks: Index
+    """Rank of the risk of each of them, from 1."""
+    risks: int
+    """Different risks."""
+
+    def __call__(self, weights: Array | Counts) -> Array:
+        from bench.metrics._shared import resample_kernels
+
+        won, pairs = resample_kernels.concordant(
+            contiguous(weights, self.order),
+            self.order,
+            self.starts,
+            self.events,
+            self.ranks,
+            self.risks,
+        )
+        return ratio(won / 2, pairs)
+
+    def at(self, rows: Index) -> Concordance:
+        return replace(self, order=np.asarray(rows)[self.order])
+
+
+def concordance(times: npt.ArrayLike, events: npt.ArrayLike, risks: npt.ArrayLike) -> Concordance:
     """Harrell's C-index: the share of comparable pairs whose risks are in the right order.
 
     With ties as in lifelines: a pair (i, j) is comparable when i had the event and j was followed
@@ -26,77 +52,21 @@ def concordance(times: npt.ArrayLike, events: npt.ArrayLike, risks: npt.ArrayLik
     one half when the risks are equal. As a quadratic form in the weights it is w'Aw / w'Bw.
 
     Comparable pairs are those with key_i < key_j and event_i, where the key ranks rows by time,
-    events before censored rows of the same time. Every such pair differs first at one binary digit
-    of the keys, so that for each digit the rows split into nodes with a left and a right half and
-    one cumulative sum over the right halves, ordered by risk, serves all left rows: w'Aw in
-    O(n log n) for each resample, without the n x n matrices.
+    events before censored rows of the same time. Rows are visited from the largest key down, and
+    the weights of those visited are kept in a tree of sums by risk: O(n log n) for each resample,
+    without the n x n matrices.
     """
     had_event = np.asarray(events) == 1
     ranked_times = np.unique(np.asarray(times, dtype=np.float64), return_inverse=True)[1]
-    keys = np.unique(2 * ranked_times + ~had_event, return_inverse=True)[1]
-    risk_values, risk_ranks = np.unique(np.asarray(risks, dtype=np.float64), return_inverse=True)
-    halves = [
-        _halves(keys, digit, had_event, risk_ranks, len(risk_values))
-        for digit in range(int(keys.max(initial=0)).bit_length())
-    ]
-    by_key = np.argsort(keys, kind="stable")
-    event_rows = np.flatnonzero(had_event)
-    not_later = np.searchsorted(keys[by_key], keys[event_rows], side="right")
-    if not (not_later < len(keys)).any():
+    keys = 2 * ranked_times + ~had_event
+    order = np.argsort(-keys, kind="stable")
+    descending = keys[order]
+    changes = np.flatnonzero(descending[1:] != descending[:-1]) + 1
+    starts = np.concatenate([[0], changes, [len(order)]])
+    event_in_order = had_event[order]
+    if not event_in_order[starts[1] :].any():
         raise NotComputable("no two rows can be compared: no event before another row's time")
-
-    def statistic(weights: Array) -> Array:
-        up_to = cumulated(weights, by_key)
-        event_weights = weights[event_rows]
-        pairs = event_weights.sum(axis=0) * up_to[-1]
-        pairs -= np.einsum("ij,ij->j", event_weights, up_to[not_later])
-        won = np.zeros(weights.shape[1])
-        for half in halves:
-            up_to = cumulated(weights, half.right)
-            left_weights = weights[half.left]
-            won += weighted_wins(left_weights, up_to, half.below, half.at_most)
-            won -= np.einsum("ij,ij->j", left_weights, up_to[half.start])
-        return ratio(won, pairs)
-
-    return statistic
-
-
-@final
-@dataclass(frozen=True)
-class _Halves:
-    """The pairs of rows whose keys differ first at one binary digit."""
-
-    left: npt.NDArray[np.intp]
-    """Rows with the event whose digit is 0."""
-    right: npt.NDArray[np.intp]
-    """Rows whose digit is 1, by node and then by risk."""
-    start: npt.NDArray[np.intp]
-    """Place where the node of each left row starts among the right rows,"""
-    below: npt.NDArray[np.intp]
-    """place where the lower risks of that node end,"""
-    at_most: npt.NDArray[np.intp]
-    """and place where the equal ones end."""
-
-
-def _halves(
-    keys: npt.NDArray[np.intp],
-    digit: int,
-    had_event: npt.NDArray[np.bool_],
-    risk_ranks: npt.NDArray[np.intp],
-    risks: int,
-) -> _Halves:
-    ones = (keys >> digit) & 1 == 1
-    node = (keys >> (digit + 1)) * risks
-    place = node + risk_ranks
-    left, right = np.flatnonzero(~ones & had_event), np.flatnonzero(ones)
-    right = right[np.argsort(place[right], kind="stable")]
-    # In the order of the right rows, so that the cumulated sums are read one after the other.
-    left = left[np.argsort(place[left], kind="stable")]
-    places = place[right]
-    return _Halves(
-        left,
-        right,
-        start=np.searchsorted(places, node[left], side="left"),
-        below=np.searchsorted(places, place[left], side="left"),
-        at_most=np.searchsorted(places, place[left], side="right"),
+    values, ranks = np.unique(np.asarray(risks, dtype=np.float64), return_inverse=True)
+    return Concordance(
+        order, starts, event_in_order.astype(np.uint8), ranks[order] + 1, len(values)
     )

@@ -257,8 +257,14 @@ def ask_trees(
     """Predictions of XGBoost; `columns` are further arguments of its matrix."""
     import xgboost
 
-    matrix = xgboost.DMatrix(np.asarray(values), nthread=1, **columns)
-    return np.asarray(booster.predict(matrix, output_margin=output_margin), dtype=np.float64)
+    if columns:
+        matrix = xgboost.DMatrix(np.asarray(values), nthread=1, **columns)
+        answers = booster.predict(matrix, output_margin=output_margin)
+    else:
+        # Without a matrix of its own, whose construction takes as long as the answers.
+        kind = "margin" if output_margin else "value"
+        answers = booster.inplace_predict(np.asarray(values), predict_type=kind)
+    return np.asarray(answers, dtype=np.float64)
 
 
 # Classifiers beside XGBoost ----------------------------------------------------------------------
@@ -306,21 +312,51 @@ class SklearnClassifier(ReleasedModel):
 
     estimator: Any
     classes: int
-    margins: bool
-    """Signed distances from the boundary instead of probabilities."""
 
     def predict(self, values: Floats) -> Array:
         with _one_thread():
-            ask = self.estimator.decision_function if self.margins else self.estimator.predict_proba
-            known = np.asarray(ask(np.asarray(values)), dtype=np.float64)
-        if known.ndim == 1:
-            known = np.column_stack([-known, known])
-        scores = np.full((len(known), self.classes), known.min(initial=0.0))
-        scores[:, self.estimator.classes_] = known
-        return scores
+            known = np.asarray(self.estimator.predict_proba(np.asarray(values)), dtype=np.float64)
+        return _of_all_classes(known, self.estimator.classes_, self.classes)
 
 
-Fit = Callable[[Examples, int, np.random.Generator], SklearnClassifier]
+@final
+@dataclass(frozen=True)
+class KernelMachine(ReleasedModel):
+    """Signed distances from the boundary: a weighted sum of Gaussian kernels around rows."""
+
+    landmarks: Array
+    """Rows that span the kernel."""
+    width: float
+    """The factor of squared distances."""
+    factors: Array
+    """(landmarks, boundaries): one boundary of two classes, otherwise one per class."""
+    intercepts: Array
+    seen: npt.NDArray[np.intp]
+    """Classes among the training rows; the others have the lowest score of all."""
+    classes: int
+
+    def predict(self, values: Floats) -> Array:
+        rows = np.asarray(values, dtype=np.float64)
+        with _one_thread():
+            exponents = rows @ (2.0 * self.width * self.landmarks.T)
+            exponents -= self.width * np.einsum("ij,ij->i", rows, rows)[:, None]
+            exponents -= self.width * np.einsum("ij,ij->i", self.landmarks, self.landmarks)
+            # A distance of zero can come out as a little less.
+            np.minimum(exponents, 0.0, out=exponents)
+            known = np.exp(exponents, out=exponents) @ self.factors + self.intercepts
+        if known.shape[1] == 1:
+            known = np.column_stack([-known[:, 0], known[:, 0]])
+        return _of_all_classes(known, self.seen, self.classes)
+
+
+def _of_all_classes(known: Array, seen: npt.NDArray[np.intp], classes: int) -> Array:
+    """Scores of the classes that were seen; the others have the lowest score of all."""
+    scores = np.full((len(known), classes), known.min(initial=0.0))
+    scores[:, seen] = known
+    return scores
+
+
+Fit = Callable[[Examples, int, np.random.Generator], ReleasedModel]
 
 
 def fit_forest(examples: Examples, classes: int, rng: np.random.Generator) -> SklearnClassifier:
@@ -341,14 +377,13 @@ def fit_logistic(examples: Examples, classes: int, rng: np.random.Generator) -> 
     return _fitted(LogisticRegression(**LOGISTIC), rows, classes)
 
 
-def fit_svm(examples: Examples, classes: int, rng: np.random.Generator) -> SklearnClassifier:
+def fit_svm(examples: Examples, classes: int, rng: np.random.Generator) -> KernelMachine:
     """Support vector machine with a Gaussian kernel of width 1 / (columns x variance).
 
     The kernel is spanned by at most 200 rows and the squared hinge loss minimised in the primal,
     one class against the rest: linear in the rows, where the exact dual is quadratic.
     """
     from sklearn.kernel_approximation import Nystroem
-    from sklearn.pipeline import make_pipeline
     from sklearn.svm import LinearSVC
 
     rows = _training(examples, classes, rng)
@@ -357,35 +392,94 @@ def fit_svm(examples: Examples, classes: int, rng: np.random.Generator) -> Sklea
     kernel = Nystroem(
         gamma=width, n_components=min(LANDMARKS, len(rows.labels)), random_state=_seed(rng)
     )
-    machine = make_pipeline(kernel, LinearSVC(**SVM))
-    return _fitted(machine, rows, classes, margins=True, to="linearsvc__")
+    machine = LinearSVC(**SVM)
+    with _one_thread():
+        machine.fit(kernel.fit_transform(rows.features), rows.labels, rows.weights)
+    return KernelMachine(
+        np.asarray(kernel.components_, dtype=np.float64),
+        width,
+        # Both linear maps at once: the second is applied to a few hundred rows only.
+        np.asarray(kernel.normalization_.T @ machine.coef_.T, dtype=np.float64),
+        np.asarray(machine.intercept_, dtype=np.float64),
+        machine.classes_,
+        classes,
+    )
 
 
-def fit_mlp(examples: Examples, classes: int, rng: np.random.Generator) -> SklearnClassifier:
-    """One hidden layer of 100 rectified units, 1000 steps of Adam; soft labels used."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.neural_network import MLPClassifier
+@final
+@dataclass(frozen=True)
+class Network(ReleasedModel):
+    """A network with one hidden layer of rectified units; one output of two classes."""
+
+    hidden: npt.NDArray[np.float32]
+    hidden_bias: npt.NDArray[np.float32]
+    last: npt.NDArray[np.float32]
+    last_bias: npt.NDArray[np.float32]
+    seen: npt.NDArray[np.intp]
+    """Classes among the training rows; the others have the probability 0."""
+    classes: int
+
+    def predict(self, values: Floats) -> Array:
+        from bench.metrics._shared import network_kernels
+
+        outputs = network_kernels.outputs(
+            np.ascontiguousarray(values, dtype=np.float32),
+            self.hidden,
+            self.hidden_bias,
+            self.last,
+            self.last_bias,
+        )
+        if len(self.seen) == 2:
+            positive = 1.0 / (1.0 + np.exp(-outputs[:, 0]))
+            known = np.column_stack([1.0 - positive, positive])
+        else:
+            known = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+            known /= known.sum(axis=1, keepdims=True)
+        scores = np.zeros((len(known), self.classes))
+        scores[:, self.seen] = known
+        return scores
+
+
+def fit_mlp(examples: Examples, classes: int, rng: np.random.Generator) -> Network:
+    """One hidden layer of 100 rectified units, 1000 steps of Adam; soft labels used.
+
+    The steps are those of scikit-learn's `MLPClassifier` with the settings of `MLP`, from the same
+    random numbers, in single precision.
+    """
+    from bench.metrics._shared import network_kernels
 
     rows = _training(examples, classes, rng, soft=True)
-    size = min(BATCH, len(rows.labels))
-    epochs = -(-STEPS // -(-len(rows.labels) // size))
-    network = MLPClassifier(
-        **MLP,
-        batch_size=size,
-        max_iter=epochs,
-        tol=0.0,
-        n_iter_no_change=epochs + 1,
-        random_state=_seed(rng),
-    )
-    try:
-        with warnings.catch_warnings():
-            # The number of steps is fixed on purpose.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return _fitted(network, rows, classes)
-    except ValueError as problem:
-        if "non-finite" not in str(problem):
-            raise
-        raise NotComputable("the network diverged on the training rows") from problem
+    count = len(rows.labels)
+    size = min(BATCH, count)
+    epochs = -(-STEPS // -(-count // size))
+    seen, codes = np.unique(rows.labels, return_inverse=True)
+    truth = (codes == 1)[:, None] if len(seen) == 2 else np.eye(len(seen))[codes]
+    drawn = np.random.RandomState(_seed(rng))
+    units = MLP["hidden_layer_sizes"][0]
+    parameters = []
+    for wide, narrow in ((rows.features.shape[1], units), (units, truth.shape[1])):
+        bound = np.sqrt(6.0 / (wide + narrow))  # Glorot's
+        parameters.append(drawn.uniform(-bound, bound, (wide, narrow)).astype(np.float32))
+        parameters.append(drawn.uniform(-bound, bound, narrow).astype(np.float32)[None])
+    order, orders = np.arange(count), np.empty((epochs, count), dtype=np.int64)
+    for epoch in range(epochs):
+        change = np.arange(count)
+        drawn.shuffle(change)
+        orders[epoch] = order = order[change]
+    with _one_thread():
+        finite = network_kernels.train(
+            np.ascontiguousarray(rows.features, dtype=np.float32),
+            np.ascontiguousarray(truth, dtype=np.float32),
+            np.ascontiguousarray(rows.weights, dtype=np.float32)[:, None],
+            orders,
+            size,
+            MLP["learning_rate_init"],
+            MLP["alpha"],
+            *parameters,
+        )
+    if not finite:
+        raise NotComputable("the network diverged on the training rows")
+    return Network(*parameters, seen, classes)
 
 
 FITS: Mapping[str, Fit] = {
@@ -396,13 +490,11 @@ FITS: Mapping[str, Fit] = {
 }
 
 
-def _fitted(
-    estimator: Any, rows: Examples, classes: int, margins: bool = False, to: str = ""
-) -> SklearnClassifier:
-    """Train on weighted rows; `to` names the step of a pipeline that takes the weights."""
+def _fitted(estimator: Any, rows: Examples, classes: int) -> SklearnClassifier:
+    """Train on weighted rows."""
     with _one_thread():
-        estimator.fit(rows.features, rows.labels, **{f"{to}sample_weight": rows.weights})
-    return SklearnClassifier(estimator, classes, margins)
+        estimator.fit(rows.features, rows.labels, sample_weight=rows.weights)
+    return SklearnClassifier(estimator, classes)
 
 
 def _training(

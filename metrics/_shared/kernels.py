@@ -4,11 +4,15 @@ Rough sums of the record distance are in single precision and decide only which 
 again; every number that is returned comes from `_exact`, in double precision. The rough loops are
 therefore free to fuse multiplications with additions. None of them gets a missing, infinite or huge
 value.
+
+The machine code is kept on disk by numba, beside its source or, where that folder is not writable,
+in the user's own cache: a process pays for reading it, not for compiling.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +21,25 @@ from numba import njit
 Floats = npt.NDArray[np.floating[Any]]
 Integers = npt.NDArray[np.integer[Any]]
 
-_rough = njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz", "contract"})
-_precise = njit(nogil=True, error_model="numpy")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(**options: Any) -> Callable[[Function], Function]:
+    """Compile a function at its first call; division by zero gives infinity, as in NumPy."""
+
+    def decorate(function: Function) -> Function:
+        settings = {"nogil": True, "error_model": "numpy", **options}
+        try:
+            made: Function = njit(cache=True, **settings)(function)
+        except RuntimeError:  # neither the package's folder nor the user's cache can be written
+            made = njit(**settings)(function)
+        return made
+
+    return decorate
+
+
+_rough = compiled(fastmath={"nnan", "nsz", "contract"})
+_precise = compiled()
 
 _COUNTED = 255
 """Differences that one byte can count: as many bytes as the vector units hold are added at once."""
@@ -184,7 +205,7 @@ def select(
 # Encoded distance --------------------------------------------------------------------------------
 
 
-@njit(nogil=True)
+@compiled(error_model="python")
 def _insert(values: Any, best: Any) -> None:
     """Keep the smallest values seen so far, in ascending order."""
     last = best.shape[0] - 1
@@ -206,7 +227,7 @@ def _insert(values: Any, best: Any) -> None:
                 best[place] = value
 
 
-@njit(nogil=True)
+@compiled(error_model="python")
 def update(
     first: int,
     last: int,
@@ -261,68 +282,3 @@ def update(
                 gap = norm - reference_norms[j]
                 angles[j] = (squares[j] - gap * gap) / product if product > 0.0 else 1.0
             _insert(angles, best[2, i])
-
-
-# Correlations of rows ----------------------------------------------------------------------------
-#
-# Sums run over the columns in one order for every pair, whatever the number of threads: a matrix
-# product does not promise that, and a correlation at a threshold would fall to either side.
-
-_BLOCK = 256
-"""References that stay in the cache from query to query."""
-
-
-@njit(nogil=True, error_model="numpy")
-def correlate(
-    queries: Floats,
-    references: Floats,
-    query_labels: Integers,
-    reference_labels: Integers,
-    below: float,
-    bins: int,
-) -> tuple[Integers, Floats, Integers]:
-    """Correlations of unit vectors: queries are (rows, columns), references (columns, rows).
-
-    For each query, how many references have a correlation below `below` in size, and the largest
-    correlation; over all pairs, how many fall into each of `bins` equal bins from -1 to 1, first of
-    pairs with different labels, then of pairs with the same.
-    """
-    columns, total = references.shape
-    counts = np.zeros(len(queries), dtype=np.int64)
-    largest = np.full(len(queries), -np.inf, dtype=np.float32)
-    histogram = np.zeros((2, bins), dtype=np.int64)
-    sums = np.empty(_BLOCK, dtype=np.float32)
-    scale = np.float32(bins / 2.0)
-    for start in range(0, total, _BLOCK):
-        size = min(_BLOCK, total - start)
-        block = references[:, start : start + size].copy()
-        for i in range(len(queries)):
-            sums[:size] = 0.0
-            column = 0
-            while column + 4 <= columns:
-                first, second = queries[i, column], queries[i, column + 1]
-                third, fourth = queries[i, column + 2], queries[i, column + 3]
-                one, two = block[column], block[column + 1]
-                three, four = block[column + 2], block[column + 3]
-                for j in range(size):
-                    sums[j] += (
-                        first * one[j] + second * two[j] + third * three[j] + fourth * four[j]
-                    )
-                column += 4
-            while column < columns:
-                first, one = queries[i, column], block[column]
-                for j in range(size):
-                    sums[j] += first * one[j]
-                column += 1
-            small = 0
-            most = largest[i]
-            label = query_labels[i]
-            for j in range(size):
-                value = sums[j]
-                small += abs(value) < below
-                most = max(most, value)
-                place = min(max(int((value + np.float32(1.0)) * scale), 0), bins - 1)
-                histogram[np.int64(reference_labels[start + j] == label), place] += 1
-            counts[i] += small
-            largest[i] = most
-    return counts, largest, histogram

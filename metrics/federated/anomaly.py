@@ -43,6 +43,8 @@ DEVIATIONS = (2.0, 3.0)
 TREES = 100
 ROWS_PER_TREE = 256
 """Rows per tree of the isolation forest (Liu, Ting and Zhou, Isolation Forest, ICDM 2008)."""
+REAL_DETECTORS = ("real", "isolation forest")
+"""Names of the detectors trained on real rows: the linear autoencoder and the forest."""
 NO_THRESHOLD = "no normal validation rows: no threshold"
 NONE_FLAGGED = "no test row lies above the threshold"
 
@@ -190,13 +192,12 @@ class AnomalyDetection(Metric):
         anomalous = labels != normal
         if not anomalous.any() or anomalous.all():
             raise NotComputable("the test rows hold one class only: nothing to distinguish")
-        features = dataset.test.rows.values[:, : dataset.encoder.feature_width]
-        by_detector = scores_by_detector(evaluation, normal, features)
+        by_detector = scores_by_detector(evaluation, normal)
         released = by_detector["released"]
         auc = _bootstrap.bootstrap(
             auroc(anomalous, released.scores),
             labels,
-            evaluation.generator("bootstrap/anomaly"),
+            _bootstrap.of_release(evaluation),
         )
         scores = (auc.score(self, "anomaly/auc"), *self._at_threshold(released, anomalous))
         return Scores(
@@ -239,36 +240,58 @@ def released_detector(evaluation: Evaluation, normal: int) -> ReleasedModel:
     if evaluation.release.model is not None:
         return evaluation.release.model
     rows = evaluation.rows
-    weights = np.ones(len(rows)) if rows.weights is None else np.asarray(rows.weights, np.float64)
-    kept = (rows.labels == normal) & (weights > 0)
-    width = evaluation.dataset.encoder.feature_width
-    return fit_autoencoder(rows.values[kept, :width], weights[kept])
+
+    def build() -> LinearAutoencoder:
+        given = rows.weights
+        weights = np.ones(len(rows)) if given is None else np.asarray(given, np.float64)
+        kept = (rows.labels == normal) & (weights > 0)
+        width = evaluation.dataset.encoder.feature_width
+        return fit_autoencoder(rows.values[kept, :width], weights[kept])
+
+    return evaluation.shared("anomaly/detector", build)
 
 
-def references(evaluation: Evaluation, normal: int) -> dict[str, ReleasedModel]:
-    """Detectors trained on the real training rows of the normal class, of all sites together."""
-    train = evaluation.dataset.train.rows
-    features = train.values[train.labels == normal, : evaluation.dataset.encoder.feature_width]
-    return {
-        "real": evaluation.reference(
-            "anomaly/autoencoder", lambda rng: fit_autoencoder(features, np.ones(len(features)))
-        ),
-        "isolation forest": evaluation.reference(
-            "anomaly/isolation forest", lambda rng: fit_forest(features, rng)
-        ),
+def real_detector(evaluation: Evaluation, name: str) -> ReleasedModel:
+    """A detector trained on the real training rows of the normal class, of all sites together."""
+
+    def build(rng: np.random.Generator) -> ReleasedModel:
+        dataset = evaluation.dataset
+        train, normal = dataset.train.rows, normal_class(dataset.declaration.by_class)
+        features = train.values[train.labels == normal, : dataset.encoder.feature_width]
+        if name == "real":
+            return fit_autoencoder(features, np.ones(len(features)))
+        return fit_forest(features, rng)
+
+    purpose = "autoencoder" if name == "real" else name
+    return evaluation.reference(f"anomaly/{purpose}", build)
+
+
+def scores_by_detector(evaluation: Evaluation, normal: int) -> dict[str, DetectorScores]:
+    """Score the test rows by the released detector and by those trained on real rows."""
+    test = evaluation.dataset.test.rows
+    features = test.values[:, : evaluation.dataset.encoder.feature_width]
+
+    def asked(detector: ReleasedModel) -> DetectorScores:
+        return _detector_scores(evaluation, detector, normal, features)
+
+    released = evaluation.shared(
+        "anomaly/released", lambda: asked(released_detector(evaluation, normal))
+    )
+    return {"released": released} | {
+        name: evaluation.reference(
+            f"anomaly/scores/{name}", lambda _, name=name: asked(real_detector(evaluation, name))
+        )
+        for name in REAL_DETECTORS
     }
 
 
-def scores_by_detector(
+def scores_of(
     evaluation: Evaluation, normal: int, features: Floats
-) -> dict[str, DetectorScores]:
-    """Score rows by the released detector and by those trained on real rows."""
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Scores of further rows by the same detectors."""
     detectors = {"released": released_detector(evaluation, normal)}
-    detectors |= references(evaluation, normal)
-    return {
-        name: _detector_scores(evaluation, detector, normal, features)
-        for name, detector in detectors.items()
-    }
+    detectors |= {name: real_detector(evaluation, name) for name in REAL_DETECTORS}
+    return {name: _anomaly_scores(detector, features) for name, detector in detectors.items()}
 
 
 def _detector_scores(

@@ -33,7 +33,7 @@ from bench.metrics._shared import bootstrap as _bootstrap
 from bench.metrics._shared import downstream_models
 from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.bootstrap import Array, Joint, Statistic, jointly
-from bench.metrics.utility.groups import LEAST_ROWS, RowGroup, released_model, split
+from bench.metrics.utility.groups import LEAST_ROWS, RowGroup, split
 
 RELEASE, TRAINING = "release", "model"
 """Phases of messages: synthetic rows, and weights of a model."""
@@ -280,7 +280,7 @@ class ClientScores(Metric):
     def compute(self, evaluation: Evaluation) -> Scores:
         clients, schema = federation(evaluation).clients, evaluation.dataset.schema
         features, labels = downstream_models.real_test_features(evaluation), _labels(evaluation)
-        model: ReleasedModel = released_model(evaluation)
+        model: ReleasedModel = downstream_models.tree_classifier(evaluation)
         decided = downstream_models.class_scores(model, features, len(schema.classes)).argmax(
             axis=1
         )

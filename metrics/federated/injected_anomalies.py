@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar, final
 
 import numpy as np
@@ -35,6 +36,7 @@ from bench.metrics.federated.anomaly import (
     Flags,
     normal_class,
     scores_by_detector,
+    scores_of,
 )
 
 PREVALENCE = 0.02
@@ -132,9 +134,14 @@ class InjectedAnomalies(Metric):
         count = max(AT_LEAST, round(PREVALENCE / (1.0 - PREVALENCE) * len(usual)))
         rng = evaluation.generator("injected-anomalies")
         strange = injected(dataset.encoder, usual, count, rng)
-        features = np.concatenate([usual.astype(np.float64), strange])
         anomalous = np.repeat([False, True], [len(usual), count])
-        by_detector = scores_by_detector(evaluation, normal, features)
+        of_strange = scores_of(evaluation, normal, strange)
+        by_detector = {
+            name: replace(
+                one, scores=np.concatenate([one.scores[test.labels == normal], of_strange[name]])
+            )
+            for name, one in scores_by_detector(evaluation, normal).items()
+        }
         return Scores(
             self._scores(evaluation, by_detector, anomalous),
             {

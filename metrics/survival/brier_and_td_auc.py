@@ -18,6 +18,7 @@ import pandas as pd
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Scores, Task
 from bench.metrics._shared import bootstrap, downstream_models
+from bench.metrics._shared.auroc import RankedPairs
 from bench.metrics._shared.bootstrap import Estimate, Statistic
 from bench.metrics._shared.intervals import score_or_reason
 from bench.metrics.survival import _curves, _survival_models
@@ -160,35 +161,14 @@ class CensoredRows:
 
     def areas(self, risks: Array) -> tuple[Statistic, Array]:
         """Mean AUC over the times as a statistic, and the AUC of the rows at each time."""
-        order = np.argsort(risks, kind="stable")
-        steps = []
+        parts = []
         for time in self.grid:
-            # Rows in order of risk, so that the sums are read one after the other.
-            controls = order[self.times[order] > time]
-            cases = order[(self.times[order] <= time) & self.events[order]]
-            steps.append(
-                (
-                    controls,
-                    cases,
-                    np.searchsorted(risks[controls], risks[cases], side="left"),
-                    np.searchsorted(risks[controls], risks[cases], side="right"),
-                )
-            )
-
-        def at_each(weights: Array) -> Array:
-            values = np.empty((len(steps), weights.shape[1]))
-            for value, (controls, cases, below, at_most) in zip(values, steps, strict=True):
-                up_to = bootstrap.cumulated(weights, controls)
-                case_weights = self.event_weights[cases, None] * weights[cases]
-                won = bootstrap.weighted_wins(case_weights, up_to, below, at_most)
-                value[:] = bootstrap.ratio(won, case_weights.sum(axis=0) * up_to[-1])
-            return values
-
-        def mean(weights: Array) -> Array:
-            result: Array = self.drops @ at_each(weights)
-            return result
-
-        return mean, at_each(np.ones((len(risks), 1)))[:, 0]
+            controls = np.flatnonzero(self.times > time)
+            cases = np.flatnonzero((self.times <= time) & self.events)
+            parts.append(RankedPairs.of(cases, controls, risks, self.event_weights))
+        mean = bootstrap.combined(parts, lambda *areas: self.drops @ np.stack(areas))
+        once = np.ones((len(risks), 1))
+        return mean, np.array([part(once)[0] for part in parts])
 
 
 def censored_rows(evaluation: Evaluation) -> CensoredRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,15 @@ from bench import (
     Task,
 )
 from bench.metrics._shared import downstream_models
-from bench.metrics._shared.bootstrap import Array, Joint, jointly, rank_correlation
+from bench.metrics._shared.bootstrap import (
+    Array,
+    Joint,
+    Means,
+    jointly,
+    rank_correlation,
+    seed_of_dataset,
+)
 from bench.metrics._shared.rows import real_test_rows
-
-if TYPE_CHECKING:
-    import xgboost
 
 TOP = 10
 """Columns that are compared; at most half of them all, or every model would agree with every other.
@@ -91,7 +95,7 @@ class Explanations(Metric):
         if evaluation.predictor is not None:
             raise NotComputable("the release is a model: TreeSHAP explains trees only")
         test = real_test_rows(evaluation)
-        columns = [column.name for column in encoder.schema.features]
+        columns = [block.column.name for block in encoder.feature_blocks]
         if len(columns) < 2:
             raise NotComputable("the dataset has one feature: there is nothing to rank")
         survival = encoder.schema.task is Task.SURVIVAL
@@ -138,34 +142,27 @@ def _real(evaluation: Evaluation, rng: np.random.Generator) -> _RealImportances:
     else:
         model = downstream_models.real_tree_classifier(evaluation)
         strata = test.labels
-    seed = int(rng.integers(2**31))
+    seed = seed_of_dataset(evaluation)
     importance = _importances(contributions(model, dataset.encoder, test.values), strata, seed)
     return _RealImportances(importance, strata, seed)
 
 
 def contributions(model: ReleasedModel, encoder: Encoder, values: Floats) -> Array:
     """Absolute SHAP value of each row and schema column, mean over classes."""
-    import xgboost
+    from bench.metrics.utility import _tree_shap
 
     if not isinstance(model, (downstream_models.TreeClassifier, downstream_models.TreeSurvival)):
         raise NotComputable("TreeSHAP explains trees only")
     features = np.asarray(values)[:, : encoder.feature_width]
-    booster: xgboost.Booster = model.booster
-    signed = booster.predict(xgboost.DMatrix(features, nthread=1), pred_contribs=True)
-    # One class more or less; the last encoded column is the constant.
-    by_class = signed.reshape(len(features), -1, encoder.feature_width + 1)[:, :, :-1]
     starts = [block.start for block in encoder.blocks if block.start < encoder.feature_width]
-    summed = np.add.reduceat(by_class.astype(np.float64), starts, axis=2)
-    absolute: Array = np.abs(summed).mean(axis=1)
+    column = np.searchsorted(starts, np.arange(encoder.feature_width), side="right") - 1
+    absolute: Array = np.abs(_tree_shap.grouped_shap(model.booster, features, column)).mean(axis=1)
     return absolute
 
 
 def _importances(absolute: Array, strata: npt.NDArray[np.integer], seed: int) -> Joint:
-    return jointly(
-        lambda weights: absolute.T @ weights / weights.sum(axis=0),
-        strata,
-        np.random.default_rng(seed),
-    )
+    numbers = np.ascontiguousarray(absolute.T)
+    return jointly(Means(numbers), strata, np.random.default_rng(seed))
 
 
 # Agreement of two lists of importances, (columns, resamples) each --------------------------------

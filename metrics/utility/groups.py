@@ -25,7 +25,6 @@ from bench import (
     NotComputable,
     Numeric,
     Output,
-    ReleasedModel,
     Role,
     Score,
     Scores,
@@ -33,9 +32,10 @@ from bench import (
 )
 from bench.metrics._shared import downstream_models
 from bench.metrics._shared.auroc import auroc, one_against_rest
-from bench.metrics._shared.bootstrap import Array, Joint, Statistic, jointly
+from bench.metrics._shared.bootstrap import Array, Counted, Joint, jointly, seed_of_dataset, stacked
 from bench.metrics._shared.c_index import concordance
 from bench.metrics._shared.rows import real_test_rows
+from bench.metrics.utility.classification import real_scores, released_scores
 
 BANDS = 3
 """Bands of equal width that the public range of a numeric column is cut into."""
@@ -85,13 +85,13 @@ class Subgroups(Metric):
     def compute(self, evaluation: Evaluation) -> Scores:
         ranking = RankedRows.of(evaluation)
 
-        def build(rng: np.random.Generator) -> _RealUtility:
+        def build(_: np.random.Generator) -> _RealUtility:
             groups = list(groups_of(evaluation))
             if not groups:
                 raise NotComputable(
                     "the schema declares no quasi-identifiers and no sites: no groups"
                 )
-            return _RealUtility.of(evaluation, ranking, groups, ranking.strata(), rng)
+            return _RealUtility.of(evaluation, ranking, groups, ranking.strata())
 
         real = evaluation.reference("subgroups", build)
         released = real.of_release(evaluation, ranking)
@@ -158,13 +158,13 @@ class CrossSite(Metric):
             )
         ranking = RankedRows.of(evaluation)
 
-        def build(rng: np.random.Generator) -> _RealUtility:
+        def build(_: np.random.Generator) -> _RealUtility:
             site, codes = evaluation.dataset.schema.site, evaluation.dataset.test.rows.sites
             if site is None:
                 raise NotComputable("the schema declares no sites")
             groups = split(site.name, codes, site.categories)
             strata = ranking.strata() + ranking.classes * codes
-            return _RealUtility.of(evaluation, ranking, groups, strata, rng)
+            return _RealUtility.of(evaluation, ranking, groups, strata)
 
         real = evaluation.reference("cross-site", build)
         released = real.of_release(evaluation, ranking)
@@ -225,7 +225,7 @@ def split(column: str, codes: npt.NDArray[np.integer], names: Sequence[str]) -> 
 def groups_of(evaluation: Evaluation) -> Iterator[RowGroup]:
     """Yield groups of test rows by the public schema; empty ones are left out."""
     schema, test = evaluation.dataset.schema, evaluation.dataset.test.rows
-    decoded = evaluation.dataset.encoder.decode(test.values, test.labels)
+    decoded = evaluation.dataset.encoder.decode(test.values, test.labels, complete=True)
     for name in schema.quasi_identifiers:
         column = schema[name]
         if column.role is not Role.FEATURE:
@@ -299,24 +299,18 @@ class RankedRows:
         truth = downstream_models.Examples.of(encoder, test.values, test.labels)
         return cls(truth.features, truth.labels, truth.times, len(encoder.schema.classes))
 
-    def answers(self, model: ReleasedModel) -> Array:
-        """Predictions of the model for every test row."""
-        if self.times is not None or self.classes == 2:
-            return downstream_models.one_score(model, self.features)
-        return downstream_models.class_scores(model, self.features, self.classes)
-
-    def statistic(self, rows: Index, answers: Array) -> Statistic:
-        """Utility on some of the rows; weights are those of these rows.
+    def statistic(self, rows: Index, answers: Array) -> Counted:
+        """Utility on some of the rows; weights are those of all rows.
 
         Two classes: area under the ROC curve. More: its mean over the classes, each against the
         rest. Survival: Harrell's C-index.
         """
         labels, scores = self.labels[rows], answers[rows]
         if self.times is not None:
-            return concordance(self.times[rows], labels, scores)
+            return concordance(self.times[rows], labels, scores).at(rows)
         if self.classes == 2:
-            return auroc(labels, scores)
-        return one_against_rest(auroc, labels, scores)
+            return auroc(labels, scores).at(rows)
+        return one_against_rest(auroc, labels, scores).at(rows)
 
     def too_small(self, rows: Index) -> str:
         """Reason why the rows cannot be scored, or an empty text."""
@@ -342,18 +336,13 @@ class RankedRows:
     def grouped(
         self,
         groups: Sequence[RowGroup],
-        model: ReleasedModel,
+        answers: Array,
         strata: npt.NDArray[np.integer],
         seed: int,
     ) -> Joint:
-        """Utility of the model in each group, on the same resamples of the test rows."""
-        answers = self.answers(model)
-        parts = [(group.rows, self.statistic(group.rows, answers)) for group in groups]
-        return jointly(
-            lambda weights: np.stack([part(weights[rows]) for rows, part in parts]),
-            strata,
-            np.random.default_rng(seed),
-        )
+        """Utility of these predictions in each group, on the same resamples of the test rows."""
+        parts = [self.statistic(group.rows, answers) for group in groups]
+        return jointly(stacked(parts), strata, np.random.default_rng(seed))
 
 
 @final
@@ -376,7 +365,6 @@ class _RealUtility:
         ranking: RankedRows,
         groups: Iterable[RowGroup],
         strata: npt.NDArray[np.integer],
-        rng: np.random.Generator,
     ) -> _RealUtility:
         reasons = [(group, ranking.too_small(group.rows)) for group in groups]
         scored = tuple(group for group, why in reasons if not why)
@@ -385,30 +373,37 @@ class _RealUtility:
                 f"no group of test rows has {LEAST_ROWS} rows and {LEAST_OF_A_CLASS} of each class"
             )
         small = tuple((group, why) for group, why in reasons if why)
-        seed = int(rng.integers(2**31))
-        utility = ranking.grouped(scored, real_model(evaluation), strata, seed)
+        seed = seed_of_dataset(evaluation)
+        utility = ranking.grouped(scored, real_answers(evaluation, ranking), strata, seed)
         return cls(scored, small, utility, strata, seed)
 
     def of_release(self, evaluation: Evaluation, ranking: RankedRows) -> Joint:
         """Utility of the model trained on the release, on the same resamples."""
-        return ranking.grouped(self.scored, released_model(evaluation), self.strata, self.seed)
+        answers = released_answers(evaluation, ranking)
+        return ranking.grouped(self.scored, answers, self.strata, self.seed)
 
 
-def released_model(evaluation: Evaluation) -> ReleasedModel:
-    """The downstream model of the task, trained on the release: XGBoost, or Cox for survival."""
+def released_answers(evaluation: Evaluation, ranking: RankedRows) -> Array:
+    """What the model of the task predicts for every test row: XGBoost, or Cox for survival.
+
+    It is trained on the release. Two classes and survival: one number per row.
+    """
     if evaluation.dataset.task is Task.SURVIVAL:
-        return downstream_models.cox(evaluation)
-    return downstream_models.tree_classifier(evaluation)
+        return downstream_models.one_score(downstream_models.cox(evaluation), ranking.features)
+    answers = released_scores(evaluation, "xgboost").test
+    return answers[:, 1] if ranking.classes == 2 else answers
 
 
-def real_model(evaluation: Evaluation) -> ReleasedModel:
-    """The same model, trained on the real training rows."""
+def real_answers(evaluation: Evaluation, ranking: RankedRows) -> Array:
+    """The same of the model that is trained on the real training rows."""
     if evaluation.dataset.task is Task.SURVIVAL:
-        return evaluation.reference(
+        cox = evaluation.reference(
             "model/cox",
             lambda _: downstream_models.fit_cox(downstream_models.real_examples(evaluation)),
         )
-    return downstream_models.real_tree_classifier(evaluation)
+        return downstream_models.one_score(cox, ranking.features)
+    answers = real_scores(evaluation, "xgboost").test
+    return answers[:, 1] if ranking.classes == 2 else answers
 
 
 def _subgroup_table(ranking: RankedRows, real: _RealUtility, released: Joint) -> pd.DataFrame:

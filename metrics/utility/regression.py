@@ -28,7 +28,15 @@ from bench import (
     Task,
 )
 from bench.metrics._shared import downstream_models
-from bench.metrics._shared.bootstrap import Array, Joint, jointly, ratio
+from bench.metrics._shared.bootstrap import (
+    Array,
+    Joint,
+    Means,
+    combined,
+    jointly,
+    ratio,
+    seed_of_dataset,
+)
 from bench.metrics._shared.rows import real_test_rows
 
 TARGETS_AT_MOST = 10
@@ -136,7 +144,7 @@ def _real(
     evaluation: Evaluation, targets: Sequence[Block], rng: np.random.Generator
 ) -> _RealErrors:
     train = evaluation.dataset.train.rows
-    seed = int(rng.integers(2**31))
+    seed = seed_of_dataset(evaluation)
     return _RealErrors(
         _errors(evaluation, targets, (train.values, train.labels, None), rng, seed), seed
     )
@@ -165,14 +173,10 @@ def _errors(
         truth = np.clip(known[:, block.start], -1.0, 1.0)
         predicted = predict(known[:, others], truth, mean_one, asked[:, others], rng)
         errors[place] = (predicted - asked[:, block.start]) / _ENCODED_RANGE
-    squares, sizes = errors**2, np.abs(errors)
-
-    def statistic(drawn: Array) -> Array:
-        total = drawn.sum(axis=0)
-        return np.concatenate([np.sqrt(squares @ drawn / total), sizes @ drawn / total])
-
+    squares, sizes = Means(errors**2), Means(np.abs(errors))
+    both = combined([squares, sizes], lambda one, two: np.concatenate([np.sqrt(one), two]))
     strata = np.zeros(len(test), dtype=np.int64)
-    return jointly(statistic, strata, np.random.default_rng(seed))
+    return jointly(both, strata, np.random.default_rng(seed))
 
 
 def _with_label(encoder: Encoder, values: Floats, labels: Integers) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -504,3 +506,40 @@ def test_adult_baselines(monkeypatch):
     least = {"forest": 0.90, "logistic": 0.90, "svm": 0.90, "mlp": 0.89}
     for name, bound in least.items():
         assert bound < _area(_fit(name, _of(dataset.train)), dataset.test) < 0.93
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("rows", [60, 700])
+def test_the_network_takes_the_steps_of_scikit_learn(classes, rows):
+    from sklearn.neural_network import MLPClassifier
+
+    rng = np.random.default_rng(4)
+    features = rng.normal(size=(rows, 5))
+    labels = (features[:, 0] > 0).astype(int) + (classes == 3) * (features[:, 1] > 0)
+    examples = _examples(features, labels)
+    network = downstream_models.fit_mlp(examples, classes, np.random.default_rng(7))
+    training = downstream_models._training(examples, classes, np.random.default_rng(7), soft=True)
+    size = min(downstream_models.BATCH, rows)
+    epochs = -(-downstream_models.STEPS // -(-rows // size))
+    theirs = MLPClassifier(
+        **downstream_models.MLP,
+        batch_size=size,
+        max_iter=epochs,
+        tol=0.0,
+        n_iter_no_change=epochs + 1,
+        random_state=int(np.random.default_rng(7).integers(2**31)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs.fit(training.features, training.labels, sample_weight=training.weights)
+    asked = rng.normal(size=(300, 5))
+    # A thousand steps in single precision: rounding moves an answer, not the network.
+    assert network.predict(asked) == pytest.approx(theirs.predict_proba(asked), abs=0.02)
+
+
+def test_equal_rows_have_equal_answers_wherever_they_stand():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(50, 7))
+    network = downstream_models.fit_mlp(_examples(features, np.arange(50) % 2), 2, rng)
+    asked = np.repeat(features[:1], 333, axis=0)
+    assert len(np.unique(network.predict(asked)[:, 1])) == 1

@@ -125,7 +125,7 @@ def test_ratio_is_taken_on_the_same_resamples(table):
         bootstrap.bootstrap(
             auroc(labels, answers.test[:, 1]),
             labels,
-            evaluation.generator("bootstrap/classification"),
+            bootstrap.of_release(evaluation),
         )
         for answers in (
             classification.released_scores(evaluation, "xgboost"),
@@ -189,7 +189,7 @@ def test_a_released_model_is_asked_directly_and_only_in_place_of_xgboost(table):
     rates = Classification().compute(evaluation)
     assert 0.5 < named(rates, "sensitivity").value < 0.95
     width = table.encoder.feature_width
-    assert seen == [(len(test), width), (len(table.validation), width)]
+    assert seen == [(len(test) + len(table.validation), width)]
     with pytest.raises(NotComputable, match="model, not rows"):
         Downstream().compute(evaluation)
 
@@ -507,3 +507,23 @@ def test_a_rate_of_nothing_has_no_value():
     assert np.isnan(_value(rates["npv"], 3))
     assert _value(rates["specificity"], 3) == 0.0
     assert _value(rates["ppv"], 3) == pytest.approx(1 / 3)
+
+
+def test_scores_depend_neither_on_the_order_of_metrics_nor_on_which_are_asked_for(table):
+    from bench.metrics.federated.anomaly import AnomalyDetection
+    from bench.metrics.utility.explanations import Explanations
+    from bench.metrics.utility.regression import Regression
+
+    metrics = (Auroc(), Classification(), Downstream(), Explanations(), Regression())
+    metrics += (AnomalyDetection(),)
+    rows = table.train.rows
+    release = Release(Rows(rows.values[::3], rows.labels[::3]))
+    alone = {}
+    for metric in metrics:
+        bootstrap._DRAWN.clear()
+        alone[metric.name] = metric.compute(evaluate(table, release)).scores
+    for order in (metrics, metrics[::-1]):
+        bootstrap._DRAWN.clear()
+        together = evaluate(table, release)
+        for metric in order:
+            assert metric.compute(together).scores == alone[metric.name]

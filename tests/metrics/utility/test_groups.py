@@ -180,7 +180,7 @@ def test_more_than_two_classes_are_each_ranked_against_the_rest():
     answers = rng.random((120, 3)) + np.eye(3)[labels]
     ranking = groups.RankedRows(np.zeros((120, 1)), labels, None, 3)
     rows = np.arange(0, 120, 2)
-    value = ranking.statistic(rows, answers)(np.ones((60, 1)))[0]
+    value = ranking.statistic(rows, answers)(np.ones((120, 1)))[0]
     parts = [roc_auc_score(labels[rows] == code, answers[rows, code]) for code in range(3)]
     assert value == pytest.approx(np.mean(parts))
 
