@@ -32,11 +32,18 @@ if TYPE_CHECKING:
 @click.option(
     "--eps", callback=shared.comma("parse_float"), help="Target epsilons, comma-separated."
 )
+@click.option(
+    "--delta",
+    type=shared.FiniteRange(0, 1, min_open=True, max_open=True),
+    help="Delta of the guarantee [default: the grid's, or min(1e-5, 1/(10 n)) for n declared rows; "
+    "1e-8 with --private-counts].",
+)
 @click.option("--seeds", callback=shared.comma("parse_integer"), help="Seeds, comma-separated.")
 @click.option(
     "--metrics",
     callback=shared.comma(),
-    help="Metrics, families, `default` or `all`; comma-separated [default: the grid's].",
+    help="Metrics, families, `default`, `headline`, `all` or `none`; comma-separated [default: the "
+    "grid's].",
 )
 @click.option(
     "--train-on",
@@ -73,6 +80,12 @@ if TYPE_CHECKING:
     help="Spend part of the budget on noisy class counts instead of treating them as public.",
 )
 @click.option(
+    "--keep-private-rows",
+    is_flag=True,
+    help="Store rows without a proven epsilon too, in non-private-rows/; they may be private rows. "
+    "They are never copied to a site, MLflow or an export.",
+)
+@click.option(
     "--time-limit",
     type=shared.POSITIVE,
     help="Time limit per cell, in minutes.",
@@ -106,6 +119,7 @@ def run(**options: Any) -> None:
         datasets=options["datasets"],
         ipc=options["ipc"],
         epsilon=options["eps"],
+        delta=options["delta"],
         seeds=options["seeds"],
         metrics=options["metrics"],
         split="all" if options["train_on"] == "all" else "",
@@ -119,6 +133,7 @@ def run(**options: Any) -> None:
         options,
         secure_noise=options["secure_noise"],
         private_counts=options["private_counts"],
+        keep_private_rows=options["keep_private_rows"],
         limits=Asked(options["time_limit"], options["memory_limit"], options["disk_limit"]),
         ship_code=options["ship_code"],
     )
@@ -167,7 +182,7 @@ def _estimate(grid: Grid, cells: Sequence[Cell], options: Mapping[str, Any]) -> 
 @click.option(
     "--metrics",
     callback=shared.comma(),
-    help="Metrics, families, `default` or `all`; comma-separated [default: default].",
+    help="Metrics, families, `default`, `headline` or `all`; comma-separated [default: default].",
 )
 @shared.on_ray
 def score(**options: Any) -> None:

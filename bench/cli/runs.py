@@ -62,7 +62,12 @@ def compare(directory: Path, metric: str | None, methods: tuple[str, ...], as_js
 @click.argument("runs", nargs=-1, required=True, type=shared.PATH)
 @click.option("-o", "--output", required=True, type=shared.PATH, help="New run directory.")
 @click.option("--strict", is_flag=True, help="Write nothing where two runs contradict each other.")
-def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
+@click.option(
+    "--keep-private-rows",
+    is_flag=True,
+    help="Also take rows without a proven epsilon that the runs have kept.",
+)
+def merge(runs: tuple[Path, ...], output: Path, strict: bool, keep_private_rows: bool) -> None:
     """Merge run directories into a new one, cell by cell.
 
     Equal results in several runs are kept once, and a good result is kept instead of a failed one.
@@ -72,7 +77,7 @@ def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
     from bench.engine.merge import merge_runs
     from bench.errors import printable
 
-    merged = merge_runs(runs, output, strict)
+    merged = merge_runs(runs, output, strict, keep_private_rows=keep_private_rows)
     for source in merged.sources:
         for notice in source.journal.notices:
             echo_error(printable(f"left out: {notice}"))

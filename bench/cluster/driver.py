@@ -100,6 +100,7 @@ def run(
     ray_address: str | None = None,
     secure_noise: bool = False,
     private_counts: bool = False,
+    keep_private_rows: bool = False,
     limits: Asked | None = None,
     ship_code: bool = False,
     say: Say = lambda text: None,
@@ -108,8 +109,9 @@ def run(
 
     `grid` is the name of a built-in grid (smoke, quick, full), a TOML file, or a `Grid`. `say` gets
     what a person may want to know meanwhile. As with `bench run`, running again does only what is
-    missing; results are read with `bench.load_results(out)`. MLflow is left out: `bench sync out`
-    logs a finished run.
+    missing; results are read with `bench.load_results(out)`. Rows without a proven epsilon are not
+    stored unless `keep_private_rows` is set. MLflow is left out: `bench sync out` logs a finished
+    run.
     """
     asked = grid if isinstance(grid, Grid) else load_grid(str(grid))
     options = RunOptions(
@@ -119,6 +121,7 @@ def run(
         tracking=False,
         secure_noise=secure_noise,
         private_counts=private_counts,
+        keep_private_rows=keep_private_rows,
         limits=limits or Asked(),
         ship_code=ship_code,
     )
@@ -136,7 +139,7 @@ def run_grid(
     grid.check_plugins()
     cells = grid.cells(private_counts=options.private_counts, secure_noise=options.secure_noise)
     metrics = registry.select_metrics(grid.metrics)
-    with RunStore(options.out) as store:
+    with RunStore(options.out, keep_private_rows=options.keep_private_rows) as store:
         store.write_manifest(manifest(grid, metrics))
         write_descriptions(store.directory, grid)
         datasets, loaded = {}, {}

@@ -17,7 +17,7 @@ from bench.cluster.tasks import Started, Tasks
 from bench.cluster.watcher import Death, Watchers
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.cell import blank_row, failed_outcome
+from bench.engine.cell import blank_row, failed_outcome, not_remade
 from bench.engine.fit import FitResult
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job, stored_outcome
@@ -302,6 +302,8 @@ class _Loop:
     def _without(self, job: Job, fitted: FitResult) -> Outcome:
         if job.procedure is not None:
             return job.procedure.failed(fitted)
+        if job.remake:
+            return not_remade(self._store.journal.outcome(job.key), fitted)
         dataset = self._datasets[job.cell.dataset]
         known = None if isinstance(dataset, BenchError) else dataset
         return failed_outcome(blank_row(job.cell, job.key, known), fitted)

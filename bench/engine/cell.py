@@ -20,12 +20,30 @@ from bench.engine.score import kept_scores, score_release
 from bench.errors import BenchError, one_line
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
+from bench.results import private_rows
 from bench.results.journal import plain
-from bench.results.records import Cell, CellRow, Outcome, Status, TimingRow, check_outcome
+from bench.results.records import (
+    Cell,
+    CellRow,
+    Outcome,
+    Status,
+    TimingRow,
+    check_outcome,
+)
 from bench.results.timings import Stopwatch, added_to, kept
 from bench.results.verdicts import judge
 
 _STACK_CHARACTERS = 5_000
+
+
+@final
+@dataclass(frozen=True)
+class Remake:
+    """A cell whose rows were not stored, and are made again so that they can be scored."""
+
+    stored: Outcome
+    digest: str
+    """Digest of the rows that were released, see `private_rows.digest`."""
 
 
 def run_cell(
@@ -33,7 +51,7 @@ def run_cell(
     key: str,
     dataset: Dataset,
     metrics: Sequence[str],
-    stored: Outcome | None = None,
+    stored: Outcome | Remake | None = None,
     threads: int = 1,
     fits: Fits | None = None,
     facts: MethodFacts | None = None,
@@ -44,9 +62,10 @@ def run_cell(
     by default this process; `facts` are given where the method shall not be imported.
     """
     fits = fits or InThisProcess()
-    if stored is None or stored.release is None:
+    remake = stored if isinstance(stored, Remake) else None
+    if stored is None or isinstance(stored, Remake) or stored.release is None:
         fitted = fits.fit(cell, dataset)
-        return finish_cell(cell, key, dataset, metrics, fitted, threads, fits, facts)
+        return finish_cell(cell, key, dataset, metrics, fitted, threads, fits, facts, remake)
     reset_peak_memory()
     facts = facts or MethodFacts.named(cell.method.name)
     scoring = _Scoring(cell, dataset, metrics, threads, fits, facts)
@@ -63,10 +82,17 @@ def finish_cell(
     threads: int = 1,
     fits: Fits | None = None,
     facts: MethodFacts | None = None,
+    remake: Remake | None = None,
 ) -> Outcome:
-    """Prove, judge and score what was fitted, here or in another environment. Never raises."""
+    """Prove, judge and score what was fitted, here or in another environment. Never raises.
+
+    What was made again is scored only, and only if it is what was released.
+    """
     reset_peak_memory()
     known = facts or MethodFacts.named(cell.method.name)
+    scoring = _Scoring(cell, dataset, metrics, threads, fits or InThisProcess(), known)
+    if remake is not None:
+        return _remade_outcome(scoring, fitted, remake)
     row = blank_row(cell, key, dataset, known)
     if fitted.release is None:
         return failed_outcome(row, fitted)
@@ -77,7 +103,6 @@ def finish_cell(
     if isinstance(judged, FitResult):
         return replace(failed_outcome(row, judged), timings=timings)
     row, release = judged
-    scoring = _Scoring(cell, dataset, metrics, threads, fits or InThisProcess(), known)
     return _scored_outcome(scoring, row, release, timings)
 
 
@@ -99,6 +124,29 @@ class _Scoring:
     threads: int
     fits: Fits
     facts: MethodFacts
+
+
+def _remade_outcome(scoring: _Scoring, fitted: FitResult, remake: Remake) -> Outcome:
+    release, stored = fitted.release, remake.stored
+    if release is None:
+        return not_remade(stored, fitted)
+    if release.rows is None or private_rows.digest(release.rows) != remake.digest:
+        other = FitResult(Status.ERROR, reason="the same seed gave other rows than were released")
+        return not_remade(stored, other)
+    before = kept(stored.timings, scoring.metrics)
+    return _scored_outcome(scoring, stored.row, release, before, stored=stored)
+
+
+def not_remade(stored: Outcome, fitted: FitResult) -> Outcome:
+    """Return the outcome of a cell whose rows could not be made again.
+
+    What was released stays released: its row keeps the verdict and the scores.
+    """
+    # One that was skipped would count as done.
+    status = Status.ERROR if fitted.status is Status.SKIPPED else fitted.status
+    reason = f"its rows, which are not stored, could not be made again: {fitted.reason}"
+    row = ended(stored.row, status, reason, fitted.stack)
+    return Outcome(row, stored.scores, log=fitted.log, timings=stored.timings)
 
 
 def _judged(

@@ -31,7 +31,7 @@ from bench.environments import overlays
 from bench.errors import BenchError, InputError, StoreError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.release import Rows
-from bench.results import encoded
+from bench.results import encoded, private_rows
 from bench.results.compaction import AUDITS, TABLES, TIMINGS, tables_of
 from bench.results.integrity import (
     Ledgers,
@@ -42,7 +42,7 @@ from bench.results.integrity import (
     stored_claim,
 )
 from bench.results.journal import Journal
-from bench.results.opening import read_text, survey
+from bench.results.opening import names_in, read_text, survey
 from bench.results.parquet_files import read_parquet, rows_in
 from bench.results.reading import check_run, finished_of, in_use, open_journal
 from bench.results.records import (
@@ -125,6 +125,11 @@ def verify(
     store = RunStore(directory)
     say(f"checking {len(journal)} cells")
     result.releases, result.problems = _check_releases(journal, store)
+    if old := sum(_holds_private_rows(row, store) for row, _ in journal.all()):
+        result.remarks.append(
+            f"{old} releases without a proven epsilon, of an earlier version, hold their rows in "
+            "releases/: they may be private rows. A merge leaves them out"
+        )
     if in_use(directory):
         result.remarks.append("a run is writing to the directory: its tables were not compared")
     else:
@@ -168,6 +173,13 @@ def _check_releases(journal: Journal, store: RunStore) -> tuple[int, list[str]]:
     return releases, problems
 
 
+def _holds_private_rows(row: CellRow, store: RunStore) -> bool:
+    """True for rows that this version would not have stored among the releases."""
+    if row.verdict == "" or row.attack or private_rows.may_travel(row):
+        return False
+    return encoded.FILE in names_in(store.directory, "releases", row.key)
+
+
 def _release_problems(row: CellRow, directory: Path, ledgers: Ledgers) -> Iterator[str]:
     stated = Stated.of(row)
     yield from changed_files(directory, stated)
@@ -179,9 +191,11 @@ def _release_problems(row: CellRow, directory: Path, ledgers: Ledgers) -> Iterat
     yield from contradictions(stated, replay.ledger, replay.proof)
     yield from stored_claim(directory, row.key).contradictions(stated)
     if row.rows_released is not None:
-        rows = rows_in(directory, "releases", row.key, encoded.FILE)
+        summary = private_rows.read_summary(directory, row.key)
+        name = encoded.FILE if summary is None else private_rows.SUMMARY
+        rows = rows_in(directory, "releases", row.key, name) if summary is None else summary.rows
         if rows != row.rows_released:
-            yield f"{encoded.FILE} has {rows} rows, its row says {row.rows_released}"
+            yield f"{name} has {rows} rows, its row says {row.rows_released}"
 
 
 def _audit_problems(row: CellRow, directory: Path, ledgers: Ledgers) -> Iterator[str]:
@@ -363,7 +377,12 @@ class _Recompute:
             differences.append(f"it was {row.status} and is now {now.status} ({now.reason})")
         elif outcome.release is not None and outcome.release.rows is not None:
             stored = self._store.read_release(key, dataset.encoder)
-            if stored is None or stored.rows is None:
+            digest = self._store.rows_not_stored(key)
+            if digest:
+                remarks.append("its rows are not stored: their digest is compared")
+                if private_rows.digest(outcome.release.rows) != digest:
+                    differences.append("the released rows have another digest")
+            elif stored is None or stored.rows is None:
                 differences.append("its stored release cannot be read")
             else:
                 differences += _row_differences(stored.rows, outcome.release.rows)

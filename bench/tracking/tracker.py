@@ -32,6 +32,7 @@ from urllib.parse import unquote, urlparse
 
 from bench.errors import StoreError
 from bench.leaderboard.dossier.cell import cell_report, cell_title
+from bench.results import private_rows
 from bench.results.opening import link_or_copy, open_file, read_text
 from bench.results.records import CellRow, Outcome, Status
 from bench.results.run_directory import RunStore
@@ -59,7 +60,8 @@ if TYPE_CHECKING:
 _ENDED = {Status.OK.value: "FINISHED", Status.SKIPPED.value: "FINISHED"}
 
 _IDENTITY = "tracking.id"
-_FILES = ("ledger.json", "release.json")
+_LEDGER = "ledger.json"
+_ABOUT = "release.json"
 _ROWS = ("synthetic.parquet", "encoded.parquet")
 
 _PARAMETERS_AT_ONCE = 100
@@ -378,9 +380,12 @@ class Tracker:
     def _attach(self, client: MlflowClient, run_id: str, uri: str, outcome: Outcome) -> None:
         """Attach the page of the cell and its release; the rows only to a store on this disk.
 
-        A server has other readers than the run directory, and a release need not be private.
+        A server has other readers than the run directory. Where no epsilon is proven, neither rows
+        nor what the method notes about them are copied anywhere.
         """
         key = outcome.row.key
+        proven = private_rows.may_travel(outcome.row)
+        about = (_LEDGER, _ABOUT) if proven else (_LEDGER,)
         page = cell_report(outcome.row, outcome.scores, outcome.audit, outcome.timings)
         place = urlparse(uri)
         if place.scheme in ("", "file"):
@@ -388,10 +393,10 @@ class Tracker:
             folder = Path(unquote(place.path))
             self._check_place(folder)
             self._make_folders(folder)
-            self._fill(folder, page, key, rows=self._local)
+            self._fill(folder, page, key, (*about, *_ROWS) if self._local and proven else about)
             return
         with tempfile.TemporaryDirectory(prefix="bench-tracking-") as scratch:
-            self._fill(Path(scratch), page, key, rows=False)
+            self._fill(Path(scratch), page, key, about)
             client.log_artifacts(run_id, scratch)
 
     def _make_folders(self, folder: Path) -> None:
@@ -414,7 +419,7 @@ class Tracker:
                 "or was moved; remove mlflow.db and mlartifacts, and log again"
             )
 
-    def _fill(self, folder: Path, page: str, key: str, *, rows: bool) -> None:
+    def _fill(self, folder: Path, page: str, key: str, names: Sequence[str]) -> None:
         """Put the page of a cell and the files of its release into a folder; no link is followed.
 
         On this disk files are linked, not copied: those of a release are never written to again.
@@ -422,7 +427,7 @@ class Tracker:
         # It can be written again: syncing it takes as long as all the rest.
         with replacing(folder / "report.html", synced=False) as report:
             report.write(page.encode())
-        for name in (*_FILES, *(_ROWS if rows else ())):
+        for name in names:
             file = open_file(self._store.directory, "releases", key, name)
             if file is not None:
                 with file:

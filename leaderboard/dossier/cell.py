@@ -15,6 +15,8 @@ from typing import final
 from bench.errors import printable
 from bench.leaderboard.tables import show
 from bench.plugins.metric import Direction, Family
+from bench.results.audits import power_in_words
+from bench.results.private_rows import may_travel
 from bench.results.records import PHASES, AuditRow, CellRow, ScoreRow, TimingRow
 from bench.results.reproduce import Repeat, json_object, repeat
 
@@ -112,7 +114,7 @@ def audit_lines(row: CellRow, audit: AuditRow | None) -> list[tuple[str, str]]:
         ("canary and scorer", f"{audit.canary}; {audit.scorer}"),
         ("p-values of claim and proof", f"{audit.p_claim:.2g}, {audit.p_proof:.2g}"),
         ("replicated epsilon", replicated),
-        ("share of planted bugs found", f"{show.number(audit.planted)} ({audit.planted_bug})"),
+        ("planted bug", power_in_words(audit)),
     )
     return [(name, text) for name, text in lines if text]
 
@@ -307,7 +309,8 @@ def facts(
         ("Split", f"{row.split}, seed {row.split_seed}"),
         ("Finished", row.finished_at),
     ]
-    if not withheld:
+    # Notes of a method that reads rows without noise may hold values of rows, as its release may.
+    if not withheld and may_travel(row):
         lines += [(f"Note of the method: {k}", str(v)) for k, v in json_object(row.notes).items()]
     lines += [("Versions", versions), ("Hash of the method's source", row.source_hash)]
     if not public:

@@ -42,6 +42,7 @@ from bench.leaderboard.tables.load import GROUP, WITHHELD, read_results, records
 from bench.leaderboard.tables.show import shortened
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
+from bench.results.private_rows import NOT_COPIED, may_travel
 from bench.results.records import CellRow, ScoreRow, Status, TimingRow
 from bench.results.reproduce import json_object
 
@@ -212,6 +213,8 @@ def _download(row: CellRow, access: Access, files: CellFiles, page: str) -> Down
     path = f"{page.removesuffix('.html')}.csv"
     if row.status != Status.OK.value:
         return Download(path, b"", "the cell did not finish")
+    if not may_travel(row):
+        return Download(path, b"", NOT_COPIED)
     if access.public and row.study_only:
         reason = "left out of a public site, because its noise is seeded and can be subtracted"
         return Download(path, b"", reason)
@@ -228,6 +231,8 @@ def _grid(row: CellRow, access: Access, files: CellFiles) -> ImageGrid | str:
     """Return the released images, or why there are none; empty for tables."""
     if row.task != Task.IMAGE.value or row.status != Status.OK.value:
         return ""
+    if not may_travel(row):
+        return NOT_COPIED
     if access.public and (row.study_only or not is_sound(row.verdict)):
         return "left out of a public site, as the release is"
     try:
