@@ -17,8 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 # absolute paths, so a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
-.PHONY: help env quick full test slow chaos isolated lint format types imports cards docs audits \
-	claims benchmarks lock clean
+.PHONY: help env quick full test slow chaos isolated mutation lint format types imports cards docs \
+	audits claims benchmarks lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -72,7 +72,7 @@ benchmarks: $(STAMP) ## speed, as ratios against a named alternative measured in
 # One thread per process: several torch processes at default threads slow each other down 30 times.
 # Methods with separate environments are tested afterwards, if these can be built.
 test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope $(ARGS)
 	@if [ -n "$(ARGS)" ]; then exit 0; fi; \
 	if $(BIN)/bench env build; then $(MAKE) --no-print-directory isolated; \
 	else echo 'The environment above cannot be built: tests that need it were left out.' >&2; fi
@@ -80,7 +80,7 @@ test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options o
 slow: $(STAMP) ## the slow tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow $(ARGS)
 
-chaos: $(STAMP) ## a run whose workers, machine and driver are killed at random; some minutes
+chaos: $(STAMP) ## a run that is killed, gets a full disk and loses its folder; some minutes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -s -m chaos $(ARGS)
 
 isolated: $(STAMP) ## the tests of methods with a separate environment, which is built first
@@ -88,6 +88,9 @@ isolated: $(STAMP) ## the tests of methods with a separate environment, which is
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m isolated tests/environments
 	OMP_NUM_THREADS=1 "$$($(BIN)/bench env python smartnoise)" -P -m pytest -n 2 -m isolated \
 		tests/contract tests/methods $(ARGS)
+
+mutation: $(STAMP) ## plants faults and counts those that tests notice: docs/mutation.md; hours, resumes
+	nice -n 19 $(BIN)/python .ci/mutation $(ARGS)
 
 lint: $(STAMP) ## style
 	$(BIN)/ruff check .

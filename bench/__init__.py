@@ -14,7 +14,7 @@ PUBLIC = {
     "bench.stats.inference": "CONFIDENCE holm",
     "bench.data.schema": "Categorical Column Numeric Role Rule Schema Task read_toml",
     "bench.data.encoder": "Block EncodedRows Encoder Floats Integers MISSING_CATEGORY "
-    "coerce_columns",
+    "coerce_columns stand_in",
     "bench.data.dataset": "Counts Dataset Declaration Split declaration_from_table",
     "bench.data.files": "Obtain data_folder find_file open_data read_bytes read_csv",
     "bench.data.truth": "Truth auroc_with_error",

@@ -18,6 +18,7 @@ from bench.data.encoder import Encoder as Encoder
 from bench.data.encoder import Floats as Floats
 from bench.data.encoder import Integers as Integers
 from bench.data.encoder import coerce_columns as coerce_columns
+from bench.data.encoder import stand_in as stand_in
 from bench.data.files import Obtain as Obtain
 from bench.data.files import data_folder as data_folder
 from bench.data.files import find_file as find_file

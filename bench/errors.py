@@ -171,14 +171,23 @@ TEXT_CHARACTERS: Final = 2_000
 """Length of a text for tables and terminals: a reason, a source, a remark."""
 
 
+def printable(text: str, kept: str = "\n\t") -> str:
+    """Return text of others for a terminal, a table or a page: what cannot be shown becomes `?`.
+
+    Control characters would be obeyed by a terminal, and lone surrogates cannot be encoded. This is
+    the one place that decides about them.
+    """
+    return "".join(c if c.isprintable() or c in kept else "?" for c in text)
+
+
 def one_line(text: str, limit: int = TEXT_CHARACTERS) -> str:
     """Return a text for a table or a terminal: one line, of bounded length, without control codes.
 
-    Control characters would be obeyed by a terminal, and lone surrogates cannot be encoded.
+    Control characters become `?`, as in `printable`, and any white space one blank.
     """
     # What is cut off is not looked at: a message may have fifty megabytes.
     kept = text[: 2 * limit]
-    line = " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in kept).split())
+    line = " ".join(printable(word) for word in kept.split())
     if len(text) <= len(kept) and len(line) <= limit:
         return line
     # The note counts too: a text that passes here twice is cut once.
@@ -192,3 +201,8 @@ def text_of(problem: BaseException, limit: int = TEXT_CHARACTERS) -> str:
         return one_line(str(problem), limit)
     except Exception:
         return "(its text cannot be shown: its __str__ failed)"
+
+
+@final
+class FitFailedError(BenchError):
+    """A fit in another process that gave no release; the text is the reason that is told."""

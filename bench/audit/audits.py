@@ -29,6 +29,7 @@ from bench.audit.trials import (
     TrialId,
     TrialStore,
     Wanted,
+    read_trials,
     run_trials,
     trial_ids,
     write_file,
@@ -39,7 +40,7 @@ from bench.cluster.execute import Stop
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import blank_row, ended, failed_outcome
-from bench.engine.fit import FitResult, guarded
+from bench.engine.fit import FitResult, MethodFacts, guarded
 from bench.engine.options import RunOptions, circumstances
 from bench.engine.plan import Action, Job, RunPlan, decide, load_dataset
 from bench.engine.procedure import Work
@@ -182,7 +183,7 @@ class _Refits(ABC):
     @property
     def blank(self) -> CellRow:
         """The row of the cell before anything has happened."""
-        return blank_row(self.cell, self.key, self.dataset, self.kind)
+        return blank_row(self.cell, self.key, self.dataset, MethodFacts.of(self.kind))
 
     def failed(self, fitted: FitResult) -> Outcome:
         """Return the outcome of a cell that could not be finished."""
@@ -198,8 +199,8 @@ class _Refits(ABC):
         return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
 
     @abstractmethod
-    def add(self, results: Sequence[Trial]) -> None:
-        """Take trials that were run."""
+    def add(self, results: Sequence[Any]) -> None:
+        """Take trials that were run, as `run_trials` returned them."""
 
     @property
     @abstractmethod
@@ -258,9 +259,9 @@ class AuditProcedure(_Refits):
                 self._advance(None)
         return self._outcome
 
-    def add(self, results: Sequence[Trial]) -> None:
+    def add(self, results: Sequence[Any]) -> None:
         assert self._wanted is not None
-        self._trials.add(results)
+        self._trials.add(read_trials(self.shared, results))
         left = len(self._trials.missing(self._wanted.trials))
         if not left:
             self._advance(self._trials.get(self._wanted.trials))
@@ -380,8 +381,8 @@ class TimingProcedure(_Refits):
             return Outcome(ended(self.blank, Status.OK, ""))
         return self._failed
 
-    def add(self, results: Sequence[Trial]) -> None:
-        self._seconds += [trial.seconds for trial in results]
+    def add(self, results: Sequence[Any]) -> None:
+        self._seconds += [trial.seconds for trial in read_trials(self.shared, results)]
         self._queue += trial_ids(Stage.CHOOSE, OUT, 2)[len(self._seconds) :]
 
 

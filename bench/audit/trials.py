@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.fit import Randomness, run_method
 from bench.engine.limits import threads_capped
-from bench.errors import InputError, StoreError
+from bench.errors import InputError, InvalidReleaseError, StoreError
 from bench.plugins.method import Method
 from bench.plugins.release import Claim, Release
 from bench.privacy.accounting import Budget
@@ -45,7 +45,7 @@ from bench.privacy.ledger import Entry, Ledger
 from bench.results.opening import names_in
 from bench.results.parquet_files import read_parquet
 from bench.results.records import Outcome
-from bench.results.writing import make_folder, write_atomically, writing
+from bench.results.writing import make_folder, sync_folder, write_atomically, writing
 
 Say = Callable[[str], None]
 
@@ -181,13 +181,17 @@ def refit(target: AuditTarget, trial: TrialId) -> Release:
     )
 
 
-def run_trials(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
-    """Run several trials in one process, on one thread."""
+def run_trials(target: AuditTarget, trials: Sequence[TrialId]) -> list[dict[str, Any]]:
+    """Run several trials in one process, on one thread; `read_trials` reads what it returns.
+
+    A method runs here, so that it is left to the reader to prove what the ledgers say.
+    """
     with threads_capped(1):
-        return [_run(target, trial) for trial in trials]
+        ledgers: set[str] = set()
+        return [_run(target, trial, ledgers) for trial in trials]
 
 
-def _run(target: AuditTarget, trial: TrialId) -> Trial:
+def _run(target: AuditTarget, trial: TrialId, ledgers: set[str]) -> dict[str, Any]:
     started = time.process_time()
     release = refit(target, trial)
     seconds = time.process_time() - started
@@ -195,18 +199,57 @@ def _run(target: AuditTarget, trial: TrialId) -> Trial:
     assert ledger is not None
     attacker, digest = target.attacker, ledger_digest(ledger)
     inside = trial.canary != OUT and not target.one_run
-    return Trial(
-        trial,
+    new = digest not in ledgers
+    ledgers.add(digest)
+    return {
+        "id": [trial.stage.value, trial.canary, trial.number],
         # The scores of a release with one canary are used for that canary only.
-        attacker.scores(release, trial.canary if inside else None),
-        _planted(target, trial, release),
-        attacker.features(release),
-        _claimed(release.claim, target.delta),
-        target.proven(ledger, digest),
-        digest,
-        seconds,
-        ledger.to_json() if trial == FIRST else "",
-    )
+        "scores": attacker.scores(release, trial.canary if inside else None),
+        "planted": _planted(target, trial, release),
+        "features": attacker.features(release),
+        "claimed": _claimed(release.claim, target.delta),
+        "digest": digest,
+        "seconds": seconds,
+        "events": ledger.to_record() if new else None,
+    }
+
+
+def read_trials(target: AuditTarget, results: Sequence[Any]) -> list[Trial]:
+    """Return the trials of a batch, with what their ledgers prove."""
+    trials: list[Trial] = []
+    ledgers: dict[str, Ledger] = {}
+    for result in results:
+        try:
+            stage, canary, number = result["id"]
+            identity = TrialId(Stage(stage), int(canary), int(number))
+            digest = str(result["digest"])[:64]
+            if result["events"] is not None:
+                ledgers[digest] = Ledger.from_record(result["events"])
+            ledger = ledgers[digest]
+            trial = Trial(
+                identity,
+                _numbers(result["scores"], 2, np.float64),
+                _numbers(result["planted"], 1, np.float64),
+                _numbers(result["features"], 1, np.float32),
+                float(result["claimed"]),
+                target.proven(ledger, digest),
+                digest,
+                float(result["seconds"]),
+                ledger.to_json() if identity == FIRST else "",
+            )
+        except (LookupError, TypeError, ValueError) as problem:
+            raise InvalidReleaseError(
+                f"a batch of trials holds what is no trial ({type(problem).__name__}): the method "
+                "has changed the harness in its process"
+            ) from None
+        trials.append(trial)
+    return trials
+
+
+def _numbers(values: object, sides: int, kind: type[np.floating[Any]]) -> npt.NDArray[Any]:
+    if not isinstance(values, np.ndarray) or values.ndim != sides or values.dtype != kind:
+        raise TypeError("not the numbers of a trial")
+    return values
 
 
 def _planted(target: AuditTarget, trial: TrialId, release: Release) -> npt.NDArray[np.float64]:
@@ -311,6 +354,10 @@ class TrialStore:
         table = table.set_column(table.schema.get_field_index("seconds"), "seconds", zeros)
         _write_table(table, self.folder / "trials.parquet")
         shutil.rmtree(self._batches, ignore_errors=True)
+        # The journal will refer to it: its folder must be there after a power cut as well.
+        with writing(self.folder, _RESUME):
+            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
+                sync_folder(folder)
 
 
 def _write_table(table: pa.Table, path: Path) -> None:

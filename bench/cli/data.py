@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bench.cli import options as shared
+from bench.errors import one_line
+
+if TYPE_CHECKING:
+    from bench.plugins.user_tables import NewTable
 
 
 @click.group()
@@ -60,34 +65,130 @@ def get(name: str) -> None:
     click.echo(f"{name} is in {folder}")
 
 
-@data.command()
-@click.argument("file", type=shared.PATH)
-@click.option("--name", help="Name of the dataset [default: from the file name].")
-@click.option("--target", default="", help="Column to predict (classification).")
-@click.option("--time", default="", help="Column with follow-up times (survival).")
-@click.option("--event", default="", help="Column with 1 for an event, 0 for censored.")
-@click.option("--site", default="", help="Column with the hospital or site.")
-@click.option(
-    "--patient", default="", help="Column that identifies patients: one row per patient is kept."
-)
-@click.option("--separator", default=",", help="Separator of the columns.")
-@click.option("--clip", is_flag=True, hidden=True, expose_value=False)  # values always are clipped
-@shared.data_dir
-def add(file: Path, name: str | None, **options: Any) -> None:
-    """Turn your own CSV or Parquet file (also .gz, .zip) into a dataset."""
+def table_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that describe a user's own table: those of `data add` and `synthesize`."""
+    options = (
+        click.option("--target", default="", help="Column to predict (classification)."),
+        click.option("--time", default="", help="Column with follow-up times (survival)."),
+        click.option("--event", default="", help="Column with 1 for an event, 0 for censored."),
+        click.option(
+            "--patient",
+            default="",
+            help="Column that identifies patients: one row per patient is kept.",
+        ),
+        click.option("--separator", default=",", help="Separator of the columns."),
+        click.option(
+            "--keep-column",
+            "keep",
+            multiple=True,
+            metavar="COLUMN",
+            help="Keep a column that looks like an identifier; may be repeated.",
+        ),
+        click.option(
+            "--drop-column",
+            "drop",
+            multiple=True,
+            metavar="COLUMN",
+            help="Leave out a column; may be repeated.",
+        ),
+        click.option(
+            "--dictionary",
+            type=shared.PATH,
+            help="Data dictionary (CSV or TOML) that states bounds and categories.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def new_table(file: Path, name: str | None, **options: Any) -> NewTable:
+    """Return what the options say about a table; the name follows from the file's."""
     import re
 
-    from bench.plugins import registry
-    from bench.plugins.user_tables import NewTable, add_table
+    from bench.data.dictionary import Dictionary, read_dictionary
+    from bench.plugins.user_tables import NewTable
 
     stem = file.name.split(".")[0].lower()
     chosen = name or re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
-    added = add_table(NewTable(file=file, name=chosen, **options), registry.dataset_names())
-    for remark in added.remarks:
-        click.echo(shared.one_line(remark))
-    click.echo(f"wrote {added.toml}")
-    click.echo(
-        "Check its bounds and categories; until you set `inferred = false` there, they count"
+    dictionary = options.pop("dictionary")
+    return NewTable(
+        file=file,
+        name=chosen,
+        dictionary=Dictionary() if dictionary is None else read_dictionary(dictionary),
+        **options,
     )
-    click.echo("as non-private access and no release of this dataset is proven private.")
-    click.echo(f"Then: bench run --datasets {chosen}")
+
+
+@data.command()
+@click.argument("file", type=shared.PATH)
+@click.option("--name", help="Name of the dataset [default: from the file name].")
+@table_options
+@click.option("--site", default="", help="Column with the hospital or site.")
+@click.option(
+    "--propose",
+    type=shared.PATH,
+    help="Also write the proposed schema as a data dictionary (CSV) to correct.",
+)
+@click.option("--clip", is_flag=True, hidden=True, expose_value=False)  # values always are clipped
+@shared.data_dir
+def add(file: Path, name: str | None, propose: Path | None, **options: Any) -> None:
+    """Turn your own CSV or Parquet file (also .gz, .zip) into a dataset.
+
+    Bounds and categories come from --dictionary, and else from the rows, which counts as
+    non-private access until `bench data confirm`.
+    """
+    from bench.plugins import registry
+    from bench.plugins.user_tables import add_table, own_table, write_dictionary
+
+    request = new_table(file, name, **options)
+    if propose is not None and propose.exists():
+        raise click.UsageError(f"--propose {propose} exists; name another file")
+    added = add_table(request, registry.dataset_names())
+    for remark in added.remarks:
+        click.echo(one_line(remark))
+    click.echo(f"wrote {added.toml}")
+    if propose is not None:
+        source = own_table(request.name)
+        write_dictionary(source.declare().schema, source.sources(), propose)
+        click.echo(f"wrote {propose}: correct it and say where each line comes from in `source`")
+    if added.inferred:
+        click.echo(
+            f"Bounds and categories of {shared.counted(len(added.inferred), 'column')} were read "
+            "off the rows. That counts as"
+        )
+        click.echo("non-private access: no release of this dataset is proven private until you run")
+        click.echo(f"  bench data confirm {request.name}")
+    click.echo(f"Then: bench run --datasets {request.name}")
+
+
+@data.command()
+@click.argument("name")
+@click.option(
+    "--column", "columns", multiple=True, help="Confirm this column only; may be repeated."
+)
+@click.option("--by", default="", help="Who confirms it.")
+@click.option("--because", default="", help="How this person knows it without the rows.")
+@shared.data_dir
+def confirm(name: str, columns: tuple[str, ...], by: str, because: str) -> None:
+    """Say, by name and with a reason, that the schema of your own table is public knowledge.
+
+    Without --by, prints the schema with the source of every bound and category list. A confirmation
+    is recorded with the day and printed in the dossier of every release. A bound that is changed
+    later has to be confirmed again.
+    """
+    from bench.plugins.user_tables import confirm_columns, schema_lines
+
+    if not by and not because:
+        for line in schema_lines(name):
+            click.echo(shared.one_line(line))
+        click.echo(
+            "Compare it with your data dictionary; correct it in the TOML file. What cannot be "
+            "known without looking at the rows must not be confirmed. Then:"
+        )
+        click.echo(f'  bench data confirm {name} --by "YOUR NAME" --because "HOW YOU KNOW"')
+        return
+    confirmed = confirm_columns(name, columns, by, because)
+    for column in confirmed:
+        click.echo(shared.one_line(f"confirmed: {column}"))
+    click.echo(f"{shared.counted(len(confirmed), 'column')} confirmed by {by.strip()}")

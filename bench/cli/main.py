@@ -19,10 +19,12 @@ from bench.cli.pages import dossier, leaderboard
 from bench.cli.plugins import check, list_plugins, new
 from bench.cli.run import run, score
 from bench.cli.runs import compare, merge, status, sync, ui, verify
+from bench.cli.synthesize import export, synthesize
 
 COMMANDS: tuple[click.Command, ...] = (
     *(run, score, status, compare, merge, verify, sync, ui),
     *(leaderboard, dossier, audit),
+    *(synthesize, export),
     *(list_plugins, new, check, data, env),
 )
 

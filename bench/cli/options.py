@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import click
 
-from bench.errors import shortened
+from bench.errors import one_line, shortened
 
 if TYPE_CHECKING:
     from bench.engine.options import RunOptions
@@ -126,23 +126,9 @@ def echo_error(text: str) -> None:
     click.echo(text, err=True)
 
 
-def one_line(text: str) -> str:
-    """Return text as one line for a terminal: control characters escaped, the end cut off.
-
-    Names from files and answers of servers are parts of errors.
-    """
-    flat = " ".join(text.split("\n")).strip()[: _LONGEST_LINE + 1]
-    shown = "".join(
-        # Surrogates, which stand for bytes of an argument that are no UTF-8, are not printable.
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in flat
-    )
-    return shown if len(flat) <= _LONGEST_LINE else f"{shown[:_LONGEST_LINE]}..."
-
-
 def fail(message: str, code: int = 2) -> NoReturn:
     """End with one line on standard error; exit code 2 says that the input was wrong."""
-    echo_error(f"bench: {one_line(message)}")
+    echo_error(f"bench: {one_line(message, _LONGEST_LINE)}")
     sys.exit(code)
 
 

@@ -61,7 +61,7 @@ def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
     first is kept, and the exit code is 1.
     """
     from bench.engine.merge import merge_runs
-    from bench.results.reading import printable
+    from bench.errors import printable
 
     merged = merge_runs(runs, output, strict)
     for source in merged.sources:
@@ -103,7 +103,7 @@ def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | N
     from bench.engine.options import use_data_folder
     from bench.engine.verify import to_text
     from bench.engine.verify import verify as check
-    from bench.results.reading import printable
+    from bench.errors import printable
 
     use_data_folder(data_dir)
     report = check(directory, sample, seed, cell, lambda text: echo_error(printable(text)))
@@ -116,8 +116,9 @@ def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | N
 @shared.mlflow_uri
 def sync(directory: Path, mlflow_uri: str | None) -> None:
     """Log a run directory to MLflow; cells logged before are not logged again."""
+    from bench.errors import printable
     from bench.results.integrity import Ledgers, checked_row
-    from bench.results.reading import held, printable
+    from bench.results.reading import held
     from bench.results.records import Status
     from bench.results.run_directory import RunStore
     from bench.tracking.tracker import Tracker

@@ -16,7 +16,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -28,6 +28,8 @@ from bench.engine.cell import blank_row, failed_outcome, failed_row, storable
 from bench.engine.failures import whole_text
 from bench.engine.fit import FitResult
 from bench.engine.grid import Grid, load_grid
+from bench.engine.isolation import wire
+from bench.engine.isolation.processes import isolated
 from bench.engine.limits import Asked
 from bench.engine.options import RunOptions, manifest
 from bench.engine.plan import (
@@ -39,7 +41,8 @@ from bench.engine.plan import (
     plan_cells,
     plan_stored,
 )
-from bench.engine.procedure import run_here
+from bench.engine.procedure import Procedure, run_here
+from bench.engine.references import references_folder
 from bench.environments.overlays import Say
 from bench.errors import StoreError
 from bench.plugins import registry
@@ -240,14 +243,26 @@ def run_jobs(
         here = options.cpus == 1 and not options.ray_address and job.environment is None
         if job.procedure is not None and here:
             running_now([(job.key, job.cell)])
-            yield job, run_here(job.procedure)
+            yield job, _in_own_process(job.procedure)
         else:
             in_tasks.append(job)
     if in_tasks:
-        with joined(options, _shipped(options)), stop.listening():
-            work = execute(in_tasks, datasets, store, options, stop, say, running_now)
+        with (
+            references_folder(store.directory) as folder,
+            joined(options, _shipped(options)),
+            stop.listening(),
+        ):
+            told = replace(options, references=str(folder.absolute()))
+            work = execute(in_tasks, datasets, store, told, stop, say, running_now)
             with contextlib.closing(work):
                 yield from work
+
+
+def _in_own_process(procedure: Procedure) -> Outcome:
+    """Run a procedure to its end; the method in one process, which ends with it."""
+    with isolated() as fits:
+        run = fits.procedure(procedure.work, wire.packed(procedure.shared))
+        return run_here(procedure, lambda work, shared, items: run(items))
 
 
 def _shipped(options: RunOptions) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from bench.engine.cell import blank_row, failed_outcome
 from bench.engine.fit import FitResult
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job, stored_outcome
-from bench.engine.procedure import Batch, Pace
+from bench.engine.procedure import Batch, Pace, added
 from bench.environments.overlays import Say
 from bench.errors import BenchError, ClusterLostError
 from bench.plugins.method import Environment
@@ -214,7 +214,9 @@ class _Loop:
         if isinstance(batch, FitResult):
             yield from self._end(job, self._without(job, batch))
             return
-        job.procedure.add(batch.results)
+        if (problem := added(job.procedure, batch)) is not None:
+            yield from self._end(job, self._without(job, problem))
+            return
         if job.key in self._procedures:
             self._procedures[job.key][1].learn(batch)
             yield from self._advanced(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +13,18 @@ from bench.cluster.ray_cluster import first_line, nodes, only_on
 from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
 from bench.engine.cell import finish_cell, run_cell
-from bench.engine.fit import FitResult, fit_isolated, for_fitting
-from bench.engine.limits import Limits, captured, let_children_end, tail, threads_capped
+from bench.engine.fit import FitResult, Fits, MethodFacts, for_fitting
+from bench.engine.isolation import wire
+from bench.engine.isolation.processes import IsolatedFits, fit_server, isolated
+from bench.engine.isolation.server import Setting
+from bench.engine.limits import Limits, cap_threads, captured, let_children_end, tail
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job
-from bench.engine.procedure import Batch, Work, run_batch
+from bench.engine.procedure import Batch, Work
+from bench.engine.references import shared_references
 from bench.environments.overlays import PreparedEnvironment, Say, given_path, prepare
-from bench.errors import EnvironmentUnavailable
+from bench.errors import BenchError, EnvironmentUnavailable
+from bench.plugins import registry
 from bench.plugins.method import Environment, Resources
 from bench.results.records import Cell, Outcome, Status, Variant
 
@@ -150,7 +156,7 @@ class Tasks:
             reference = (
                 self._task[run_step]
                 .options(**self._asked(needs))
-                .remote(ticket, job.cell, job.key, self._data(entry), job.metrics, stored)
+                .remote(ticket, self._told(job), self._data(entry), job.metrics, stored)
             )
             return reference, Started(job, attempt, (ticket.name,))
         place = self._place(environment)
@@ -158,14 +164,14 @@ class Tasks:
         fitted = (
             self._task[fit_step]
             .options(**self._only_at(place), **self._asked(needs))
-            .remote(ticket, job.cell, self._fitting_data(entry))
+            .remote(ticket, self._told(job), self._fitting_data(entry))
         )
         # Ray starts it when the fit has ended; nobody waits here.
         scoring = self._ticket(job, f"{step}.finish", Resources())
         reference = (
             self._task[finish_step]
             .options(num_cpus=1)
-            .remote(scoring, job.cell, job.key, self._data(entry), job.metrics, fitted)
+            .remote(scoring, self._told(job), self._data(entry), job.metrics, fitted)
         )
         self._fits[place] += 1
         return reference, Started(job, attempt, (ticket.name, scoring.name), place)
@@ -179,7 +185,8 @@ class Tasks:
         procedure, environment, needs = job.procedure, job.environment, self._needs(job)
         assert procedure is not None
         if job.key not in self._procedures:
-            self._procedures[job.key] = ray.put(procedure.shared)
+            # As bytes: to read it is to import the method, which no worker does itself.
+            self._procedures[job.key] = ray.put(wire.packed(procedure.shared))
         ticket = self._ticket(job, f"{job.key}.{number}.{attempt}.batch", needs)
         # The limit is that of one fit.
         limits = replace(ticket.limits, seconds=ticket.limits.seconds * len(items))
@@ -227,7 +234,12 @@ class Tasks:
         dataset = self._datasets[job.cell.dataset]
         assert isinstance(dataset, Dataset)
         limits = Limits.of(needs, dataset, self._options.limits)
-        return Ticket(name, self._run, limits, min(needs.cpus, self._most_cpus))
+        threads = min(needs.cpus, self._most_cpus)
+        return Ticket(name, self._run, limits, threads, self._options.references)
+
+    def _told(self, job: Job) -> Told:
+        number = [*self._datasets].index(job.cell.dataset)
+        return Told(job.cell, job.key, MethodFacts.of(job.kind), f"{self._run}/{number}")
 
     def _data(self, entry: Variant) -> Any:
         import ray
@@ -249,49 +261,71 @@ class Tasks:
 # What runs inside a worker: a step of a cell, watched and with its output kept -------------------
 
 
+@final
+@dataclass(frozen=True)
+class Told:
+    """What a worker is told about a cell; it does not import the method to find it out."""
+
+    cell: Cell
+    key: str
+    facts: MethodFacts
+    data: str
+    """A name of its data, the same for all cells of the dataset in this run."""
+
+
 def run_step(
-    ticket: Ticket,
-    cell: Cell,
-    key: str,
-    dataset: Dataset,
-    metrics: Sequence[str],
-    stored: Outcome | None,
+    ticket: Ticket, told: Told, dataset: Dataset, metrics: Sequence[str], stored: Outcome | None
 ) -> Outcome:
-    """Fit and score a cell."""
+    """Fit and score a cell; the fit in a process of its own."""
 
     def broken(fitted: FitResult) -> Outcome:
-        return finish_cell(cell, key, dataset, metrics, fitted, ticket.threads)
+        return finish_cell(
+            told.cell, told.key, dataset, metrics, fitted, ticket.threads, facts=told.facts
+        )
 
-    def work() -> Outcome:
-        return run_cell(cell, key, dataset, metrics, stored, ticket.threads)
+    def work(fits: Fits | None) -> Outcome:
+        return run_cell(
+            told.cell, told.key, dataset, metrics, stored, ticket.threads, fits, told.facts
+        )
 
-    return _without_model(_watched(ticket, work, broken))
+    # The scores of a stored release need no fit, unless a metric fits again.
+    fitting = stored is None or any(map(registry.refits, metrics))
+    return _without_model(_watched(ticket, work, broken, told.data if fitting else None))
 
 
-def fit_step(ticket: Ticket, cell: Cell, dataset: Dataset) -> FitResult:
-    """Fit a cell in the method's own environment."""
-    return _watched(ticket, lambda: fit_isolated(cell, dataset), lambda fitted: fitted)
+def fit_step(ticket: Ticket, told: Told, dataset: Dataset) -> FitResult:
+    """Fit a cell in the method's own environment, in a process of its own."""
+
+    def work(fits: Fits | None) -> FitResult:
+        assert fits is not None
+        return fits.fit(told.cell, dataset)
+
+    return _watched(ticket, work, lambda fitted: fitted, told.data, own_environment=True)
 
 
 def finish_step(
-    ticket: Ticket,
-    cell: Cell,
-    key: str,
-    dataset: Dataset,
-    metrics: Sequence[str],
-    fitted: FitResult,
+    ticket: Ticket, told: Told, dataset: Dataset, metrics: Sequence[str], fitted: FitResult
 ) -> Outcome:
     """Prove, judge and score a cell that was fitted elsewhere."""
 
     def finish(what: FitResult) -> Outcome:
-        return finish_cell(cell, key, dataset, metrics, what, ticket.threads)
+        return finish_cell(
+            told.cell, told.key, dataset, metrics, what, ticket.threads, facts=told.facts
+        )
 
-    return _without_model(_watched(ticket, lambda: finish(fitted), finish))
+    return _without_model(_watched(ticket, lambda fits: finish(fitted), finish, None))
 
 
-def batch_step(ticket: Ticket, work: Work, shared: Any, items: Sequence[Any]) -> Batch | FitResult:
-    """Do some items of a procedure."""
-    return _watched(ticket, lambda: run_batch(work, shared, items), lambda fitted: fitted)
+def batch_step(
+    ticket: Ticket, work: Work, shared: bytes, items: Sequence[Any]
+) -> Batch | FitResult:
+    """Do some items of a procedure, all of them in one process of its own."""
+
+    def run(fits: IsolatedFits | None) -> Batch | FitResult:
+        assert fits is not None
+        return fits.procedure(work, shared)(items)
+
+    return _watched(ticket, run, lambda fitted: fitted, "")
 
 
 def prepare_step(environment: Environment, given: str) -> tuple[str, PreparedEnvironment]:
@@ -301,12 +335,33 @@ def prepare_step(environment: Environment, given: str) -> tuple[str, PreparedEnv
     return ray.get_runtime_context().get_node_id(), prepare(environment, given)
 
 
-def _watched(ticket: Ticket, work: Callable[[], T], broken: Callable[[FitResult], T]) -> T:
+def _watched(
+    ticket: Ticket,
+    work: Callable[[IsolatedFits | None], T],
+    broken: Callable[[FitResult], T],
+    data: str | None,
+    *,
+    own_environment: bool = False,
+) -> T:
+    """Do the work of a step under its limits; with `data` (a name, or empty) it can fit."""
     let_children_end()
-    with ticket.shown() as folder:
-        with captured(folder, ticket.limits.disk_mb), threads_capped(ticket.threads):
+    try:
+        # Before the cell is shown: what is there then does not end with it.
+        servers = [] if data is None else [fit_server().process.pid]
+    except BenchError as problem:
+        return broken(FitResult.failed(problem))
+    with ticket.shown(servers) as folder:
+        limits = ticket.limits
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(captured(folder, limits.disk_mb))
+            cap_threads(ticket.threads)
+            stack.enter_context(shared_references(ticket.references))
+            fits = None
+            if data is not None:
+                setting = Setting(str(folder), limits.disk_mb, ticket.threads)
+                fits = stack.enter_context(isolated(setting, data, own_environment=own_environment))
             try:
-                result = work()
+                result = work(fits)
             except KeyboardInterrupt as problem:
                 # The user's Ctrl-C reaches the driver. Here a plugin has raised it, and Ray would
                 # take it for a task that was cancelled.

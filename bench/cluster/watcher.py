@@ -18,7 +18,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
@@ -77,10 +77,15 @@ class Ticket:
     run: str
     limits: Limits
     threads: int
+    references: str = ""
+    """Folder of the references of the run, on the machine that holds the run directory."""
 
     @contextlib.contextmanager
-    def shown(self) -> Iterator[Path]:
+    def shown(self, kept: Sequence[int] = ()) -> Iterator[Path]:
         """Show the watcher, by a folder, which process is this cell while the step runs.
+
+        `kept` are processes below this one that serve many cells, and were started before: they are
+        neither counted as the cell's nor ended with it. What they fork is.
 
         A file and no call to the watcher: a task that waits for an answer gives its CPU back, and
         Ray would start another one in its place.
@@ -91,7 +96,11 @@ class Ticket:
         limits = self.limits
         _write_private(folder / _BEFORE, json.dumps(sorted(entries())))
         # The monotonic clock is the same for all processes of a machine, and cannot be set.
-        line = [os.getpid(), time.monotonic(), limits.seconds, limits.memory_mb, limits.disk_mb]
+        servers = [process for process in map(Process.find, kept) if process is not None]
+        line = [
+            *(os.getpid(), time.monotonic(), limits.seconds, limits.memory_mb, limits.disk_mb),
+            [[process.pid, process.started] for process in servers],
+        ]
         part = folder / f".{_SHOWN}"
         _write_private(part, json.dumps(line))
         part.replace(folder / _SHOWN)
@@ -127,15 +136,18 @@ class _Watched:
     since: float
     """Its start on the monotonic clock."""
     limits: Limits
+    kept: frozenset[Process]
+    """Processes below it that serve many cells."""
 
     @classmethod
     def read(cls, folder: Path) -> _Watched | None:
         """None for a folder whose cell has just ended, or not quite begun."""
         try:
             shown = json.loads((folder / _SHOWN).read_text(encoding="ascii"))
-            pid, since, seconds, memory, disk = shown
+            pid, since, seconds, memory, disk, listed = shown
             limits = Limits(float(seconds), float(memory), float(disk))
-            return cls(folder, int(pid), float(since), limits)
+            kept = frozenset(Process(int(number), int(started)) for number, started in listed)
+            return cls(folder, int(pid), float(since), limits, kept)
         except (OSError, ValueError, TypeError):
             return None
 
@@ -171,6 +183,7 @@ class _Guard:
                 found |= descendants(process.pid)
             if not self.watched.shown:
                 return None
+            found -= self.watched.kept
             self._members = found
             processes = (root, *found)
             shared = self._shared.sizes(processes, look_at_mappings=slow)

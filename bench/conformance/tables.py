@@ -157,6 +157,40 @@ class ToyClasses(DatasetSource):
 
 @final
 @dataclass(frozen=True)
+class ToyGaps(DatasetSource):
+    """A table whose numbers are missing in part, more often in one class."""
+
+    name: ClassVar[str] = "toy-gaps"
+
+    def declare(self) -> Declaration:
+        columns = (
+            Numeric(name="age", low=18, high=90, integer=True),
+            Numeric(name="bmi", low=10, high=60, missing=True),
+            Categorical(name="smoker", categories=("no", "yes", "(missing)")),
+            Numeric(name="visits", low=0, high=9, integer=True, missing=True),
+            Categorical(name="outcome", categories=("0", "1"), role=Role.TARGET),
+        )
+        schema = Schema(columns, Task.CLASSIFICATION, quasi_identifiers=("age", "bmi"))
+        return _declared("A toy table with missing entries", schema, (240, 160))
+
+    def load(self) -> pd.DataFrame:
+        rng = np.random.default_rng(23)
+        label = np.repeat([0, 1], [240, 160])
+        bmi = np.clip(rng.normal(22 + 8 * label, 3.0), 10, 60)
+        visits = rng.integers(0, 10, len(label)).astype(np.float64)
+        return pd.DataFrame(
+            {
+                "age": np.clip(np.rint(rng.normal(50 + 10 * label, 12.0)), 18, 90),
+                "bmi": np.where(rng.random(len(label)) < 0.2 + 0.4 * label, np.nan, bmi),
+                "smoker": rng.choice(["no", "yes", "(missing)"], len(label), p=[0.6, 0.3, 0.1]),
+                "visits": np.where(rng.random(len(label)) < 0.1, np.nan, visits),
+                "outcome": np.array(["0", "1"])[label],
+            }
+        )
+
+
+@final
+@dataclass(frozen=True)
 class ToyConstant(DatasetSource):
     """Two columns that never change beside one that does: no variance to divide by."""
 
@@ -231,6 +265,7 @@ DIFFICULT: Mapping[str, DatasetSource] = {
     "tiny classes": ToyTable(negatives=20, positives=5),
     "constant columns": ToyConstant(),
     "one feature": ToyOneFeature(),
+    "missing entries": ToyGaps(),
 }
 
 LARGE = "large table"

@@ -5,8 +5,8 @@ shipped dataset were checked against its schema once and for all; those of a use
 Each entry therefore follows a public rule that looks at this row and the schema alone:
 
 1. A number outside the declared bounds, infinite ones included, is clipped to them.
-2. An entry that is missing, or is no number in a numeric column, becomes the declared `fill`, or
-   else the middle of the bounds.
+2. An entry that is missing, or is no number in a numeric column, is missing where the column
+   declares `missing = true`; else it becomes the declared `fill`, or the middle of the bounds.
 3. A missing category becomes `(missing)`, the declared `fill`, `(other)` or the first category: the
    first of these that is declared. An undeclared one becomes `(other)`, `(missing)`, `fill` or the
    first category.
@@ -179,7 +179,7 @@ def _numeric(series: pd.Series[Any], column: Numeric) -> _Made:
         ]
         return inside, absent, made
     fill = column.fill
-    if fill is None:
+    if fill is None and not column.missing:
         middle = column.low + (column.high - column.low) / 2.0
         fill = math.floor(middle) if column.integer and math.floor(middle) >= column.low else middle
         rule = "taken for the middle of the bounds"
@@ -187,7 +187,7 @@ def _numeric(series: pd.Series[Any], column: Numeric) -> _Made:
         inside[absent] = float(fill)
     else:
         rule = "taken for missing"
-        inside[absent] = np.nan  # what the encoder replaces by `fill`, as in any dataset
+        inside[absent] = np.nan  # what the encoder takes for missing, or replaces by `fill`
     made.append(Adjustment(column.name, "entries are no number", rule, wrong))
     return inside, absent, made
 

@@ -20,7 +20,7 @@ import pandas as pd
 from bench.data.conform import Adjustment
 from bench.data.encoder import EncodedRows, Encoder
 from bench.data.files import Obtain, obtain_from_table
-from bench.data.schema import Schema, Task, read_toml, schema_from_table
+from bench.data.schema import Numeric, Schema, Task, read_toml, schema_from_table
 from bench.data.splits import (
     SITE_PRESET,
     SPLITS,
@@ -248,7 +248,12 @@ def split_dataset(
         validation_counts=_declared_counts(declaration, preset, official is not None, "validation"),
         official_test=official is not None,
         fingerprint=_fingerprint(
-            [name, dict(parameters or {}), preset, split_seed, repr(_without_texts(declaration))],
+            [
+                *(name, dict(parameters or {}), preset, split_seed),
+                repr(_without_texts(declaration)),
+                # Only where there is one: fingerprints are older than this declaration.
+                *([can_be_missing] if (can_be_missing := _can_be_missing(declaration)) else []),
+            ],
             frame,
             official,
         ),
@@ -388,6 +393,11 @@ def _without_texts(declaration: Declaration) -> Declaration:
         extra="",
         obtain=None,
     )
+
+
+def _can_be_missing(declaration: Declaration) -> list[str]:
+    columns = declaration.schema.columns
+    return [one.name for one in columns if isinstance(one, Numeric) and one.missing]
 
 
 def _fingerprint(facts: list[Any], frame: pd.DataFrame, official: pd.DataFrame | None) -> str:

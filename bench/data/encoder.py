@@ -5,6 +5,12 @@ survival task. A numeric column becomes one number scaled from its public bounds
 binary column one number in {-1, 1}; a column with K > 2 categories K numbers in {0, 1}, one of
 them 1. The label (class, or event indicator) is kept apart as an integer code. A method that
 works on `values` and `labels` therefore works unchanged on tables, survival cohorts and images.
+
+A number that can be missing (`missing = true` in the schema) has a second block right behind its
+own: a binary column that says whether it is present. Where it is absent the number itself is a
+public stand-in, the declared `fill` or else the middle of the bounds. To a method the second block
+is a binary column like any other; one that counts cells has a better place for it, a bin of the
+number (`Encoder.indicator`). Decoding turns an absent number into a missing one again.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.data.schema import Categorical, Column, Numeric, Schema
+from bench.data.schema import Categorical, Column, Numeric, Schema, presence_of
 from bench.errors import DataError, SchemaError
 
 Floats = npt.NDArray[np.floating]
@@ -25,6 +31,9 @@ Integers = npt.NDArray[np.integer]
 
 MISSING_CATEGORY = "(missing)"
 """Category that stands for a missing entry."""
+
+ABSENT, PRESENT = "no", "yes"
+"""Categories of the block that says whether a number is present; an undecided 0 is read as yes."""
 
 
 @final
@@ -72,6 +81,8 @@ class Block:
     column: Column
     start: int
     stop: int
+    indicates: str = ""
+    """Name of the number whose presence this block encodes; empty for a declared column."""
 
     @property
     def slice(self) -> slice:
@@ -98,6 +109,10 @@ class Encoder:
             stop = start + (len(column.categories) if wide else 1)  # type: ignore[attr-defined]
             blocks.append(Block(column, start, stop))
             start = stop
+            if isinstance(column, Numeric) and column.missing:
+                present = Categorical(name=presence_of(column), categories=(ABSENT, PRESENT))
+                blocks.append(Block(present, start, start + 1, column.name))
+                start += 1
         object.__setattr__(self, "blocks", tuple(blocks))
 
     @property
@@ -111,10 +126,21 @@ class Encoder:
         return self.width - (self.schema.time is not None)
 
     @property
-    def max_norm(self) -> float:
-        """Largest Euclidean norm of an encoded row, by the schema: sqrt(number of columns).
+    def feature_blocks(self) -> tuple[Block, ...]:
+        """The blocks without that of the time: features, and whether those are present."""
+        return self.blocks[: len(self.blocks) - (self.schema.time is not None)]
 
-        Each numeric or binary column contributes at most 1 and each one-hot block exactly 1. For
+    def indicator(self, block: Block) -> Block | None:
+        """Return the block that says whether this number is present; None where it always is."""
+        if not (isinstance(block.column, Numeric) and block.column.missing):
+            return None
+        return self.blocks[self.blocks.index(block) + 1]
+
+    @property
+    def max_norm(self) -> float:
+        """Largest Euclidean norm of an encoded row, by the schema: sqrt(number of blocks).
+
+        Each numeric or binary block contributes at most 1 and each one-hot block exactly 1. For
         all-numeric data in [-1, 1]^d this is sqrt(d), the sensitivity of NDPDC's Theorem III.1.
         """
         return float(np.sqrt(len(self.blocks)))
@@ -141,6 +167,9 @@ class Encoder:
         clipped: dict[str, int] = {}
         for block in self.blocks:
             column = block.column
+            if block.indicates:
+                values[:, block.start] = np.where(self._absent(frame, block), -1.0, 1.0)
+                continue
             series = self._series(frame, column)
             if isinstance(column, Numeric):
                 try:
@@ -149,6 +178,10 @@ class Encoder:
                     raise SchemaError(
                         f"column {column.name!r}: declared numeric, but it holds text"
                     ) from None
+                indicator = self.indicator(block)
+                if indicator is not None:
+                    absent = self._absent(frame, indicator)
+                    numbers = np.where(absent, stand_in(column), numbers)
                 inside = np.clip(numbers, column.low, column.high)
                 clipped[column.name] = int(np.count_nonzero(inside != numbers))
                 span = column.high - column.low
@@ -177,7 +210,7 @@ class Encoder:
             )
         series = frame[column.name]
         missing = int(series.isna().sum())
-        if missing:
+        if missing and not (isinstance(column, Numeric) and column.missing):
             if column.fill is None:
                 raise SchemaError(
                     f"column {column.name!r}: {missing} missing values and no public `fill` value "
@@ -186,11 +219,25 @@ class Encoder:
             series = series.fillna(column.fill)
         return series
 
-    def decode(self, values: Floats, labels: Integers) -> pd.DataFrame:
+    def _absent(self, frame: pd.DataFrame, indicator: Block) -> npt.NDArray[np.bool_]:
+        """Return where a number is missing: in its column, or by the one of its presence.
+
+        A complete table (`decode`) has both.
+        """
+        absent = frame[indicator.indicates].isna().to_numpy(dtype=bool)
+        if indicator.column.name in frame.columns:
+            absent |= (frame[indicator.column.name] == ABSENT).to_numpy(dtype=bool)
+        return absent
+
+    def decode(self, values: Floats, labels: Integers, *, complete: bool = False) -> pd.DataFrame:
         """Decode to the units of the schema.
 
         Numbers are clipped to their bounds and integers rounded; a one-hot block becomes its
         largest entry (the first one on ties) and a binary column its sign (0 counts as positive).
+
+        A number that its second block calls absent is missing. In a `complete` table it is the
+        stand-in instead, and the second block is a column of the table: nothing is missing there,
+        every block has its column, and whether a value is present is compared like any category.
         """
         data: dict[str, npt.NDArray[np.float64] | pd.Categorical[str]] = {}
         for block in self.blocks:
@@ -198,7 +245,14 @@ class Encoder:
             if isinstance(column, Numeric):
                 inside = np.clip(values[:, block.start].astype(np.float64), -1.0, 1.0)
                 numbers = column.low + (inside + 1.0) / 2.0 * (column.high - column.low)
-                data[column.name] = np.rint(numbers) if column.integer else numbers
+                numbers = np.rint(numbers) if column.integer else numbers
+                indicator = self.indicator(block)
+                if indicator is not None:
+                    other = stand_in(column) if complete else np.nan
+                    numbers = np.where(values[:, indicator.start] < 0, other, numbers)
+                data[column.name] = numbers
+            elif block.indicates and not complete:
+                continue
             elif isinstance(column, Categorical):
                 if column.binary:
                     codes = (values[:, block.start] >= 0).astype(np.int64)
@@ -210,6 +264,14 @@ class Encoder:
         label = self.schema.label
         data[label.name] = pd.Categorical.from_codes(labels, categories=pd.Index(label.categories))
         return pd.DataFrame(data)
+
+
+def stand_in(column: Numeric) -> float:
+    """Return the public number that stands where an entry is missing."""
+    if column.fill is not None:
+        return min(max(float(column.fill), column.low), column.high)
+    middle = column.low + (column.high - column.low) / 2.0
+    return float(np.rint(middle)) if column.integer else middle
 
 
 def coerce_columns(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:

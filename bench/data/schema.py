@@ -56,6 +56,9 @@ class Column(ABC):
     source: str = ""
     fill: float | str | None = None
     """Public value that replaces a missing one; None means that missing values are an error."""
+    decimal: bool = field(default=False, repr=False)
+    """True where the original writes whole numbers with a decimal point, as in 1.0; a matter of
+    form, for tables that are given away."""
 
 
 @final
@@ -66,8 +69,15 @@ class Numeric(Column):
     low: float
     high: float
     integer: bool = False
+    missing: bool = field(default=False, repr=False)
+    """True where an entry can be missing, which is then part of what is encoded and released."""
 
     def __post_init__(self) -> None:
+        if self.missing and self.role is not Role.FEATURE:
+            raise SchemaError(
+                f"column {self.name!r}: missing = true is for features; a row without its "
+                f"{self.role.value} is not in the table"
+            )
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise SchemaError(
                 f"column {self.name!r}: bounds [{self.low}, {self.high}] must be finite, low < high"
@@ -93,6 +103,8 @@ class Categorical(Column):
     """One of a public list of categories. A binary column is one with two categories."""
 
     categories: tuple[str, ...]
+    ordered: bool = field(default=False, repr=False)
+    """True where the order of the categories means something, as in codes of severity."""
 
     def __post_init__(self) -> None:
         if len(self.categories) < 2 or len(set(self.categories)) != len(self.categories):
@@ -109,6 +121,11 @@ class Categorical(Column):
     def binary(self) -> bool:
         """True when one number is enough to encode the column."""
         return len(self.categories) == 2
+
+
+def presence_of(column: Numeric) -> str:
+    """Return the name under which it is encoded whether an entry of this column is present."""
+    return f"{column.name} (present)"
 
 
 _COMPARISON = re.compile(r"^\s*([^<>=!]+?)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*$")
@@ -195,6 +212,12 @@ class Schema:
         doubled = sorted(name for name, count in names.items() if count > 1)
         if doubled:
             raise SchemaError(f"columns declared twice: {', '.join(doubled)}")
+        for column in self.columns:
+            if isinstance(column, Numeric) and column.missing and presence_of(column) in names:
+                raise SchemaError(
+                    f"column {column.name!r}: missing = true needs the name "
+                    f"{presence_of(column)!r}, which another column has; rename that one"
+                )
         object.__setattr__(self, "_by_name", {column.name: column for column in self.columns})
         self._check_roles()
         for listed in (self.quasi_identifiers, self.sensitive):
@@ -310,6 +333,7 @@ def _column(name: str, entry: Mapping[str, Any]) -> Column:
         "description": entry.get("description", ""),
         "source": entry.get("source", ""),
         "fill": entry.get("fill"),
+        "decimal": bool(entry.get("decimal", False)),
     }
     match entry["kind"]:
         case "numeric":
@@ -318,9 +342,14 @@ def _column(name: str, entry: Mapping[str, Any]) -> Column:
                 low=_bound(name, "low", entry["low"]),
                 high=_bound(name, "high", entry["high"]),
                 integer=bool(entry.get("integer", False)),
+                missing=bool(entry.get("missing", False)),
             )
         case "categorical":
-            return Categorical(**common, categories=_categories(name, entry["categories"]))
+            return Categorical(
+                **common,
+                categories=_categories(name, entry["categories"]),
+                ordered=bool(entry.get("ordered", False)),
+            )
         case "binary":
             listed = entry.get("categories", ["0", "1"])
             return Categorical(**common, categories=_categories(name, listed))

@@ -2,7 +2,7 @@
 
 `grid` lists cells, `keys` and `code` hash what a result depends on, `plan` decides what is left to
 do, `fit`, `score` and `cell` compute one cell under `limits`, `procedure` one of many items (an
-audit); `merge`, `verify` and `compare` work
-on finished run directories. Code enters that handles one cell or one directory in one process;
-whatever starts processes or machines belongs to `bench.cluster`.
+audit); `isolation` gives each fit a process of its own; `merge`, `verify` and `compare` work on
+finished run directories. Code enters that handles one cell or one directory; whatever starts
+workers or machines belongs to `bench.cluster`.
 """

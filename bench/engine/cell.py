@@ -1,6 +1,7 @@
 """Runs one cell: fit, prove, judge, score. No Ray here; any exception becomes a status.
 
-A method with its own environment is fitted there (`bench.engine.fit`); the rest happens here.
+A method with its own environment is fitted there (`bench.engine.fit`); the rest happens here. What
+proves and scores does not import the method where it is told the method's facts.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ import datetime
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import final
 
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.fit import FitResult, fit_cell, guarded
+from bench.engine.fit import FitResult, Fits, InThisProcess, MethodFacts, guarded
 from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.engine.score import kept_scores, score_release
 from bench.errors import BenchError, one_line
-from bench.plugins import registry
-from bench.plugins.method import Method
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
 from bench.results.journal import plain
@@ -35,18 +35,22 @@ def run_cell(
     metrics: Sequence[str],
     stored: Outcome | None = None,
     threads: int = 1,
+    fits: Fits | None = None,
+    facts: MethodFacts | None = None,
 ) -> Outcome:
     """Fit (unless a stored release is given) and score one cell. Never raises.
 
-    Scores of a stored release that other metrics gave are kept.
+    Scores of a stored release that other metrics gave are kept. `fits` is where the method runs,
+    by default this process; `facts` are given where the method shall not be imported.
     """
+    fits = fits or InThisProcess()
     if stored is None or stored.release is None:
-        fitted = fit_cell(cell, dataset)
-        return finish_cell(cell, key, dataset, metrics, fitted, threads)
+        fitted = fits.fit(cell, dataset)
+        return finish_cell(cell, key, dataset, metrics, fitted, threads, fits, facts)
     reset_peak_memory()
-    return _scored_outcome(
-        cell, stored.row, dataset, stored.release, metrics, threads, stored=stored
-    )
+    facts = facts or MethodFacts.named(cell.method.name)
+    scoring = _Scoring(cell, dataset, metrics, threads, fits, facts)
+    return _scored_outcome(scoring, stored.row, stored.release, stored=stored)
 
 
 def finish_cell(
@@ -56,27 +60,44 @@ def finish_cell(
     metrics: Sequence[str],
     fitted: FitResult,
     threads: int = 1,
+    fits: Fits | None = None,
+    facts: MethodFacts | None = None,
 ) -> Outcome:
     """Prove, judge and score what was fitted, here or in another environment. Never raises."""
     reset_peak_memory()
-    row = blank_row(cell, key, dataset)
+    known = facts or MethodFacts.named(cell.method.name)
+    row = blank_row(cell, key, dataset, known)
     if fitted.release is None:
         return failed_outcome(row, fitted)
     release = fitted.release
-    judged = guarded(lambda: _judged(cell, row, fitted, release))
+    judged = guarded(lambda: _judged(cell, row, fitted, release, known))
     if isinstance(judged, FitResult):
         return failed_outcome(row, judged)
     row, release = judged
-    return _scored_outcome(cell, row, dataset, release, metrics, threads)
+    scoring = _Scoring(cell, dataset, metrics, threads, fits or InThisProcess(), known)
+    return _scored_outcome(scoring, row, release)
+
+
+@final
+@dataclass(frozen=True)
+class _Scoring:
+    """By what a release is scored."""
+
+    cell: Cell
+    dataset: Dataset
+    metrics: Sequence[str]
+    threads: int
+    fits: Fits
+    facts: MethodFacts
 
 
 def _judged(
-    cell: Cell, row: CellRow, fitted: FitResult, release: Release
+    cell: Cell, row: CellRow, fitted: FitResult, release: Release, facts: MethodFacts
 ) -> tuple[CellRow, Release]:
     ledger = release.ledger
     if ledger is None:
         raise BenchError(f"method {cell.method.name}: its release came without a ledger")
-    if not registry.method_class(cell.method.name).seeded:
+    if not facts.seeded:
         release = replace(release, notes={**release.notes, "reproducible": "no"})
     budget = None if cell.epsilon is None else Budget(cell.epsilon, cell.delta)
     proof = ledger.proof()
@@ -99,16 +120,13 @@ def _judged(
 
 
 def _scored_outcome(
-    cell: Cell,
-    row: CellRow,
-    dataset: Dataset,
-    release: Release,
-    metrics: Sequence[str],
-    threads: int,
-    stored: Outcome | None = None,
+    how: _Scoring, row: CellRow, release: Release, stored: Outcome | None = None
 ) -> Outcome:
-    started = time.perf_counter()
-    scored = score_release(cell, row.key, dataset, release, metrics, threads)
+    started, metrics = time.perf_counter(), how.metrics
+    scored = score_release(
+        how.cell, row.key, how.dataset, release, metrics, how.threads, how.fits,
+        how.facts.environment,
+    )  # fmt: skip
     hashes = json.loads(row.metrics) if stored is not None else {}
     hashes |= keys.metric_hashes(metrics)
     for name in scored.problems:
@@ -124,24 +142,26 @@ def _scored_outcome(
     failures = "; ".join(f"metric {name}: {text}" for name, text in scored.problems.items())
     row = ended(row, status, failures, scored.stack)
     scores = (*kept_scores(stored, metrics), *scored.scores)
+    fitted = stored is None
+    ledger = "" if release.ledger is None or not fitted else release.ledger.to_json()
     return Outcome(
-        row, scores, release, fitted=stored is None, details=scored.details, log=scored.log
+        row, scores, release, fitted, details=scored.details, log=scored.log, ledger=ledger
     )
 
 
 def blank_row(
-    cell: Cell, key: str, dataset: Dataset | None, kind: type[Method] | None = None
+    cell: Cell, key: str, dataset: Dataset | None, facts: MethodFacts | None = None
 ) -> CellRow:
     """Return the row of a cell before anything has happened.
 
-    `kind` is given for a method that is no plugin.
+    `facts` are given for a method that is no plugin, and where it shall not be imported.
     """
-    kind = kind or registry.method_class(cell.method.name)
+    facts = facts or MethodFacts.named(cell.method.name)
     warnings = []
     total = dataset.counts.total if dataset and not cell.private_counts else 0
     if cell.epsilon is not None and total and cell.delta > 1 / (10 * total):
         warnings.append(f"delta {cell.delta:g} is above 1/(10 n) = {1 / (10 * total):.2g}")
-    if not kind.seeded:
+    if not facts.seeded:
         warnings.append("not reproducible: the method cannot be seeded")
     return CellRow(
         key=key,
@@ -163,7 +183,7 @@ def blank_row(
         claim_source="",
         accountant="",
         adjacency=ADJACENCY,
-        unit=kind.unit or (dataset.declaration.unit if dataset else ""),
+        unit=facts.unit or (dataset.declaration.unit if dataset else ""),
         study_only=not cell.secure_noise,
         private_counts=cell.private_counts,
         warnings="; ".join(warnings),
@@ -179,7 +199,7 @@ def blank_row(
         score_seconds=None,
         peak_memory_mb=None,
         fingerprint=dataset.fingerprint if dataset else "",
-        source_hash=keys.method_hash(kind),
+        source_hash=facts.source_hash,
         metrics_hash="",
         versions=keys.versions(),
         finished_at="",

@@ -124,7 +124,12 @@ def class_closure(plugin: type, *harness: str) -> Closure:
     `harness`: modules of the project that take part in what the plugin gives, beside those that it
     imports itself.
     """
-    name = plugin.__module__
+    return plugin_closure(plugin.__module__, *harness)
+
+
+@functools.cache
+def plugin_closure(name: str, *harness: str) -> Closure:
+    """The same of a module of a plugin, given by its name."""
     if name.startswith("bench."):
         return module_closure(name, *harness)
     top = name.partition(".")[0]
@@ -135,7 +140,7 @@ def class_closure(plugin: type, *harness: str) -> Closure:
 
 def forget() -> None:
     """Read sources anew: they are read once per process otherwise."""
-    for cached in (module_closure, class_closure, _parsed, _place):
+    for cached in (module_closure, class_closure, plugin_closure, _parsed, _place):
         cached.cache_clear()
 
 

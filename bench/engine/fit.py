@@ -1,5 +1,8 @@
 """Fits one cell, in our environment or in the method's own. Any exception becomes a status.
 
+Code of a method runs where `run_method` is called. In a run that is a process of its own
+(`bench.engine.isolation`), through which cells are fitted and metrics fit again: see `Fits`.
+
 What comes back holds rows, a claim, notes and a ledger: events, not an epsilon. Proof and verdict
 are computed from them in the main environment, whatever the method's own has installed.
 """
@@ -9,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, final
+from typing import Protocol, TypeVar, final
 
 import numpy as np
 import pandas as pd
@@ -21,7 +24,7 @@ from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.environments.overlays import required_versions
 from bench.errors import InvalidReleaseError, NotApplicable
 from bench.plugins import registry
-from bench.plugins.method import Method, Spec
+from bench.plugins.method import Environment, Method, Spec
 from bench.plugins.release import Release
 from bench.plugins.returned import check_ledger, check_release
 from bench.privacy.accounting import Budget
@@ -55,6 +58,54 @@ class FitResult:
         """Return the result of a fit that raised."""
         failure = failure_of(problem)
         return cls(failure.status, reason=failure.reason, stack=failure.stack, log=failure.log)
+
+
+@final
+@dataclass(frozen=True)
+class MethodFacts:
+    """What results say about a method beside its name.
+
+    Importing a method runs its code: processes that prove and score are told these facts instead.
+    """
+
+    seeded: bool
+    unit: str
+    """Its own unit of privacy; empty for that of the dataset."""
+    source_hash: str
+    environment: Environment | None
+
+    @classmethod
+    def of(cls, kind: type[Method]) -> MethodFacts:
+        """Return the facts of a class."""
+        return cls(kind.seeded, kind.unit, keys.method_hash(kind), kind.environment)
+
+    @classmethod
+    def named(cls, name: str) -> MethodFacts:
+        """Return the facts of a plugin, which is imported in this process."""
+        return cls.of(registry.method_class(name))
+
+
+class Fits(Protocol):
+    """Where methods run: in this process, or each fit in a process of its own."""
+
+    def fit(self, cell: Cell, dataset: Dataset) -> FitResult:
+        """Fit one cell. Never raises."""
+
+    def refit(self, cell: Cell, dataset: Dataset, purpose: str) -> Release:
+        """Fit the method of a cell once more, for a metric; raise what it raised."""
+
+
+@final
+class InThisProcess:
+    """Runs methods in this process, which they can change: for a caller who trusts them."""
+
+    def fit(self, cell: Cell, dataset: Dataset) -> FitResult:
+        """Fit one cell. Never raises."""
+        return fit_cell(cell, dataset)
+
+    def refit(self, cell: Cell, dataset: Dataset, purpose: str) -> Release:
+        """Fit the method of a cell once more, for a metric."""
+        return synthesize(cell, dataset, purpose)
 
 
 def fit_cell(cell: Cell, dataset: Dataset) -> FitResult:

@@ -30,6 +30,14 @@ _TABLE = 1e7
 _COPIES = 40
 """Copies of the encoded rows that methods and metrics may hold at once."""
 
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+"""What libraries read when they are loaded."""
+
 LOG = "output.log"
 EXIT_MARK = "bench: the process was ended by os._exit"
 CRASH_MARK = "Fatal Python error:"
@@ -171,7 +179,31 @@ def threads_capped(threads: int) -> Iterator[None]:
     """
     import threadpoolctl
 
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    _cap_others(threads)
+    with threadpoolctl.threadpool_limits(threads):
+        yield
+
+
+_capped: tuple[int, int] | None = None
+"""Number of threads and of modules at the last call of `cap_threads`."""
+
+
+def cap_threads(threads: int) -> None:
+    """Limit threads as `threads_capped` does, for good: in a worker, whose cells follow each other.
+
+    To look for libraries takes 20 ms: it is not done where none was imported since the last time.
+    """
+    import threadpoolctl
+
+    global _capped
+    _cap_others(threads)
+    if _capped != (threads, len(sys.modules)):
+        threadpoolctl.threadpool_limits(threads)
+        _capped = (threads, len(sys.modules))
+
+
+def _cap_others(threads: int) -> None:
+    for name in THREAD_VARIABLES:
         # Numba refuses to change once its threads run; one that is not loaded reads this.
         if name != "NUMBA_NUM_THREADS" or "numba" not in sys.modules:
             os.environ[name] = str(threads)
@@ -181,8 +213,6 @@ def threads_capped(threads: int) -> Iterator[None]:
     numba: Any = sys.modules.get("numba")
     if numba is not None:
         numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
-    with threadpoolctl.threadpool_limits(threads):
-        yield
 
 
 def _restored(saved: int, stream: int) -> None:

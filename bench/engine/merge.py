@@ -7,12 +7,17 @@ so a conflict means that something the key does not know has changed the result.
 
 Sources are only read. Nothing is written until everything was compared; what is written is put
 together under another name and renamed, so that a merge that was cut short leaves no run directory.
+
+Logs of failed cells are not copied. They are the one place that may hold values of private rows as
+text; a merged directory, which is made to be passed on, would be another one. The reason of such a
+cell says so instead of naming a file that is not there.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,9 +43,9 @@ from bench.results.reading import (
     read_charges,
     refuse_old_audits,
 )
-from bench.results.records import AuditRow, Outcome, ScoreRow, Status
+from bench.results.records import AuditRow, Outcome, ScoreRow, Status, log_name
 from bench.results.run_directory import RunStore
-from bench.results.writing import make_folder, writing
+from bench.results.writing import make_folder, sync_folder, writing
 
 TOLERANCE = 1e-9
 """Scores closer than this (relative, or absolute near zero) are the same."""
@@ -50,6 +55,8 @@ _AGAIN = "then merge again: nothing is left of this attempt"
 
 _AUDITED = ("p_claim", "p_proof", "replicated_p_claim", "replicated_p_proof")
 """Numbers of an audit that two runs of it must agree on."""
+
+_LOG_STAYED = "its log stayed in the run directory that was merged"
 
 _LISTS = ("datasets", "methods", "ipc", "epsilon", "seeds", "metrics")
 
@@ -270,7 +277,11 @@ def write_merge(merge: Merge, target: Path) -> None:
     try:
         with writing(target, _AGAIN):
             _fill(merge, part)
+            # All files at once, which is much faster than one by one: after a power cut, what is
+            # there under the new name is whole.
+            os.sync()
             part.replace(target)
+            sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -309,6 +320,10 @@ def _fill(merge: Merge, directory: Path) -> None:
 def _joined(choice: Choice) -> Finished:
     """The kept result, with the scores that only others have."""
     row, scores = finished_of(choice.source.journal, choice.key)
+    # Logs hold what a plugin said, values of rows perhaps: they stay where their owner has them.
+    log = f"; see {log_name(choice.key)}"
+    if row.reason.endswith(log):
+        row = replace(row, reason=f"{row.reason.removesuffix(log)}; {_LOG_STAYED}")
     for other in choice.more:
         theirs, their_scores = finished_of(other.journal, choice.key)
         known = {score.metric for score in scores}

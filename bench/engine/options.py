@@ -49,6 +49,8 @@ class RunOptions:
     limits: Asked = field(default_factory=Asked)
     ship_code: bool = False
     """True ships this code, and third-party plugins, to the workers of a cluster."""
+    references: str = ""
+    """Folder in which workers share what metrics compute from real rows; set by the driver."""
 
     def __post_init__(self) -> None:
         if self.ray_address:

@@ -170,11 +170,13 @@ def decide(
     if not (charged_by and cell.secure_noise and cell.epsilon is not None):
         return Decision(Action.FIT, tuple(metrics))
     if row is not None and row.verdict != "":
-        # A model: it was released, so that its row with the spent epsilon stays.
+        # It was released, so that its row with the spent epsilon stays.
+        why = "a released model is not stored"
+        if row.rows_released is not None:
+            why = "the files of its release are missing or damaged"
         return Decision(
             Action.KEEP,
-            text=f"{cell.describe()}: not scored again, a released model is not stored and its "
-            "budget is spent",
+            text=f"{cell.describe()}: not scored again, {why} and its budget is spent",
         )
     spent = (
         "an earlier attempt with secure noise was charged and did not finish; its budget is spent"
@@ -232,17 +234,36 @@ def plan_cells(
             scoring = decision.action is Action.SCORE
             seconds = guess.seconds(cell, dataset, 0.1 if scoring else 1.0)
             jobs.append(Job(cell, key, scoring, decision.metrics, seconds))
-    # Long ones first: at the end no machine waits for a long one that started last. Sorting is
-    # stable, so that cells of one kind keep the order of the grid.
-    jobs.sort(key=lambda job: -job.expected_seconds)
     return RunPlan(
-        jobs=tuple(jobs),
+        jobs=tuple(_in_order(jobs)),
         wanted=tuple(wanted),
         refused=tuple(refused),
         cached=cached,
         notices=tuple(notices),
         reasons=tuple(explain(((job.cell, job.key) for job in jobs), stored, metrics)),
     )
+
+
+def _in_order(jobs: Sequence[Job]) -> list[Job]:
+    """Return jobs dataset by dataset, the one with most work first; in each, long ones first.
+
+    Workers keep what they have computed from the rows of the last datasets: models, distances,
+    data for fits. And no machine waits at the end for a long job that started last: the longest
+    that is left then is one of the smallest dataset. Sorting is stable, so that cells of one kind
+    keep the order of the grid.
+    """
+    totals: dict[Variant, float] = {}
+    places: dict[Variant, int] = {}
+    for job in jobs:
+        known = totals.get(job.cell.dataset, 0.0)
+        totals[job.cell.dataset] = known + job.expected_seconds
+        places.setdefault(job.cell.dataset, len(places))
+
+    def rank(job: Job) -> tuple[float, int, float]:
+        dataset = job.cell.dataset
+        return -totals[dataset], places[dataset], -job.expected_seconds
+
+    return sorted(jobs, key=rank)
 
 
 def plan_stored(stored: Stored, datasets: Datasets, metrics: Sequence[str]) -> RunPlan:

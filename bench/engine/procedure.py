@@ -17,7 +17,14 @@ from bench.plugins.method import Method
 from bench.results.records import Outcome
 
 Work = Callable[[Any, Sequence[Any]], list[Any]]
-"""Computes results of some items; a function of a module, since workers find it by its name."""
+"""Computes results of some items; a function of a module, since workers find it by its name.
+
+Results are plain values (`bench.engine.isolation.wire`): they come from a process in which a method
+has run.
+"""
+
+RunBatch = Callable[[Work, Any, Sequence[Any]], "Batch | FitResult"]
+"""Does some items, in this process or in another one."""
 
 _BATCH_SECONDS = 4.0
 _BATCH_AT_MOST = 500
@@ -46,7 +53,7 @@ class Procedure(Protocol):
         """Return the next items; whoever takes them does them, again where they were lost."""
 
     def add(self, results: Sequence[Any]) -> None:
-        """Store results of items; more items may be waiting then."""
+        """Check and store results of items; more items may be waiting then."""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -94,14 +101,20 @@ def run_batch(work: Work, shared: Any, items: Sequence[Any]) -> Batch | FitResul
     return Batch(results, time.perf_counter() - started)
 
 
-def run_here(procedure: Procedure) -> Outcome:
-    """Run a procedure to its end in this process."""
+def run_here(procedure: Procedure, run: RunBatch = run_batch) -> Outcome:
+    """Run a procedure to its end, one batch after the other; by default in this process."""
     pace = Pace()
     while (outcome := procedure.outcome) is None:
         items = procedure.take(pace.size(procedure.waiting, 1))
-        batch = run_batch(procedure.work, procedure.shared, items)
-        if isinstance(batch, FitResult):
+        batch = run(procedure.work, procedure.shared, items)
+        if isinstance(batch, Batch):
+            pace.learn(batch)
+            batch = added(procedure, batch)
+        if batch is not None:
             return procedure.failed(batch)
-        pace.learn(batch)
-        procedure.add(batch.results)
     return outcome
+
+
+def added(procedure: Procedure, batch: Batch) -> FitResult | None:
+    """Give a procedure its results; return why they cannot be taken, if so."""
+    return guarded(lambda: procedure.add(batch.results))

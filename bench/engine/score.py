@@ -14,10 +14,11 @@ from bench.data.dataset import Dataset, Split
 from bench.data.splits import ALL
 from bench.engine import keys
 from bench.engine.failures import failure_of
-from bench.engine.fit import synthesize
+from bench.engine.fit import Fits
 from bench.environments import overlays
 from bench.errors import BenchError, NotComputable, text_of
 from bench.plugins import registry
+from bench.plugins.method import Environment
 from bench.plugins.metric import Evaluation, Metric, Refit, Score
 from bench.plugins.release import Release
 from bench.plugins.returned import check_scores
@@ -48,8 +49,13 @@ def score_release(
     release: Release,
     metrics: Sequence[str],
     threads: int,
+    fits: Fits,
+    environment: Environment | None,
 ) -> Scored:
-    """Compute the metrics of a release. One that fails costs its own scores only."""
+    """Compute the metrics of a release. One that fails costs its own scores only.
+
+    Metrics that fit the method again do so through `fits`; `environment` is the method's own.
+    """
     # The evaluator's randomness is the cell's seed alone: two methods with the same seed
     # are compared on the same bootstrap resamples.
     evaluation = Evaluation(dataset, release, cell.seed, threads)
@@ -58,8 +64,6 @@ def score_release(
     problems: dict[str, str] = {}
     logs: list[str] = []
     stack = ""
-
-    environment = registry.method_class(cell.method.name).environment
 
     def refit_for(metric: str) -> Refit:
         if environment is not None and not overlays.inside(environment):
@@ -73,7 +77,7 @@ def score_release(
             # Other noise for every metric, repetition and table: two neighbours refitted with the
             # same noise would differ by exactly one row.
             purpose = f"/{metric}/{repetition}/{digest}"
-            return synthesize(cell, changed, purpose)
+            return fits.refit(cell, changed, purpose)
 
         return refit
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 from bench.data.dataset import Dataset
 from bench.engine import keys
 from bench.engine.cell import run_cell
+from bench.engine.isolation.processes import isolated
 from bench.engine.merge import close, score_differences
 from bench.engine.plan import load_dataset
 from bench.environments import overlays
@@ -347,7 +348,9 @@ class _Recompute:
             return NotVerifiable(key, cell.describe(), reason)
         metrics, remarks = _comparable(row)
         self._say(f"computing again: {cell.describe()}")
-        outcome = run_cell(cell, key, dataset, metrics)
+        # A method runs in a process of its own, as it did in the run.
+        with isolated() as fits:
+            outcome = run_cell(cell, key, dataset, metrics, fits=fits)
         now = outcome.row
         differences: list[str] = []
         if now.status != row.status:

@@ -109,6 +109,12 @@ class ColumnDescription:
     text: Text = ""
     source: Text = ""
     """Where bounds or categories come from."""
+    missing: bool = False
+    """True where a number can be missing."""
+    ordered: bool = False
+    """True where the order of the categories means something."""
+    decimal: bool = False
+    """True where whole numbers are written as 1.0."""
 
 
 @final
@@ -361,10 +367,14 @@ def _column(column: Column) -> ColumnDescription:
         category_count=len(categories),
         text=column.description,
         source=column.source,
+        ordered=isinstance(column, Categorical) and column.ordered,
+        decimal=column.decimal,
     )
     if isinstance(column, Numeric):
         kind = "whole number" if column.integer else "number"
-        return replace(described, kind=kind, low=column.low, high=column.high)
+        return replace(
+            described, kind=kind, low=column.low, high=column.high, missing=column.missing
+        )
     return described
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar, cast, final
 
@@ -16,6 +18,7 @@ import pandas as pd
 from bench.data.dataset import Dataset
 from bench.data.schema import Task
 from bench.errors import NotComputable
+from bench.plugins.reference_values import put_together, taken_apart
 from bench.plugins.release import Detector, Release, ReleasedModel, Rows
 
 T = TypeVar("T")
@@ -104,12 +107,36 @@ _DATASETS_KEPT = 2
 """A worker scores a grid dataset by dataset, or nearly so."""
 
 
+class ReferenceKeeper(Protocol):
+    """Keeps references beyond this process, for the others of the same run."""
+
+    def __call__(
+        self, dataset: bytes, purpose: str, build: Callable[..., T], make: Callable[[], T]
+    ) -> T:
+        """Return what is kept for this purpose, or what `make` gives by the code of `build`."""
+        ...
+
+
+_KEEPER: ContextVar[ReferenceKeeper | None] = ContextVar("keeper of references", default=None)
+
+
+@contextlib.contextmanager
+def keeping_references(keeper: ReferenceKeeper) -> Iterator[None]:
+    """Let a keeper share the references of evaluations with other processes."""
+    before = _KEEPER.set(keeper)
+    try:
+        yield
+    finally:
+        _KEEPER.reset(before)
+
+
 @final
 class References:
     """What was computed from the real rows of a dataset alone, kept for all its releases.
 
     A grid scores many releases of one dataset, and a worker process scores one after the other:
-    models trained on the real rows and distances among them are computed once per process.
+    models trained on the real rows and distances among them are computed once per process, and
+    where a keeper shares them, once per run.
     """
 
     def __init__(self, digest: bytes) -> None:
@@ -119,9 +146,18 @@ class References:
     def get(self, purpose: str, build: Callable[[np.random.Generator], T]) -> T:
         """Return what was built for this purpose, building it if necessary."""
         if purpose not in self._built:
-            entropy = hashlib.sha256(self._digest + purpose.encode()).digest()
-            rng = np.random.default_rng(np.random.SeedSequence(int.from_bytes(entropy, "big")))
-            self._built[purpose] = build(rng)
+
+            def make() -> T:
+                entropy = hashlib.sha256(self._digest + purpose.encode()).digest()
+                seed = np.random.SeedSequence(int.from_bytes(entropy, "big"))
+                value = build(np.random.default_rng(seed))
+                parts = taken_apart(value)
+                # As it would be read: arrays in another order of memory round otherwise.
+                return value if parts is None else cast(T, put_together(parts))
+
+            keeper = _KEEPER.get()
+            kept = make() if keeper is None else keeper(self._digest, purpose, build, make)
+            self._built[purpose] = kept
         return cast(T, self._built[purpose])
 
 
@@ -130,17 +166,21 @@ _KEPT: OrderedDict[bytes, References] = OrderedDict()
 
 def references_of(dataset: Dataset) -> References:
     """Return those of this dataset, recognised by its rows and not by its name."""
-    digest = hashlib.blake2b(dataset.fingerprint.encode(), digest_size=16)
-    for split in (dataset.train, dataset.validation, dataset.control, dataset.test):
-        for array in (split.rows.values, split.rows.labels, split.rows.sites):
-            digest.update(str((array.shape, array.dtype)).encode())
-            digest.update(np.ascontiguousarray(array).data)
-    key = digest.digest()
+    key = _digest(dataset)
     references = _KEPT.setdefault(key, References(key))
     _KEPT.move_to_end(key)
     while len(_KEPT) > _DATASETS_KEPT:
         _KEPT.popitem(last=False)
     return references
+
+
+def _digest(dataset: Dataset) -> bytes:
+    digest = hashlib.blake2b(dataset.fingerprint.encode(), digest_size=16)
+    for split in (dataset.train, dataset.validation, dataset.control, dataset.test):
+        for array in (split.rows.values, split.rows.labels, split.rows.sites):
+            digest.update(str((array.shape, array.dtype)).encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
 
 
 @final
@@ -171,10 +211,10 @@ class Evaluation:
 
     @property
     def decoded(self) -> pd.DataFrame:
-        """The synthetic rows in the units of the schema, as a reader would open them."""
+        """The synthetic rows in the units of the schema, complete (see `Encoder.decode`)."""
         return self.shared(
             "decoded",
-            lambda: self.dataset.encoder.decode(self.rows.values, self.rows.labels),
+            lambda: self.dataset.encoder.decode(self.rows.values, self.rows.labels, complete=True),
         )
 
     def shared(self, key: Hashable, build: Callable[[], T]) -> T:
@@ -184,10 +224,13 @@ class Evaluation:
         return cast(T, self._shared[key])
 
     def reference(self, purpose: str, build: Callable[[np.random.Generator], T]) -> T:
-        """Build once for all releases of this dataset that this process scores.
+        """Build once for all releases of this dataset that are scored in a run.
 
         For what depends on the real rows alone: models trained on them, distances among them. The
-        generator depends on the dataset and the purpose, not on the seed of the cell.
+        generator depends on the dataset and the purpose, not on the seed of the cell. All that the
+        value depends on beside the dataset and the code is part of the purpose. Values of numbers,
+        texts, arrays, boosters of XGBoost, and tuples, lists, dictionaries and dataclasses of these
+        are shared by the processes of a run; others are built once per process.
         """
         if self._references is None:
             self._references = references_of(self.dataset)

@@ -19,7 +19,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.data.encoder import Encoder
-from bench.errors import TEXT_CHARACTERS, InvalidReleaseError, InvalidScoresError, one_line
+from bench.errors import (
+    TEXT_CHARACTERS,
+    InvalidReleaseError,
+    InvalidScoresError,
+    one_line,
+    printable,
+)
 from bench.plugins.metric import Direction, Family, Metric, RefitMetric, Score, Scores
 from bench.plugins.release import (
     Claim,
@@ -39,6 +45,9 @@ NOTES_AT_MOST: Final = 100
 """Largest number of notes of a release."""
 NOTES_CHARACTERS: Final = 20_000
 """Length of all notes of a release together, as JSON."""
+NUMBERS_AT_MOST: Final = 2**28
+"""Largest number of values of a release, rows times columns: 60,000 images of 3,072 pixels have two
+thirds of it. As doubles they take 2 GiB, well below the largest table that is read back."""
 _TRANSFERS_AT_MOST = 100_000
 _DETAILS_AT_MOST = 100
 _INTEGER_LIMIT = 2**63
@@ -115,6 +124,12 @@ def _array(name: str, values: object) -> npt.NDArray[Any]:
     # A masked array would release what is behind its mask.
     if not isinstance(values, np.ndarray) or isinstance(values, np.ma.MaskedArray):
         raise InvalidReleaseError(f"{name} are a {_kind(values)}; expected a numpy array")
+    # Before anything is copied: an array that repeats one number has any size and needs no memory.
+    if values.size > NUMBERS_AT_MOST:
+        raise InvalidReleaseError(
+            f"{name} have shape {values.shape}: {values.size:,} numbers; a release holds at most "
+            f"{NUMBERS_AT_MOST:,}"
+        )
     return np.asarray(values)
 
 
@@ -303,6 +318,11 @@ def _details(details: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, pd.Data
             )
         if not isinstance(frame, pd.DataFrame):
             raise InvalidScoresError(f"details {name}: a {_kind(frame)}; expected a DataFrame")
+        if frame.size > NUMBERS_AT_MOST:
+            raise InvalidScoresError(
+                f"details {name}: a table of shape {frame.shape}; at most {NUMBERS_AT_MOST:,} "
+                "values are stored"
+            )
         yield name, _table(name, frame)
 
 
@@ -354,7 +374,7 @@ def _text(what: str, value: object, limit: int = TEXT_CHARACTERS) -> str:
         raise InvalidReleaseError(
             f"{what} holds lone surrogates, which are no text; decode bytes before they are noted"
         ) from None
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in str.__str__(value))
+    return printable(str.__str__(value))
 
 
 def _kind(value: object) -> str:

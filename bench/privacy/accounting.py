@@ -131,9 +131,29 @@ def adaptive_order(budget: Budget | None) -> float:
     return float(max(sorted(orders), key=efficiency))
 
 
+Elsewhere = Callable[[str, ComposedEvents, float, float | None], float | None]
+"""Asks another process for an epsilon by "rdp" or "pld"; None where it has no answer."""
+
+_elsewhere: Elsewhere | None = None
+
+
+def account_elsewhere(ask: Elsewhere) -> None:
+    """Ask another process for epsilons from now on.
+
+    A fit is a short-lived process, and a calibration takes seconds: the process that runs cells
+    computes it, and has it for the next fit and for the proof.
+    """
+    global _elsewhere
+    _elsewhere = ask
+
+
 @functools.lru_cache(maxsize=65536)
 def rdp_epsilon(composition: ComposedEvents, delta: float, order: float | None = None) -> float:
     """Epsilon of a composition by RDP; infinite where it does not support an event."""
+    if _elsewhere is not None:
+        known = _elsewhere("rdp", composition, delta, order)
+        if known is not None:
+            return known
     from dp_accounting import rdp
 
     accountant = rdp.RdpAccountant() if order is None else rdp.RdpAccountant(orders=[order])
@@ -143,6 +163,10 @@ def rdp_epsilon(composition: ComposedEvents, delta: float, order: float | None =
 @functools.lru_cache(maxsize=65536)
 def pld_epsilon(composition: ComposedEvents, delta: float) -> float:
     """Epsilon of a composition by PLD; infinite where it does not support an event."""
+    if _elsewhere is not None:
+        known = _elsewhere("pld", composition, delta, None)
+        if known is not None:
+            return known
     from dp_accounting import pld
 
     # Coarser cells are ten times faster and pessimistic, so still an upper bound: measured, they
@@ -238,6 +262,8 @@ def _search(
         return high[0]
     left = (math.log(low), _log_ratio(epsilon_of(low), target))
     right = (math.log(high[0]), _log_ratio(high[1], target))
+    # Kept as it was evaluated: the exponential of its logarithm can be smaller.
+    enough = high[0]
     for step in range(60):
         if right[1] >= math.log1p(-tolerance) or right[0] - left[0] < 1e-9:
             break
@@ -247,13 +273,14 @@ def _search(
         span = left[1] - right[1]
         share = 0.5 if step % 3 == 2 else (left[1] - aim) / span
         point = left[0] + min(max(share, 0.02), 0.98) * (right[0] - left[0])
-        value = epsilon_of(math.exp(point))
+        noise = math.exp(point)
+        value = epsilon_of(noise)
         end = (point, _log_ratio(value, target))
         if value <= target:
-            right = end
+            right, enough = end, noise
         else:
             left = end
-    return math.exp(right[0])
+    return enough
 
 
 def _log_ratio(epsilon: float, target: float) -> float:

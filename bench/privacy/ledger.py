@@ -34,6 +34,8 @@ UNITS = ("row", "patient", "image", "client")
 
 _FORMAT_VERSION = 1
 _COMPOSITIONS_AT_MOST = 20_000
+_ENTRY_FIELDS = ("path", "event", "in_words", "count", "adaptive", "reason", "trust")
+"""Fields of an entry in `ledger.json`, in order."""
 
 
 @final
@@ -129,11 +131,26 @@ class Ledger:
 
     def to_json(self) -> str:
         """Return the text of `ledger.json`: human-readable, and replayable by `from_json`."""
+        record = self.to_record()
+        entries = record.pop("entries")
+        for entry, row in zip(self.entries, entries, strict=True):
+            row["in_words"] = events.in_words(entry.event)
+        proof = self.proof()
+        document = {
+            **record,
+            "proven_epsilon": proof.epsilon if math.isfinite(proof.epsilon) else None,
+            "accountant": proof.accountant,
+            "reasons": list(proof.reasons),
+            "entries": [{name: row[name] for name in _ENTRY_FIELDS} for row in entries],
+        }
+        return json.dumps(document, indent=1)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return what `from_record` needs, for JSON: the events alone, without a proof."""
         rows = [
             {
                 "path": [list(part) for part in entry.path],
                 "event": events.to_json(entry.event),
-                "in_words": events.in_words(entry.event),
                 "count": count,
                 "adaptive": entry.adaptive,
                 "reason": entry.reason,
@@ -141,26 +158,29 @@ class Ledger:
             }
             for entry, count in self.entries.items()
         ]
-        proof = self.proof()
-        document = {
+        return {
             "format_version": _FORMAT_VERSION,
             "adjacency": ADJACENCY,
             "unit": self.unit,
             "target_epsilon": self.budget.epsilon if self.budget else None,
             "delta": self.delta,
             "order": self.order,
-            "proven_epsilon": proof.epsilon if math.isfinite(proof.epsilon) else None,
-            "accountant": proof.accountant,
-            "reasons": list(proof.reasons),
             "entries": rows,
         }
-        return json.dumps(document, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
         """Read a ledger; its epsilon is recomputed, never taken from the file."""
         try:
             document = json.loads(text)
+        except (ValueError, RecursionError) as problem:
+            raise _unreadable(problem) from None
+        return cls.from_record(document)
+
+    @classmethod
+    def from_record(cls, document: Any) -> Ledger:
+        """Build the ledger of a record that `to_record` made, or that a file holds."""
+        try:
             # Ledgers of the first releases call it "form".
             version = document.get("format_version", document.get("form"))
             if version != _FORMAT_VERSION or document["adjacency"] != ADJACENCY:
@@ -194,8 +214,12 @@ class Ledger:
             InputError,
             PrivacyContractError,
         ) as problem:
-            raise InputError(f"not a ledger that this version can read: {problem}") from None
+            raise _unreadable(problem) from None
         return ledger
+
+
+def _unreadable(problem: Exception) -> InputError:
+    return InputError(f"not a ledger that this version can read: {problem}")
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
@@ -236,3 +260,29 @@ def _combine(flat: list[tuple[PartPath, DpEvent, int]]) -> set[ComposedEvents]:
         accountant.compose_events((*of_the_whole, *itertools.chain.from_iterable(combination)))
         for combination in itertools.product(*choices)
     }
+
+
+def compose_ledgers(ledgers: Iterable[Ledger], delta: float) -> tuple[float, str]:
+    """Return the epsilon of several releases of one table together, and the accountant.
+
+    All events are composed, not the epsilons: whatever part a row has in one release, it may have
+    any part in another, so that every combination counts. Each ledger must be fixed in advance (no
+    adaptive events), and so must the choice of the releases. Infinite where a ledger has no proof,
+    or where there are too many combinations.
+    """
+    kept = list(ledgers)
+    if any(entry.adaptive for ledger in kept for entry in ledger.entries):
+        raise InputError("events chosen from earlier answers are not composed with other releases")
+    if any(ledger._reasons() for ledger in kept):
+        return math.inf, "none"
+    choices = [compositions(ledger.entries, ledger.unit) for ledger in kept]
+    known = [choice for choice in choices if choice is not None]
+    if len(known) < len(choices):
+        return math.inf, "none"
+    if math.prod(len(choice) for choice in known) > _COMPOSITIONS_AT_MOST:
+        return math.inf, "none"
+    composed = {
+        accountant.compose_events(itertools.chain.from_iterable(combination))
+        for combination in itertools.product(*known)
+    }
+    return accountant.worst_epsilon(composed, delta)

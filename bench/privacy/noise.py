@@ -151,7 +151,7 @@ class _Steps(ABC):
 
     @abstractmethod
     def boundary(self, step: int, mp: Any) -> Any:
-        """Return the u with y(u) = step, in the precision of `mp`; 1 where y(1) reaches it."""
+        """Return the u with y(u) = step, in the precision of `mp`; the step is 1 or more."""
 
 
 @final
@@ -168,7 +168,7 @@ class _Normal(_Steps):
 
     def boundary(self, step: int, mp: Any) -> Any:
         x = (mp.mpf(step) - mp.mpf(1) / 2) / mp.mpf(self.scale)
-        return mp.erfc(x / mp.sqrt(2)) if x > 0 else mp.mpf(1)
+        return mp.erfc(x / mp.sqrt(2))
 
 
 @final
@@ -185,7 +185,7 @@ class _Laplace(_Steps):
 
     def boundary(self, step: int, mp: Any) -> Any:
         x = (mp.mpf(step) - mp.mpf(1) / 2) / mp.mpf(self.scale)
-        return mp.exp(-x) if x > 0 else mp.mpf(1)
+        return mp.exp(-x)
 
 
 @final
@@ -202,7 +202,7 @@ class _Gaps(_Steps):
         return np.asarray(-np.log(_uniforms(words, sign, 1.0)))
 
     def boundary(self, step: int, mp: Any) -> Any:
-        return mp.exp((step - 1) * mp.log1p(-mp.mpf(self._rate))) if step > 1 else mp.mpf(1)
+        return mp.exp((step - 1) * mp.log1p(-mp.mpf(self._rate)))
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from bench.results.opening import (
     lines_of,
     open_file,
     open_to_write,
+    read_bytes,
     too_long,
 )
 from bench.results.records import (
@@ -39,7 +40,7 @@ from bench.results.records import (
     columns_of,
     from_values,
 )
-from bench.results.writing import append, append_to, replacing, writing
+from bench.results.writing import append, append_to, replacing, sync_folder, writing
 
 Finished = tuple[CellRow, tuple[ScoreRow, ...]]
 
@@ -72,6 +73,8 @@ class Journal(MutableMapping[str, Finished]):
             if bad:
                 self._quarantine(bad)
             self._file = append_to(path)
+            # Once, also where it was there: whoever created it may have been killed before this.
+            sync_folder(path.parent)
 
     def _open(self) -> IO[bytes] | None:
         return open_file(self._path.parent, self._path.name, most=LARGEST_JOURNAL)
@@ -131,6 +134,7 @@ class Journal(MutableMapping[str, Finished]):
         kept = self._path.with_name(QUARANTINE)
         with writing(kept), append_to(kept) as file:
             append(file, b"".join(line for _, line in bad))
+            sync_folder(kept.parent)
         places = {place for place, _ in bad}
         old = self._open()
         if old is None:
@@ -258,6 +262,26 @@ def cut_torn_line(path: Path) -> None:
             if end - start > LONGEST_LINE:
                 raise too_long(path)
         file.truncate(0)
+
+
+def whole_lines(content: bytes) -> int:
+    """Return how many bytes whole lines take.
+
+    A last line with zeros is none: after a power cut, blocks that were not yet written are zeros,
+    and nobody has acted upon a line whose sync has not returned.
+    """
+    end = content.rfind(b"\n") + 1
+    start = content.rfind(b"\n", 0, max(0, end - 1)) + 1
+    return start if b"\0" in content[start:end] else end
+
+
+def cut_charges(path: Path) -> None:
+    """Cut off what a killed process or a power cut left of the last line of charges."""
+    content = read_bytes(path.parent, path.name)  # refuses one that is too large to be read whole
+    if content is None or (whole := whole_lines(content)) == len(content):
+        return
+    with os.fdopen(open_to_write(path, os.O_RDWR), "r+b") as file:
+        file.truncate(whole)
 
 
 def json_lines(content: bytes) -> tuple[list[Any], int]:

@@ -288,13 +288,15 @@ def link_or_copy(source: IO[bytes], target: Path) -> None:
 # Before writing -----------------------------------------------------------------------------------
 
 
-def survey(directory: Path) -> None:
+def survey(directory: Path) -> list[Path]:
     """Refuse a run directory with a link or a special file anywhere below it.
 
     A command that writes follows paths: through a link it would change files elsewhere. What is
-    written meanwhile by a run of ours is none of them.
+    written meanwhile by a run of ours is none of them. Returned is what a killed run has left
+    half-written, which the holder of the lock may remove.
     """
     waiting = [(directory, 0)]
+    parts: list[Path] = []
     while waiting:
         folder, depth = waiting.pop()
         if depth > _DEEPEST_FOLDER:
@@ -309,12 +311,15 @@ def survey(directory: Path) -> None:
         except OSError as problem:
             raise StoreError(f"{folder}: cannot be read ({problem.strerror})") from None
         for entry in entries:
+            if entry.name.startswith(".") and entry.name.endswith(".part"):
+                parts.append(Path(entry.path))
             if entry.is_dir(follow_symlinks=False):
                 waiting.append((Path(entry.path), depth + 1))
             elif not entry.is_file(follow_symlinks=False):
                 with contextlib.suppress(FileNotFoundError):
                     mode = entry.stat(follow_symlinks=False).st_mode
                     raise _not(Path(entry.path), mode, "a regular file or folder")
+    return parts
 
 
 def open_lock(directory: Path) -> IO[bytes]:

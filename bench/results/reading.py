@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bench.errors import StoreError
-from bench.results.journal import Finished, Journal, json_lines
+from bench.results.journal import Finished, Journal, json_lines, whole_lines
 from bench.results.opening import (
     LARGEST_JOURNAL,
     check_key,
@@ -157,7 +157,7 @@ def read_charges(directory: Path) -> tuple[Charge, ...]:
     content = read_bytes(directory, path.name)
     if content is None:
         return ()
-    content = content[: content.rfind(b"\n") + 1]
+    content = content[: whole_lines(content)]
     lines, whole = json_lines(content)
     charges = [
         Charge(line["key"], line.get("identity", ""))
@@ -208,11 +208,6 @@ def _shared_lock(directory: Path) -> Iterator[bool]:
         else:
             free = True
         yield free
-
-
-def printable(text: str) -> str:
-    """Return text of a stranger for a terminal, which would obey control characters."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
 # Tables -------------------------------------------------------------------------------------------

@@ -332,6 +332,8 @@ class Outcome:
     """Of an audit that has finished."""
     log: str = ""
     """What a failed cell printed, and the text of its exception: for the internal log only."""
+    ledger: str = ""
+    """The text of `ledger.json` from where the release was judged; empty where none was."""
 
 
 def log_name(key: str) -> str:
@@ -366,23 +368,29 @@ def from_values(kind: type[AnyRecord], values: Mapping[str, Any]) -> AnyRecord:
     given = {}
     for name, types, needed in _STORED_COLUMNS[kind.__name__]:
         if name in values or needed:
-            given[name] = _checked(name, values[name], types)
+            value = values[name]
+            if type(value) is str and float in types:
+                value = SPELLED.get(value, value)
+            _check_value(name, value, types)
+            given[name] = value
     return kind(**given)
 
 
-def _checked(name: str, value: Any, types: frozenset[type]) -> Any:
+def _check_value(name: str, value: Any, types: frozenset[type]) -> None:
+    """Raise `ValueError` for what a column of these types cannot hold, read or to be written."""
     found = type(value)
-    if found is str and float in types:
-        value = SPELLED.get(value, value)
-        found = type(value)
-    if found not in types:
-        raise ValueError(f"{name} is of type {found.__name__}")
-    if found is int and not -_WHOLE_LIMIT <= value < _WHOLE_LIMIT:
+    # What is computed may be of a subclass, such as an enum of texts. A truth value is no number.
+    if found not in types and (found is bool or not isinstance(value, tuple(types))):
+        named = types - {type(None)} - ({int} if float in types else set())
+        known = " or ".join(one.__name__ for one in named)
+        nothing = " or nothing" if type(None) in types else ""
+        raise ValueError(f"{name} is of type {found.__name__}, expected {known}{nothing}")
+    if isinstance(value, int) and not -_WHOLE_LIMIT <= value < _WHOLE_LIMIT:
         raise ValueError(f"{name} is beyond 64 bits")
-    if found is str and not value.isascii():
-        # Half of a surrogate pair is a character in JSON and none in a file or on a terminal.
+    if isinstance(value, str) and not value.isascii():
+        # Half of a surrogate pair is a character in JSON and none in a file or on a terminal:
+        # UnicodeEncodeError is a ValueError.
         value.encode()
-    return value
 
 
 def stored_object(name: str, text: str) -> dict[str, Any]:
@@ -407,19 +415,8 @@ _DOCUMENTS = ("parameters", "dataset_parameters", "notes", "versions", "metrics"
 
 def check_record(record: CellRow | ScoreRow | AuditRow) -> None:
     """Raise `ValueError` for a value that its column in the result tables cannot hold."""
-    for name, kind, optional in columns_of(type(record)):
-        value = getattr(record, name)
-        if value is None and optional:
-            continue
-        # A whole number is a number too; a truth value is neither.
-        good = isinstance(value, (float, int) if kind is float else kind)
-        if not good or (isinstance(value, bool) and kind is not bool):
-            expected = f"{kind.__name__}{' or nothing' if optional else ''}"
-            raise ValueError(f"{name} is of type {type(value).__name__}, expected {expected}")
-        if kind is str:
-            value.encode()  # lone surrogates: UnicodeEncodeError is a ValueError
-        elif isinstance(value, int) and not -_WHOLE_LIMIT <= value < _WHOLE_LIMIT:
-            raise ValueError(f"{name} is beyond 64 bits")
+    for name, types, _ in _STORED_COLUMNS[type(record).__name__]:
+        _check_value(name, getattr(record, name), types)
 
 
 def check_outcome(outcome: Outcome) -> None:

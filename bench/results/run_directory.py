@@ -15,8 +15,9 @@
     quarantine.jsonl  lines of the journal that were not those of cells
 
 Everything can be read by the owner only, and all of it goes through `bench.results.writing`. A
-release or an audit is written under another name and renamed before its line enters the journal, so
-a line never points to half of one; a torn last line is cut off. Nothing here is ever unpickled.
+release or an audit is written under another name, synced and renamed before its line enters the
+journal, so a line never points to half of one, also after a power cut; a torn last line is cut off.
+Nothing here is ever unpickled.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from bench.plugins.release import Claim, Federation, Release
 from bench.privacy.ledger import Ledger
 from bench.results import encoded
 from bench.results.encoded import encoded_table
-from bench.results.integrity import release_hashes
-from bench.results.journal import Finished, Journal, cut_torn_line, plain, unplain
+from bench.results.integrity import Stated, changed_files, release_hashes
+from bench.results.journal import Finished, Journal, cut_charges, plain, unplain
 from bench.results.opening import open_lock, read_object, read_text, survey
 from bench.results.parquet_files import columns_in, read_parquet
 from bench.results.reading import (
@@ -74,10 +75,16 @@ from bench.results.writing import (
     create,
     make_folder,
     replacing,
+    sync_files,
+    sync_folder,
     write_atomically,
     write_table,
+    write_together,
     writing,
 )
+
+_FIRST = frozenset({"lock", ".run.json.part"})
+"""What is in a run directory before it is one."""
 
 _CHUNK = 500
 """Cells that are held in memory at once while the tables are written."""
@@ -94,6 +101,7 @@ class RunStore:
         self.directory = directory
         self._lock: IO[bytes] | None = None
         self._journal: Journal | None = None
+        self._synced: set[str] = set()
         self.finished: MutableMapping[str, Finished] = {}
         """Cells that have ended, by key; read from the journal one at a time."""
 
@@ -125,14 +133,13 @@ class RunStore:
         if directory.is_dir():
             refuse_old_audits(directory)
         try:
-            # A lock alone is what a run leaves that could not write anything else.
-            others = directory.is_dir() and {path.name for path in directory.iterdir()} - {"lock"}
+            # What a run leaves that could not write anything else.
+            others = directory.is_dir() and {path.name for path in directory.iterdir()} - _FIRST
             if others and not manifest.exists():
                 raise StoreError(
                     f"{directory} is not empty and not a run directory; give --out another folder"
                 )
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            make_folder(directory)
+            _make_with_parents(directory)
             # Also one that existed: tables hold times and events of test rows.
             directory.chmod(OWNER_FOLDER)
             self._lock = open_lock(directory)
@@ -148,14 +155,14 @@ class RunStore:
                 f"{directory} is in use by another `bench run`; wait for it or use another --out"
             ) from None
         # From here on files are written, which must not end elsewhere.
-        survey(directory)
+        _remove(survey(directory))
         if manifest.exists():
             check_run(directory)
         else:
             self.write_manifest({})
         with writing(directory):
             self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
-            cut_torn_line(directory / "charges.jsonl")
+            cut_charges(directory / "charges.jsonl")
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -212,7 +219,7 @@ class RunStore:
         self.check_there()
         with writing(self.directory):
             if outcome.fitted and outcome.release is not None and encoder is not None:
-                self._write_release(key, outcome.release, encoder)
+                self._write_release(key, outcome.release, encoder, outcome.ledger)
                 hashes = release_hashes(self.directory, key)
                 outcome = replace(outcome, row=replace(outcome.row, release_hashes=hashes))
             if outcome.details is not None:
@@ -224,12 +231,22 @@ class RunStore:
         self._journal.record(outcome)
         return outcome
 
+    def _room(self, kind: str) -> Path:
+        """Return the folder of all releases, details or logs, which is created."""
+        folder = self.directory / kind
+        make_folder(folder)
+        if kind not in self._synced:
+            # Once, also where it was there: whoever created it may have been killed before this.
+            sync_folder(self.directory)
+            self._synced.add(kind)
+        return folder
+
     def _write_log(self, key: str, log: str) -> None:
         """Keep what a failed cell said; one that went well has none any more."""
         path = self.directory / log_name(key)
         if log.strip():
-            make_folder(path.parent)
-            with replacing(path, synced=False) as file:
+            self._room(path.parent.name)
+            with replacing(path) as file:
                 file.write(log.encode(errors="backslashreplace"))
         else:
             path.unlink(missing_ok=True)
@@ -241,17 +258,13 @@ class RunStore:
         """
         path = self.directory / "charges.jsonl"
         self.check_there()
-        new = not path.exists()
         with writing(path):
             with append_to(path) as file:
                 line = {"key": key, "identity": identity} if identity else {"key": key}
                 append(file, json.dumps(line).encode() + b"\n")
-            if new:
-                folder = os.open(self.directory, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
+            if path.name not in self._synced:
+                sync_folder(self.directory)
+                self._synced.add(path.name)
 
     def charged(self) -> set[str]:
         """Return keys and identities of cells with secure noise that were started."""
@@ -281,22 +294,23 @@ class RunStore:
         """Return the folder of the release of a cell."""
         return self.directory / "releases" / key
 
-    def _write_release(self, key: str, release: Release, encoder: Encoder) -> None:
+    def _write_release(self, key: str, release: Release, encoder: Encoder, ledger: str) -> None:
         final_place = self.release_directory(key)
-        temporary = self.directory / "releases" / f".{key}.part"
-        make_folder(temporary.parent)
+        temporary = self._room("releases") / f".{key}.part"
         shutil.rmtree(temporary, ignore_errors=True)
         make_folder(temporary)
         try:
-            self._fill_release(temporary, release, encoder)
+            self._fill_release(temporary, release, encoder, ledger)
+            sync_files(temporary)
             shutil.rmtree(final_place, ignore_errors=True)
             temporary.replace(final_place)
+            sync_folder(final_place.parent)
         except BaseException:
             # On a full disk, half of a release would be in the way of all that comes.
             shutil.rmtree(temporary, ignore_errors=True)
             raise
 
-    def _fill_release(self, folder: Path, release: Release, encoder: Encoder) -> None:
+    def _fill_release(self, folder: Path, release: Release, encoder: Encoder, ledger: str) -> None:
         def write(name: str, content: str) -> None:
             with create(folder / name) as file:
                 file.write(content.encode())
@@ -307,7 +321,8 @@ class RunStore:
             write_table(folder / "synthetic.parquet", pa.Table.from_pandas(decoded))
             write_table(folder / encoded.FILE, encoded_table(rows, encoder))
         if release.ledger is not None:
-            write("ledger.json", release.ledger.to_json())
+            # Proven where the release was judged: methods are imported in this process.
+            write("ledger.json", ledger or release.ledger.to_json())
         about = {
             "claim": None if release.claim is None else plain(asdict(release.claim)),
             "notes": plain(dict(release.notes)),
@@ -342,8 +357,12 @@ class RunStore:
             return None  # facts that no version has written
 
     def release_intact(self, key: str) -> bool:
-        """Return True when the files of a release are whole (footers and JSON are read)."""
-        return self.problem_of_release(key) == ""
+        """Return True when the files of a release are whole, and those that were recorded."""
+        if self.problem_of_release(key):
+            return False
+        found = self.finished.get(key)
+        # Without a line there is nothing to compare with; nobody refers to them either.
+        return found is None or not changed_files(self.directory, Stated.of(found[0]))
 
     def problem_of_release(self, key: str) -> str:
         """Return why a release cannot be read; empty where its files are whole."""
@@ -380,21 +399,25 @@ class RunStore:
         return ""
 
     def intact(self, row: CellRow) -> bool:
-        """Return True when the files of a cell that has ended well are whole."""
-        return self.problem_of(row) == ""
+        """Return True when the files of a cell that has ended well are whole, and its own."""
+        if self.problem_of(row):
+            return False
+        return bool(row.attack) or not changed_files(self.directory, Stated.of(row))
 
     def problem_of(self, row: CellRow) -> str:
         """Return why the files of a cell cannot be read; empty where they are whole."""
         return self.problem_of_audit(row.key) if row.attack else self.problem_of_release(row.key)
 
     def _write_details(self, key: str, details: Mapping[str, pd.DataFrame]) -> None:
-        directory = self.directory / "details" / key
-        make_folder(directory.parent)
+        directory = self._room("details") / key
         make_folder(directory)
-        for name, frame in details.items():
-            table = pa.Table.from_pandas(frame, preserve_index=False)
-            # A reader can then distinguish overwritten numbers from what was measured.
-            write_table(directory / f"{name}.parquet", table, write_page_checksum=True)
+        tables = {
+            f"{name}.parquet": pa.Table.from_pandas(frame, preserve_index=False)
+            for name, frame in details.items()
+        }
+        # With checksums a reader can distinguish overwritten numbers from what was measured.
+        write_together(directory, tables, write_page_checksum=True)
+        sync_folder(directory.parent)
 
 
 def write_tables(
@@ -408,7 +431,7 @@ def write_tables(
     with ExitStack() as stack:
         # Both appear at the end, when both are whole.
         places = [directory / name for name, _ in kinds]
-        files = [stack.enter_context(replacing(place, synced=False)) for place in places]
+        files = [stack.enter_context(replacing(place)) for place in places]
         with ExitStack() as open_writers:
             writers = [
                 open_writers.enter_context(pq.ParquetWriter(file, arrow_schema(kind)))
@@ -420,7 +443,26 @@ def write_tables(
                 scores = [score for _, given in batch for score in given]
                 writers[1].write_table(to_table(scores, ScoreRow))
         if audits or (directory / AUDITS).is_file():
-            write_table(directory / AUDITS, to_table(audits, AuditRow))
+            write_table(directory / AUDITS, to_table(audits, AuditRow), synced=True)
+
+
+def _make_with_parents(directory: Path) -> None:
+    """Create the run directory for its owner only; folders above it as the user's mask says."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
+    for path in missing:
+        sync_folder(path.parent)
+
+
+def _remove(parts: Sequence[Path]) -> None:
+    """Remove what a killed run or a power cut has left half-written; the directory is locked."""
+    for path in parts:
+        with writing(path):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _read_json(directory: Path, *parts: str) -> dict[str, Any]:

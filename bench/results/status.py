@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from bench.errors import printable
 from bench.results.opening import read_object
-from bench.results.reading import cells_in, check_run, in_use, printable
+from bench.results.reading import cells_in, check_run, in_use
 from bench.results.records import Cell, Status, Variant
 
 _GOOD = (Status.OK.value, Status.SKIPPED.value)

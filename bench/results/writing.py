@@ -4,6 +4,10 @@ What the operating system refuses (a full disk, a file system that became read-o
 was removed in the middle) becomes one typed error that names the place and says what to do. Files
 appear whole or not at all. Run directories hold times and events of test rows, and logs with
 values of rows: their files can be read by their owner only.
+
+Where power may be cut, a file is there for good once it was synced, and its name once the folder
+was: a system may write the two in any order. `tests/results/test_power_cuts.py` cuts the power at
+every write of a run directory.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -68,6 +72,37 @@ def make_folder(path: Path) -> None:
         os.mkdir(path, OWNER_FOLDER)
 
 
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder outlive a power cut: those that were added, renamed or removed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return  # a folder above the run directory that may be entered, but not listed
+    try:
+        os.fsync(descriptor)
+    except OSError as problem:
+        # Some network file systems cannot: they write names at once.
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_files(folder: Path) -> None:
+    """Make the files of a folder outlive a power cut, and their names in it.
+
+    Called once when all are written: each sync after the first has little left to wait for.
+    """
+    for entry in os.scandir(folder):
+        if entry.is_file(follow_symlinks=False):
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+    sync_folder(folder)
+
+
 def append_to(path: Path) -> IO[bytes]:
     """Open a file to append to with `append`; a new one can be read by its owner only.
 
@@ -113,7 +148,8 @@ def _opened(path: Path, flags: int, mode: int, buffering: int = -1) -> IO[bytes]
 def replacing(path: Path, mode: int = OWNER_ONLY, *, synced: bool = True) -> Iterator[IO[bytes]]:
     """Write a file so that a reader sees the old or the new content, nothing between.
 
-    What can be computed again need not be `synced`: that takes as long as all the rest.
+    What can be computed again, or is synced with others later, need not be `synced`: that takes as
+    long as all the rest.
     """
     temporary = path.with_name(f".{path.name}.part")
     try:
@@ -123,6 +159,8 @@ def replacing(path: Path, mode: int = OWNER_ONLY, *, synced: bool = True) -> Ite
             if synced:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+        if synced:
+            sync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -135,9 +173,29 @@ def write_atomically(path: Path, content: bytes, mode: int = OWNER_ONLY) -> None
         file.write(content)
 
 
-def write_table(path: Path, table: pa.Table, **options: Any) -> None:
-    """Write a table as Parquet, whole or not at all; tables can be written again."""
+def write_table(path: Path, table: pa.Table, *, synced: bool = False, **options: Any) -> None:
+    """Write a table as Parquet, whole or not at all."""
     import pyarrow.parquet as pq
 
-    with replacing(path, synced=False) as file:
+    with replacing(path, synced=synced) as file:
         pq.write_table(table, file, **options)
+
+
+def write_together(folder: Path, tables: Mapping[str, pa.Table], **options: Any) -> None:
+    """Write files of tables into a folder; after a power cut each is the old or the new one."""
+    import pyarrow.parquet as pq
+
+    parts = {name: folder / f".{name}.part" for name in tables}
+    try:
+        for name, table in tables.items():
+            with create(parts[name]) as file:
+                pq.write_table(table, file, **options)
+        sync_files(folder)
+        for name, part in parts.items():
+            os.replace(part, folder / name)
+        sync_folder(folder)
+    except BaseException:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise

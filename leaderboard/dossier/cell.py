@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from bench.errors import printable
 from bench.leaderboard.tables import show
 from bench.plugins.metric import Direction, Family
 from bench.results.records import AuditRow, CellRow, ScoreRow
@@ -230,8 +231,8 @@ def repeated(row: CellRow) -> Repeat:
     """Return how to repeat the cell, as text that a page can hold."""
     how = repeat(row)
     return Repeat(
-        printable(how.command, _LONGEST_COMMAND),
-        printable(how.grid, _LONGEST_COMMAND),
+        _beginning(how.command, _LONGEST_COMMAND),
+        _beginning(how.grid, _LONGEST_COMMAND),
     )
 
 
@@ -256,7 +257,7 @@ def facts(
     lines += [("Versions", versions), ("Hash of the method's source", row.source_hash)]
     if not public:
         lines += [("Fingerprint of the data", row.fingerprint), ("Key", row.key)]
-    return tuple((printable(name, 120), printable(text, _LONGEST_TEXT)) for name, text in lines)
+    return tuple((_beginning(name, 120), _beginning(text, _LONGEST_TEXT)) for name, text in lines)
 
 
 def parameters_in_words(document: str) -> str:
@@ -269,6 +270,6 @@ def _in_brackets(document: str) -> str:
     return f"({given})" if given else ""
 
 
-def printable(text: str, most: int) -> str:
-    """Return the beginning of a text without lone surrogates, which no file can hold."""
-    return show.shortened(text, most).encode("utf-8", "replace").decode()
+def _beginning(text: str, most: int) -> str:
+    """Return the beginning of a text of others, for a page."""
+    return printable(show.shortened(text, most))

@@ -16,8 +16,9 @@ from typing import Any, final
 import numpy as np
 
 from bench.data.splits import expected_sizes, home_site
-from bench.errors import BenchError, InputError, StoreError
+from bench.errors import BenchError, InputError, StoreError, printable
 from bench.leaderboard.dossier.attacks import KnownMetric
+from bench.leaderboard.dossier.schema import SchemaFacts, schema_facts
 from bench.leaderboard.tables.load import read_results
 from bench.plugins import registry
 from bench.plugins.method import UNKNOWN
@@ -34,7 +35,6 @@ from bench.results.reading import (
     check_run,
     finished_of,
     open_journal,
-    printable,
 )
 from bench.results.records import AnyRecord, CellRow, ScoreRow, Status, from_values
 
@@ -109,6 +109,8 @@ class Material:
     files: ReleaseFiles
     facts: PublicFacts | None = None
     """None if the plugin of the dataset is not installed."""
+    schema: SchemaFacts | None = None
+    """Schema that the run recorded; None where it did not."""
     ceiling: tuple[ScoreRow, ...] = ()
     """Scores of the real training rows in this run, if it has them."""
     charged: frozenset[str] = frozenset()
@@ -147,6 +149,7 @@ def gather(directory: Path, wanted: str) -> Material:
         cells=cells,
         files=files,
         facts=facts,
+        schema=schema_facts(directory, row),
         ceiling=() if ceiling is None else finished(ceiling.key)[1],
         charged=frozenset(charged_keys(directory)),
         known=_known_metrics(),

@@ -22,6 +22,7 @@ from bench.leaderboard.dossier import attacks, privacy, words
 from bench.leaderboard.dossier.cell import four_epsilons, parameters_in_words
 from bench.leaderboard.dossier.material import Material, PublicFacts
 from bench.leaderboard.dossier.privacy import Composition, compose, ipc_in_words
+from bench.leaderboard.dossier.schema import SchemaFacts, without_proposals
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.show import ABSENT
 from bench.leaderboard.templates import rendering
@@ -95,6 +96,8 @@ def render(material: Material, public: bool = False) -> str:
         quality=attacks.quality(row.task, material.scores, material.ceiling),
         untested=attacks.untested(material.known, row.task, material.scores),
         assumptions=assumptions(material, unit, replayed),
+        schema=schema_section(material, public),
+        spending=str(material.manifest.get("spending") or ""),
         composed=composed,
         groups=composed.groups[:_SHOWN_GROUPS],
         glossary=words.GLOSSARY,
@@ -122,6 +125,10 @@ def _header(material: Material, public: bool) -> tuple[HeaderLine, ...]:
         HeaderLine("Run", material.run),
         HeaderLine("Software", _software(material)),
     ]
+    exported = material.manifest.get("exported")
+    if isinstance(exported, dict):
+        name, digest = str(exported.get("file", "")), str(exported.get("sha256", ""))
+        lines.append(HeaderLine("Given away as", f"{name}, SHA-256 {digest}", code=True))
     if files.beside:
         lines.insert(6, HeaderLine("Besides the columns", ", ".join(files.beside)))
     if not public:
@@ -280,6 +287,13 @@ def points(
     if material.facts is not None and material.facts.simulated:
         notes.append(("released", "The dataset is simulated: this page is an example."))
     return tuple(notes)
+
+
+def schema_section(material: Material, public: bool) -> SchemaFacts | None:
+    """Return the schema as the page shows it."""
+    if material.schema is None or not public:
+        return material.schema
+    return without_proposals(material.schema)
 
 
 def _readable(assessed: tuple[attacks.AssessedRisk, ...]) -> int:

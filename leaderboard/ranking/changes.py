@@ -16,7 +16,7 @@ from typing import Any, final
 
 import pandas as pd
 
-from bench.errors import StoreError
+from bench.errors import StoreError, printable
 from bench.leaderboard.ranking.inference import Difference, difference, from_interval, from_seeds
 from bench.leaderboard.ranking.rank import headline_metrics
 from bench.leaderboard.tables import show
@@ -360,7 +360,7 @@ def to_text(changes: Changes) -> str:
 
 def plain(text: str) -> str:
     """Return text of an untrusted run without control characters."""
-    return "".join(sign if sign.isprintable() else f"\\x{ord(sign):02x}" for sign in text)
+    return printable(text, kept="")
 
 
 def _conclusion(changes: Changes) -> str:

@@ -7,7 +7,10 @@ them), the label last:
 * a number is cut into `bins` bins of equal width between its public bounds, preceded by one bin for
   the lower bound itself: amounts, counts and lengths of stay are often exactly there, and a wide
   first bin would smear what is the largest part of such a column;
-* a whole number with at most `bins` values has one bin per value.
+* a whole number with at most `bins` values has one bin per value;
+* a number that can be missing has one bin more, the last: that it is missing. The block that says
+  so (`Encoder.indicator`) is therefore no column here. As a column of its own, rows that lack the
+  number would be counted at the stand-in as well, and rows that have it be drawn from there.
 
 The way back draws uniformly within a bin, from public randomness.
 """
@@ -21,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench import Categorical, Column, EncodedRows, Encoder, Numeric, Rows
+from bench import Block, Categorical, Column, EncodedRows, Encoder, Numeric, Rows
 from bench.methods._shared.codes import Codes, category_codes
 
 
@@ -36,6 +39,11 @@ class Cut:
     column: Numeric
     lower: npt.NDArray[np.float64]
     upper: npt.NDArray[np.float64]
+
+    @property
+    def size(self) -> int:
+        """Number of codes, that of a missing number included."""
+        return len(self.lower) + self.column.missing
 
     @classmethod
     def of(cls, column: Numeric, bins: int) -> Cut:
@@ -77,32 +85,39 @@ class Binning:
 
     encoder: Encoder
     bins: int
+    blocks: tuple[Block, ...] = field(init=False)
+    """Those of declared columns."""
     cuts: tuple[Cut | None, ...] = field(init=False)
-    """One per column of the encoder; None for categories."""
+    """One per declared column; None for categories."""
 
     def __post_init__(self) -> None:
+        blocks = tuple(block for block in self.encoder.blocks if not block.indicates)
         cuts = tuple(
             Cut.of(block.column, self.bins) if isinstance(block.column, Numeric) else None
-            for block in self.encoder.blocks
+            for block in blocks
         )
+        object.__setattr__(self, "blocks", blocks)
         object.__setattr__(self, "cuts", cuts)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of codes of each column, the label's last."""
         sizes = [
-            len(cut.lower) if cut is not None else _categories(block.column)
-            for cut, block in zip(self.cuts, self.encoder.blocks, strict=True)
+            cut.size if cut is not None else _categories(block.column)
+            for cut, block in zip(self.cuts, self.blocks, strict=True)
         ]
         return (*sizes, len(self.encoder.schema.classes))
 
     def codes(self, rows: EncodedRows) -> Codes:
         """(rows, columns) codes, the label last. Acts row by row."""
         table = np.empty((len(rows), len(self.cuts) + 1), dtype=np.int64)
-        for number, (cut, block) in enumerate(zip(self.cuts, self.encoder.blocks, strict=True)):
+        for number, (cut, block) in enumerate(zip(self.cuts, self.blocks, strict=True)):
             values = rows.values[:, block.slice]
             if cut is not None:
                 table[:, number] = cut.codes(values[:, 0])
+                indicator = self.encoder.indicator(block)
+                if indicator is not None:
+                    table[rows.values[:, indicator.start] < 0, number] = len(cut.lower)
             else:
                 table[:, number] = category_codes(values)
         table[:, -1] = rows.labels
@@ -111,10 +126,13 @@ class Binning:
     def rows(self, table: Codes, rng: np.random.Generator) -> Rows:
         """Rows in the encoder's layout, numbers drawn within their bins."""
         data: dict[str, npt.NDArray[np.float64] | pd.Categorical[str]] = {}
-        for number, (cut, block) in enumerate(zip(self.cuts, self.encoder.blocks, strict=True)):
+        for number, (cut, block) in enumerate(zip(self.cuts, self.blocks, strict=True)):
             column = block.column
             if cut is not None:
-                data[column.name] = cut.numbers(table[:, number], rng)
+                codes = table[:, number]
+                absent = codes == len(cut.lower)
+                drawn = cut.numbers(np.minimum(codes, len(cut.lower) - 1), rng)
+                data[column.name] = np.where(absent, np.nan, drawn) if absent.any() else drawn
             elif isinstance(column, Categorical):
                 data[column.name] = _named(table[:, number], column)
         label = self.encoder.schema.label

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from bench import (
     Claim,
-    Encoder,
     Method,
     Numeric,
     PlannedEvents,
@@ -26,7 +25,7 @@ from bench import (
     Spec,
     gaussian,
 )
-from bench.methods._shared.codes import EqualBins, put_categories
+from bench.methods._shared.codes import EqualBins, put_absent, put_categories
 
 
 @final
@@ -55,7 +54,7 @@ class Marginals(Method):
         sizes = spec.rows_per_class(private.counts)
         for code, (part, count) in enumerate(zip(parts.values(), sizes, strict=True)):
             histograms = part.histograms(binning.codes, binning.sizes, noise)
-            values.append(self._draw(private.encoder, histograms, count, rng))
+            values.append(self._draw(binning, histograms, count, rng))
             labels.append(np.full(count, code))
         rows = Rows(np.concatenate(values), np.concatenate(labels))
         claim = Claim.of(spec.budget, "one Gaussian mechanism per class")
@@ -63,19 +62,23 @@ class Marginals(Method):
 
     def _draw(
         self,
-        encoder: Encoder,
+        binning: EqualBins,
         histograms: list[npt.NDArray[np.float64]],
         rows: int,
         rng: np.random.Generator,
     ) -> npt.NDArray[np.float64]:
+        encoder = binning.encoder
         values = np.zeros((rows, encoder.width))
-        for block, noisy in zip(encoder.blocks, histograms, strict=True):
+        for block, noisy in zip(binning.blocks, histograms, strict=True):
             weights = np.maximum(noisy, 0.0)
             # All counts drowned in noise: nothing is known, so nothing is preferred.
             weights = weights if weights.sum() > 0 else np.ones_like(weights)
             codes = rng.choice(len(weights), size=rows, p=weights / weights.sum())
             if isinstance(block.column, Numeric):
                 values[:, block.start] = 2.0 * (codes + rng.random(rows)) / self.bins - 1.0
+                indicator = encoder.indicator(block)
+                if indicator is not None:
+                    put_absent(values, block, indicator, codes == self.bins)
             else:
                 put_categories(values, block, codes)
         return values

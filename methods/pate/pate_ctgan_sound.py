@@ -77,7 +77,7 @@ from bench import (
     Task,
     gaussian,
 )
-from bench.methods._shared.codes import EqualBins
+from bench.methods._shared.codes import EqualBins, put_absent
 
 if TYPE_CHECKING:
     import torch
@@ -298,10 +298,14 @@ def _labels(counts: Counts, size: int, rng: np.random.Generator) -> npt.NDArray[
 def midpoints(cells: EqualBins) -> Double:
     """(columns, most cells, width): the encoded values that a cell adds to a row."""
     points = np.zeros((len(cells.sizes), max(cells.sizes), cells.encoder.width))
-    for number, block in enumerate(cells.encoder.blocks):
+    for number, block in enumerate(cells.blocks):
         size = cells.sizes[number]
         if isinstance(block.column, Numeric):
-            points[number, :size, block.start] = 2.0 * (np.arange(size) + 0.5) / size - 1.0
+            bins = cells.bins
+            points[number, :bins, block.start] = 2.0 * (np.arange(bins) + 0.5) / bins - 1.0
+            indicator = cells.encoder.indicator(block)
+            if indicator is not None:
+                put_absent(points[number, :size], block, indicator, np.arange(size) == bins)
         elif block.stop - block.start == 1:
             points[number, :2, block.start] = (-1.0, 1.0)
         else:
@@ -499,7 +503,7 @@ class ConditionalGenerator:
         # A column without such a cell: a number rather than -inf, whose differences are NaN.
         self._log_chances = self._chances.log().clamp_min(_NEVER)
         self._midpoints = torch.tensor(midpoints(cells), dtype=torch.float32).flatten(0, 1)
-        blocks = cells.encoder.blocks
+        blocks = cells.blocks
         numbers = [index for index, block in enumerate(blocks) if isinstance(block.column, Numeric)]
         self._numbers = len(numbers)
         # Where the position within an interval goes, and how wide half an interval is.

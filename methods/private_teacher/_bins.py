@@ -192,7 +192,7 @@ class FeatureGrid:
             encoder,
             tuple(
                 numeric(block) if isinstance(block.column, Numeric) else CategoryBins(block)
-                for block in encoder.blocks[: len(encoder.schema.features)]
+                for block in encoder.feature_blocks
             ),
         )
 

@@ -312,7 +312,7 @@ def _ebm_parameters(private: PrivateData, noise: float) -> dict[str, int | float
     counts with the multiplier noise sqrt(k / share), and k rounds sums with
     noise sqrt(k rounds / (1 - share)): sum of 1 / multiplier^2 = 1 / noise^2.
     """
-    features = len(private.schema.features)
+    features = len(private.encoder.feature_blocks)
     rounds, share = 300, 0.1
     return {
         "features": features,

@@ -183,7 +183,7 @@ class PrivateTeacherDc(Method):
 
     def _ask(self, private: PrivateData) -> tuple[str, float, ClassCounts, ScoreTeacher]:
         """Make all private calls: kind of teacher, noise multiplier, counts and teacher."""
-        features = len(private.schema.features)
+        features = len(private.encoder.feature_blocks)
         boosting = Boosting(rounds=self.rounds)
 
         def counting(kind: str, noise: float) -> float:

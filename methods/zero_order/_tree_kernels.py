@@ -160,7 +160,7 @@ def _levels(tree: Tree, start: int) -> tuple[tuple[npt.NDArray[Any], ...], int]:
     ), len(levels) - 1
 
 
-_compiled = njit(nogil=True, error_model="numpy")
+_compiled = njit(nogil=True, error_model="numpy", cache=True)
 
 
 @_compiled

@@ -353,9 +353,11 @@ def real_records(evaluation: Evaluation, name: Literal["train", "control"]) -> R
     """The rows of a split as they would look if they had been released."""
     dataset = evaluation.dataset
     encoder, split = dataset.encoder, dataset.train if name == "train" else dataset.control
-    return evaluation.shared(
+    return evaluation.reference(
         f"records/{name}",
-        lambda: Records.of(encoder, encoder.decode(split.rows.values, split.rows.labels)),
+        lambda _: Records.of(
+            encoder, encoder.decode(split.rows.values, split.rows.labels, complete=True)
+        ),
     )
 
 
@@ -436,7 +438,12 @@ def rows_occurring_once(
     evaluation: Evaluation,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """`occurring_once` of the training and control rows of an evaluation."""
-    return occurring_once(real_records(evaluation, "train"), real_records(evaluation, "control"))
+    return evaluation.reference(
+        "records/once",
+        lambda _: occurring_once(
+            real_records(evaluation, "train"), real_records(evaluation, "control")
+        ),
+    )
 
 
 @final

@@ -143,7 +143,8 @@ def decoded_train(evaluation: Evaluation) -> pd.DataFrame:
     dataset = evaluation.dataset
     train = dataset.train.rows
     return evaluation.reference(
-        "fidelity/decoded", lambda rng: dataset.encoder.decode(train.values, train.labels)
+        "fidelity/decoded",
+        lambda rng: dataset.encoder.decode(train.values, train.labels, complete=True),
     )
 
 

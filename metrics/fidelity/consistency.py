@@ -11,7 +11,6 @@ import pandas as pd
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Rule, Schema, Scores
 from bench.metrics._shared.intervals import Interval, share
 from bench.metrics._shared.rows import real_training_rows
-from bench.metrics.fidelity._pooled import decoded_train
 
 
 @final
@@ -44,8 +43,10 @@ class ClinicalConsistency(Metric):
         schema = evaluation.dataset.schema
         if not schema.rules:
             raise NotComputable("the dataset declares no consistency rules")
-        released, real = evaluation.decoded, decoded_train(evaluation)
-        real_training_rows(evaluation)
+        encoder, train = evaluation.dataset.encoder, real_training_rows(evaluation)
+        # Not complete tables: a missing number breaks no rule, the one that stands in for it might.
+        released = encoder.decode(evaluation.rows.values, evaluation.rows.labels)
+        real = encoder.decode(train.values, train.labels)
         # A release does not hold the site of a row.
         judged = [rule for rule in schema.rules if _names(rule, schema) <= set(released.columns)]
         if not judged:

@@ -95,7 +95,7 @@ class Explanations(Metric):
         if evaluation.predictor is not None:
             raise NotComputable("the release is a model: TreeSHAP explains trees only")
         test = real_test_rows(evaluation)
-        columns = [column.name for column in encoder.schema.features]
+        columns = [block.column.name for block in encoder.feature_blocks]
         if len(columns) < 2:
             raise NotComputable("the dataset has one feature: there is nothing to rank")
         survival = encoder.schema.task is Task.SURVIVAL

@@ -225,7 +225,7 @@ def split(column: str, codes: npt.NDArray[np.integer], names: Sequence[str]) -> 
 def groups_of(evaluation: Evaluation) -> Iterator[RowGroup]:
     """Yield groups of test rows by the public schema; empty ones are left out."""
     schema, test = evaluation.dataset.schema, evaluation.dataset.test.rows
-    decoded = evaluation.dataset.encoder.decode(test.values, test.labels)
+    decoded = evaluation.dataset.encoder.decode(test.values, test.labels, complete=True)
     for name in schema.quasi_identifiers:
         column = schema[name]
         if column.role is not Role.FEATURE:

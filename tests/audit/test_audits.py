@@ -28,18 +28,19 @@ from bench.audit.trials import (
     OUT,
     AuditTarget,
     Stage,
-    Trial,
     TrialId,
     TrialStore,
     refit,
     run_trials,
 )
+from bench.cluster import driver
 from bench.data.dataset import Dataset
 from bench.data.encoder import Floats
 from bench.engine import keys
 from bench.engine.compare import compare_run
 from bench.engine.options import RunOptions
 from bench.engine.plan import explain, load_stored, plan_stored
+from bench.engine.procedure import run_here
 from bench.engine.verify import verify
 from bench.errors import InputError, NotApplicable, StoreError
 from bench.plugins.method import Method, Spec
@@ -240,11 +241,13 @@ def test_a_copied_row_is_refuted_after_a_replication(tmp_path: Path) -> None:
 def watched(monkeypatch: pytest.MonkeyPatch, before: Callable[[Sequence[TrialId]], None]) -> None:
     """Call this before trials are run."""
 
-    def work(target: AuditTarget, trials: Sequence[TrialId]) -> list[Trial]:
+    def work(target: AuditTarget, trials: Sequence[TrialId]) -> list[dict[str, Any]]:
         before(trials)
         return run_trials(target, trials)
 
     monkeypatch.setattr(AuditProcedure, "work", staticmethod(work))
+    # The test is not importable in another process.
+    monkeypatch.setattr(driver, "_in_own_process", run_here)
 
 
 def test_an_interrupted_audit_resumes_to_the_same_bytes(

@@ -107,7 +107,7 @@ def test_a_machine_that_dies_costs_nothing_but_time(tmp_path: Path) -> None:
         with started(folder, ["one", "two"], "--ray-address", cluster.address) as run:
             placed = {node: cell for cell, _, node in (run.announced(), run.announced())}
             assert len(placed) == 2, "both machines are used"
-            lost = placed.pop(other.node_id)
+            lost = placed.pop(str(other.all_processes["raylet"][0].process.pid))
             (stays,) = placed.values()
             cluster.remove_node(other, allow_graceful=False)
             run.until(f"{lost} on gbsg2")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.support.driven import left_behind
 from tests.support.installed import SECRET, install_plugin
 
 FAULTS = {
@@ -27,9 +28,19 @@ FAULTS = {
     "files": ("error", "MB of temporary files; the limit is 40 MB"),
     "nothing": ("error", "returned a NoneType, not a Release"),
     "nan": ("error", "2 rows hold NaN"),
+    "abort": ("error", "the cell crashed its process: Aborted"),
+    "kill-itself": ("error", "the process of its fit was killed"),
+    "kill-its-server": ("error", "the process that starts fits was killed"),
+    "close-files": ("error", "process"),  # killed, or ended by itself: whoever is first
+    "hang-up": ("error", "the process of its fit was killed"),
+    "scribble": ("error", "the process of its fit sent what is no result (WireError)"),
+    "half": ("error", "the process of its fit was killed"),
+    "replace-the-wall": ("error", "2 rows hold NaN"),
+    "replace-the-ledger": ("error", "the process of its fit sent what is no result"),
 }
 NONSENSE = {
     "long-doubles": "values have type float128; expected floating-point numbers of 32 or 64 bits",
+    "endless-rows": "numbers; a release holds at most 268,435,456",
     "complex-numbers": "values have type complex128",
     "objects": "values have type object",
     "lists": "values are a list; expected a numpy array",
@@ -44,7 +55,7 @@ NONSENSE = {
     "federation-of-words": "the federation must be a Federation with its Clients",
     "ledger-of-surrogates": "a text of the ledger holds lone surrogates",
     "model-of-words": "the released model is a str; expected a ReleasedModel",
-    "model-that-answers-words": "ValueError at ",
+    "model-that-answers-words": "the released model answers with values of type <U3",
     "generator-exit": "GeneratorExit at misbehaves_plugin.py:",
     "interrupt": "KeyboardInterrupt at misbehaves_plugin.py:",
     "unusual": "Unusual at misbehaves_plugin.py:",
@@ -66,18 +77,6 @@ class Run:
     out: Path
     mark: str
     temporary: Path
-
-
-def processes_of(mark: str) -> list[str]:
-    """Processes that inherited this from the environment of a run and still live."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +154,7 @@ def test_nothing_is_tried_twice(run: Run) -> None:
 
 
 def test_nothing_is_left_behind(run: Run) -> None:
-    assert processes_of(run.mark) == []
+    assert left_behind(run.mark) == []
     left = [path.name for path in run.temporary.iterdir() if not path.name.startswith("ray")]
     assert left == [], "folders of cells, or their temporary files"
 

@@ -24,13 +24,14 @@ from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from bench.results.verdicts import Verdict, judge
-from tests.support.tables import ToyImages, ToySurvival, ToyTable
+from tests.support.tables import ToyGaps, ToyImages, ToySurvival, ToyTable
 
 SOURCES: dict[str, DatasetSource] = {
     "table": ToyTable(),
     "survival": ToySurvival(),
     "images": ToyImages(),
     "tiny classes": ToyTable(negatives=20, positives=5),
+    "missing entries": ToyGaps(),
 }
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
 

@@ -23,13 +23,14 @@ from bench.plugins.metric import Evaluation, Metric, RefitMetric, Scores
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
 from tests.metrics.helpers import Answers
-from tests.support.tables import ToyImages, ToySurvival, ToyTable
+from tests.support.tables import ToyGaps, ToyImages, ToySurvival, ToyTable
 
 SOURCES: dict[str, DatasetSource] = {
     "table": ToyTable(),
     "survival": ToySurvival(),
     "images": ToyImages(),
 }
+GAPS = "missing entries"
 PAIRS = [
     (name, task)
     for name in registry.select_metrics()
@@ -40,7 +41,7 @@ PAIRS = [
 
 @functools.cache
 def dataset(name: str) -> Dataset:
-    return build_dataset(SOURCES[name])
+    return build_dataset(ToyGaps() if name == GAPS else SOURCES[name])
 
 
 def fresh(data: Dataset) -> Release:
@@ -122,6 +123,11 @@ def a_class_short(data: Dataset) -> Dataset:
     last = len(data.schema.classes) - 1
     train, test = (kept(split, split.rows.labels < last) for split in (data.train, data.test))
     return replace(data, train=train, test=test)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, task in PAIRS if task == "table"}))
+def test_missing_entries_leave_a_value_or_a_reason(name: str) -> None:
+    check(name, computed(name, dataset(GAPS), soft(dataset(GAPS))))
 
 
 UNLUCKY: tuple[Callable[[Dataset], Dataset], ...] = (

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.data.dataset import split_dataset
 from bench.data.encoder import Encoder, spelled
+from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import SchemaError
-from tests.support.tables import ToySurvival, ToyTable
+from bench.plugins.source import build_dataset
+from tests.support.tables import ToyGaps, ToySurvival, ToyTable
 
 ENCODER = Encoder(ToyTable().declare().schema)
 
@@ -125,3 +130,89 @@ def test_how_an_entry_is_spelled_does_not_depend_on_the_rows_before_it(first: ob
     # True, 1 and 1.0 are equal keys of a table of distinct values.
     column = pd.Series([first, True, 1, 1.0, "1", None, 0, False], dtype=object)
     assert spelled(column).tolist()[1:] == ["True", "1", "1", "1", None, "0", "False"]
+
+
+# Numbers that can be missing ----------------------------------------------------------------------
+
+
+def with_gaps(fill: float | None = None) -> Encoder:
+    schema = Schema(
+        (
+            Numeric(name="age", low=0, high=100, integer=True),
+            Numeric(name="bmi", low=10, high=50, missing=True, fill=fill),
+            Numeric(name="time", low=0, high=10, role=Role.TIME),
+            Categorical(name="event", categories=("0", "1"), role=Role.EVENT),
+        ),
+        Task.SURVIVAL,
+    )
+    return Encoder(schema)
+
+
+def rows_with_gaps() -> pd.DataFrame:
+    return pd.DataFrame(
+        {"age": [50, 0], "bmi": [np.nan, 40.0], "time": [5.0, 10.0], "event": [1, 0]}
+    )
+
+
+def test_a_missing_number_has_a_second_block_and_the_time_stays_last() -> None:
+    encoder = with_gaps()
+    assert encoder.names == ("age", "bmi", "bmi (present)", "time")
+    assert (encoder.feature_width, encoder.max_norm) == (3, 2.0)
+    assert [block.column.name for block in encoder.feature_blocks] == list(encoder.names[:3])
+    rows, clipped = encoder.encode(rows_with_gaps())
+    assert rows.values.tolist() == [[0.0, 0.0, -1.0, 0.0], [-1.0, 0.5, 1.0, 1.0]]
+    assert set(clipped.values()) == {0}
+    assert np.linalg.norm(rows.values, axis=1).max() <= encoder.max_norm
+
+
+def test_what_is_missing_is_missing_again_and_a_complete_table_says_so_in_a_column() -> None:
+    encoder = with_gaps(fill=20.0)
+    rows, _ = encoder.encode(rows_with_gaps())
+    back = encoder.decode(rows.values, rows.labels)
+    assert list(back.columns) == ["age", "bmi", "time", "event"]
+    assert back["bmi"].isna().tolist() == [True, False]
+    complete = encoder.decode(rows.values, rows.labels, complete=True)
+    assert complete["bmi"].tolist() == pytest.approx([20.0, 40.0])
+    assert complete["bmi (present)"].tolist() == ["no", "yes"]
+    for frame in (back, complete):
+        again, _ = encoder.encode(frame)
+        assert again.values.tolist() == rows.values.tolist()
+
+
+def test_an_undecided_presence_is_read_as_present() -> None:
+    encoder = with_gaps()
+    back = encoder.decode(np.zeros((1, encoder.width)), np.zeros(1, dtype=np.int64))
+    assert back["bmi"].tolist() == [30.0]
+
+
+def test_the_name_of_the_second_block_is_reserved() -> None:
+    bmi = Numeric(name="bmi", low=0, high=1, missing=True)
+    other = Numeric(name="bmi (present)", low=0, high=1)
+    label = Categorical(name="y", categories=("0", "1"), role=Role.TARGET)
+    with pytest.raises(SchemaError, match="rename that one"):
+        Schema((bmi, other, label), Task.CLASSIFICATION)
+    with pytest.raises(SchemaError, match="a row without its time is not in the table"):
+        Numeric(name="t", low=0, high=1, missing=True, role=Role.TIME)
+
+
+def test_datasets_without_missing_numbers_keep_their_fingerprints() -> None:
+    # Computed before numbers could be missing: their keys, and stored results, stay valid.
+    assert build_dataset(ToyTable()).fingerprint.startswith("ec93de6a49697a2fcbda")
+    assert build_dataset(ToySurvival()).fingerprint.startswith("f7b1e0264e12dd48adb6")
+    declared = with_gaps().schema
+    present = replace(declared["bmi"], missing=False)
+    columns = tuple(present if one.name == "bmi" else one for one in declared.columns)
+    assert repr(replace(declared, columns=columns)) == repr(declared)
+
+
+def test_whether_a_number_can_be_missing_changes_the_fingerprint() -> None:
+    source = ToyGaps()
+    declared = source.declare()
+    columns = tuple(
+        replace(one, missing=False, fill=one.low) if isinstance(one, Numeric) else one
+        for one in declared.schema.columns
+    )
+    filled = replace(declared, schema=replace(declared.schema, columns=columns))
+    frame = source.load().fillna({"bmi": 10.0, "visits": 0.0})
+    gaps = [split_dataset("g", one, frame).fingerprint for one in (declared, filled)]
+    assert gaps[0] != gaps[1]

@@ -66,8 +66,9 @@ def test_a_users_own_table_is_never_open_and_its_place_is_not_told(
     done = CliRunner().invoke(main, ["data", "add", str(data / "ward.csv"), "--target", "died"])
     assert done.exit_code == 0, done.output
     if not inferred:
-        path = data / "own" / "ward.toml"
-        path.write_text(path.read_text().replace("inferred = true", "inferred = false"))
+        words = ["--by", "A. Smith", "--because", "the form says so"]
+        confirmed = CliRunner().invoke(main, ["data", "confirm", "ward", *words])
+        assert confirmed.exit_code == 0, confirmed.output
     write_descriptions(tmp_path, grid_of("ward"))
     (card,) = known(tmp_path).datasets
     assert (card.open, card.inferred, card.origin) == (False, inferred, "the user's own table")

@@ -312,3 +312,21 @@ def test_lines_that_are_not_those_of_cells_are_left_out_and_said(tmp_path: Path)
     assert "line 3 is not that of a cell" in last
     assert (a / "journal.jsonl").read_text() == before, "a source is only read"
     assert len(pd.read_parquet(tmp_path / "c" / "cells.parquet")) == 1
+
+
+def test_logs_of_failed_cells_stay_where_they_are(tmp_path: Path) -> None:
+    """They may hold values of rows: a merged directory, made to be passed on, holds none."""
+    said = replace(failed(ONE), log="row content: 0.123456789")
+    stored(tmp_path / "a", said)
+    stored(tmp_path / "b", computed(1, "ks"))
+    assert (tmp_path / "a" / "logs" / f"{KEY}.log").is_file()
+    assert bench_merge(tmp_path / "a", tmp_path / "b", "-o", tmp_path / "c").exit_code == 0
+    row, _ = in_journal(tmp_path / "c")[KEY]
+    assert row.reason.endswith("; its log stayed in the run directory that was merged")
+    assert "see logs/" not in row.reason
+    assert not (tmp_path / "c" / "logs").exists()
+    for path in (tmp_path / "c").rglob("*"):
+        assert not path.is_file() or b"0.123456789" not in path.read_bytes()
+    # What was merged is merged again, and says it once.
+    assert bench_merge(tmp_path / "c", "-o", tmp_path / "d").exit_code == 0
+    assert in_journal(tmp_path / "d")[KEY][0].reason == row.reason

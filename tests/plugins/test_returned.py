@@ -41,6 +41,8 @@ ENCODER = Encoder(ToyTable().declare().schema)
 GOOD = np.zeros((4, ENCODER.width))
 LABELS = np.array([0, 1, 0, 1])
 ROWS = Rows(GOOD, LABELS)
+ENDLESS = np.broadcast_to(GOOD[:1], (10**12, ENCODER.width))
+"""Rows that need no memory until they are copied."""
 
 
 def test_a_good_release_passes() -> None:
@@ -63,6 +65,10 @@ def test_a_good_release_passes() -> None:
         (Rows(GOOD.astype(complex), LABELS), "values have type complex128"),
         (Rows(GOOD.astype(object), LABELS), "values have type object"),
         (Rows(GOOD.astype(str), LABELS), "values have type <U32"),
+        (Rows(ENDLESS, LABELS), "6,000,000,000,000 numbers; a release holds at most 268,435,456"),
+        (Rows(GOOD, ENDLESS[:, 0]), "labels have shape"),
+        (Rows(GOOD, LABELS, weights=ENDLESS[:, 0]), "weights have shape"),
+        (Rows(GOOD, LABELS, soft_labels=ENDLESS[:, :2]), "soft labels have shape"),
         (Rows(GOOD, LABELS.astype(float)), "integer class code"),
         (Rows(GOOD, LABELS.astype(bool)), "integer class code"),
         (Rows(GOOD, LABELS[:3]), "integer class code"),

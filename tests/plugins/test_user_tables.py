@@ -79,7 +79,6 @@ def test_a_csv_of_mixed_types_becomes_a_dataset(tmp_path: Path) -> None:
 
 def test_looking_is_charged_until_the_user_confirms(tmp_path: Path, folder: Path) -> None:
     bench("data", "add", written(tmp_path, mixed()), "--target", "outcome")
-    toml = folder / "own" / "my-study.toml"
 
     def proven() -> float:
         dataset = build_dataset(build_source("my-study"))
@@ -87,8 +86,113 @@ def test_looking_is_charged_until_the_user_confirms(tmp_path: Path, folder: Path
         return ledger.proof().epsilon
 
     assert math.isinf(proven())
-    toml.write_text(toml.read_text().replace("inferred = true", "inferred = false"))
+    done = bench("data", "confirm", "my-study", "--by", "A. Smith", "--because", "the codebook")
+    assert done.exit_code == 0, done.output
     assert proven() == 0.0
+    text = build_source("my-study").declare().schema["age"].source
+    assert text.startswith("confirmed by A. Smith on 20") and text.endswith("because the codebook")
+
+
+def test_a_flag_or_a_bound_that_is_changed_by_hand_does_not_suffice(
+    tmp_path: Path, folder: Path
+) -> None:
+    """`inferred = false` once turned every bound that was read off the rows into a public one."""
+    bench("data", "add", written(tmp_path, mixed()), "--target", "outcome")
+    toml = folder / "own" / "my-study.toml"
+    toml.write_text("inferred = false\n" + toml.read_text())
+    assert build_source("my-study").declare().schema.inferred
+    bench("data", "confirm", "my-study", "--by", "A. Smith", "--because", "the codebook")
+    assert not build_source("my-study").declare().schema.inferred
+    toml.write_text(toml.read_text().replace("high = 90.0", "high = 120.0"))
+    schema = build_source("my-study").declare().schema
+    assert schema.inferred
+    assert schema["age"].source.startswith("changed by hand since it was confirmed by A. Smith")
+    listed = bench("data", "confirm", "my-study")
+    assert "age: integer from 20 to 120; NOT PUBLIC: changed by hand" in listed.output
+    bench("data", "confirm", "my-study", "--by", "B", "--because", "nobody is older")
+    assert not build_source("my-study").declare().schema.inferred
+    # The records of A stay: what was confirmed once, and edited back, is confirmed.
+    toml.write_text(toml.read_text().replace("high = 120.0", "high = 90.0"))
+    assert "A. Smith" in build_source("my-study").declare().schema["age"].source
+
+
+def test_a_record_that_was_altered_ends_all_of_them(tmp_path: Path, folder: Path) -> None:
+    bench("data", "add", written(tmp_path, mixed()), "--target", "outcome")
+    bench("data", "confirm", "my-study", "--by", "A. Smith", "--because", "the codebook")
+    path = folder / "own" / "my-study.sources.jsonl"
+    assert path.stat().st_mode & 0o777 == 0o600
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines).replace("the codebook", "a hunch"))
+    schema = build_source("my-study").declare().schema
+    assert schema.inferred and "was altered at line" in schema["age"].source
+    refused = bench("data", "confirm", "my-study", "--by", "A", "--because", "b")
+    assert refused.exit_code == 2 and "restore" in refused.output
+    path.write_text("".join([*lines[:2], *lines[3:]]))
+    assert build_source("my-study").declare().schema.inferred
+
+
+def test_identifiers_are_left_out_unless_they_are_kept(tmp_path: Path) -> None:
+    frame = mixed().drop(columns=["months", "dead"])
+    frame["nhs_number"] = range(9_000_000_000, 9_000_000_000 + len(frame))
+    frame["row"] = range(len(frame))
+    frame["date_of_birth"] = [f"19{n % 70 + 20}-01-01" for n in range(len(frame))]
+    frame["weight"] = np.random.default_rng(0).normal(70, 9, len(frame))
+    path = written(tmp_path, frame)
+    result = bench("data", "add", path, "--target", "outcome", "--keep-column", "row")
+    names = [column.name for column in build_source("my-study").declare().schema]
+    # In the order of the file; measurements with decimals may all be different.
+    kept = ("nhs_number", "date_of_birth", "id", "note", "constant")
+    assert names == [name for name in frame.columns if name not in kept]
+    assert "column 'nhs_number' looks like an identifier (by its name and no entry" in result.output
+    assert "column 'date_of_birth' looks like an identifier (by its name)" in result.output
+    assert "column 'id' looks like an identifier (by its name)" in result.output
+    assert "warning: column 'row' looks like an identifier (no entry occurs twice)" in result.output
+
+
+def test_a_column_that_is_not_there_cannot_be_kept(tmp_path: Path) -> None:
+    path = written(tmp_path, mixed())
+    refused = bench("data", "add", path, "--target", "outcome", "--keep-column", "agee")
+    assert refused.exit_code == 2 and "did you mean 'age'?" in refused.output
+
+
+def test_missing_numbers_and_ordered_codes_are_declared(tmp_path: Path) -> None:
+    frame = mixed().drop(columns=["months", "dead"]).assign(grade=lambda f: f["age"] % 12 // 3 + 9)
+    frame.loc[::3, "age"] = np.nan
+    bench("data", "add", written(tmp_path, frame), "--target", "outcome")
+    schema = build_source("my-study").declare().schema
+    assert schema["age"].missing and schema["age"].integer  # type: ignore[attr-defined]
+    assert not isinstance(schema["grade"], Numeric)
+    grade = schema["grade"]
+    assert isinstance(grade, Categorical) and grade.ordered
+    assert grade.categories == ("9", "10", "11", "12")  # by number, not by letter
+    data = build_dataset(build_source("my-study"), "all")
+    back = data.encoder.decode(data.train.rows.values, data.train.rows.labels)
+    assert back["age"].isna().tolist() == data.train.frame["age"].isna().tolist()
+    assert back["age"].isna().sum() == frame["age"].isna().sum()
+
+
+def test_a_dictionary_states_bounds_and_what_it_leaves_out_is_read_off_the_rows(
+    tmp_path: Path,
+) -> None:
+    frame = mixed().drop(columns=["months", "dead", "id", "note", "constant"])
+    path = written(tmp_path, frame)
+    lines = ["column,kind,low,high,categories,missing,description,source"]
+    lines += ["age,integer,0,120,,no,in years,form v3", "sex,category,,,F|M|X,yes,,"]
+    lines += ["outcome,category,,,no|yes,no,,", "shoe,number,1,2,,no,,"]
+    dictionary = tmp_path / "codebook.csv"
+    dictionary.write_text("\n".join(lines))
+    done = bench("data", "add", path, "--target", "outcome", "--dictionary", str(dictionary))
+    assert done.exit_code == 0, done.output
+    assert "not in the table: column 'shoe' of codebook.csv" in done.output
+    schema = build_source("my-study").declare().schema
+    age, sex = schema["age"], schema["sex"]
+    assert isinstance(age, Numeric) and (age.low, age.high, age.integer) == (0, 120, True)
+    assert age.description == "in years" and age.source.startswith("dictionary codebook.csv (SHA")
+    assert age.source.endswith("form v3")
+    assert isinstance(sex, Categorical) and sex.categories == ("F", "M", "X", "(missing)")
+    assert schema.inferred and "crp" in bench("data", "confirm", "my-study").output
+    rest = [one.name for one in schema if one.source.startswith("inferred")]
+    assert set(rest) == {"crp", "ward", "hospital"}
 
 
 def test_survival_with_sites_and_patients(tmp_path: Path) -> None:
@@ -459,3 +563,38 @@ def test_a_name_is_not_taken_twice(tmp_path: Path) -> None:
     assert bench("data", "add", path, "--target", "outcome").exit_code == 0
     again = bench("data", "add", path, "--target", "outcome")
     assert again.exit_code == 2 and "exists" in again.stderr
+
+
+def test_numbers_with_a_few_texts_can_be_stated_by_a_dictionary(tmp_path: Path) -> None:
+    """`> 89` among ages is common: without a dictionary the column would be texts."""
+    frame = mixed().drop(columns=["months", "dead"])
+    frame["age"] = (frame["age"] * 100).astype(str)
+    frame.loc[[7, 30], "age"] = "> 89"
+    path = written(tmp_path, frame)
+    added = bench("data", "add", path, "--target", "outcome")
+    assert "left out: column 'age' has more than 50 distinct texts; most are num" in added.output
+    assert "row 8 is the first that is none" in added.output
+    book = tmp_path / "book.csv"
+    book.write_text("column,kind,low,high,missing\nage,integer,0,9000,yes\nsex,number,0,1,no\n")
+    asked = ("data", "add", path, "--target", "outcome", "--name", "b", "--dictionary", book)
+    refused = bench(*asked)
+    assert refused.exit_code == 2 and "calls it number, but this entry is no" in refused.output
+    book.write_text("column,kind,low,high,missing\nage,integer,0,9000,yes\n")
+    added = bench(*asked)
+    assert "has entries that are no number, the first in row 8: they count as" in added.output
+    ages = build_source("b").load()["age"]
+    assert ages.isna().sum() == 2 and ages.max() > 2000
+
+
+def test_which_columns_a_stated_table_has_does_not_follow_from_its_rows(tmp_path: Path) -> None:
+    frame = (
+        mixed().drop(columns=["months", "dead"]).assign(serial=range(200), nhs_number=range(200))
+    )
+    book = tmp_path / "book.csv"
+    lines = ["column,kind,low,high", "serial,integer,0,999", "nhs_number,integer,0,999"]
+    book.write_text("\n".join(lines))
+    path = written(tmp_path, frame)
+    added = bench("data", "add", path, "--target", "outcome", "--dictionary", book)
+    names = [column.name for column in build_source("my-study").declare().schema]
+    assert "serial" in names and "nhs_number" not in names
+    assert "--drop-column serial leaves it out" in added.output

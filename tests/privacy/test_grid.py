@@ -110,3 +110,78 @@ def test_zero_has_no_sign() -> None:
     assert not np.signbit(answer).any()
     one = grid.sum(np.array([[-0.5, 0.5]]), 1.0)
     assert not np.signbit(grid.answer(one, lambda scale, size: -one)).any()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 64, 1000])
+@pytest.mark.parametrize("clip", [1.0, 1.5, 3e-5, 700.0, 2.0**10])
+def test_the_grid_is_the_largest_that_noise_and_rounding_allow(clip: float, columns: int) -> None:
+    """g <= 2^-20 s and g sqrt(d) <= 2^-8 C, but above 2^-32 s and 2^-37 C; by trying all."""
+    for ratio in (1e-9, 1e-3, 0.1, 1.0, 2.0, 30.0, 1e5, 1e9):
+        noise = ratio * clip
+        allowed = [
+            k
+            for k in range(-120, 60)
+            if Fraction(2) ** k <= Fraction(noise) / 2**20
+            and Fraction(2) ** (2 * k) * columns <= Fraction(clip) ** 2 / 2**16
+        ]
+        least = [
+            k
+            for k in range(-120, 60)
+            if Fraction(2) ** k > Fraction(noise) / 2**32
+            and Fraction(2) ** k > Fraction(clip) / 2**37
+        ]
+        grid = Grid.of(noise, clip, columns)
+        assert grid.exponent == max(max(allowed), min(least))
+        assert grid.scale == noise
+
+
+def test_counts_are_on_their_grid() -> None:
+    """A grid coarser than 1 would round them; finer than 2^-36 it would leave no room for them."""
+    counts = np.array([0, 1, 3, 12345])
+    for scale, exponent in ((1e9, 0), (2.0**20, 0), (2.0**19, -1), (1.0, -20), (1e-30, -36)):
+        grid = Grid.of_counts(scale)
+        assert (grid.exponent, grid.scale) == (exponent, scale)
+        assert grid.answer(grid.counts(counts), silent).tolist() == counts.tolist()
+
+
+def test_the_noise_is_a_little_more_than_what_is_recorded() -> None:
+    drawn = []
+
+    def draw(scale: float, size: int) -> npt.NDArray[np.int64]:
+        drawn.append((scale, size))
+        return np.zeros(size, dtype=np.int64)
+
+    for noise in (1.0, 0.1, 3.7e-5, 12345.678):
+        grid = Grid.of(noise, 1.0, 4)
+        grid.answer(np.zeros((2, 4), dtype=np.int64), draw)
+        scale, size = drawn.pop()
+        exact = Fraction(noise) / Fraction(2) ** grid.exponent
+        assert size == 8 and exact < Fraction(scale) <= exact * (1 + Fraction(2) ** -49)
+
+
+def test_the_clip_before_rounding_is_the_formula_rounded_down() -> None:
+    """C' = (C (1 - 2^-50) - g sqrt(d) / 2) (1 - (d + 16) 2^-52), for whole roots of d."""
+    unit = Fraction(2) ** -52
+    for clip, exponent, root in ((1.0, -20, 2), (1.0, -9, 1), (4.0, -30, 3), (0.5, -12, 4)):
+        columns = root * root
+        rounding = Fraction(2) ** exponent * root / 2
+        exact = (Fraction(clip) * (1 - 4 * unit) - rounding) * (1 - (columns + 16) * unit)
+        computed = Fraction(clip_before_rounding(exponent, clip, columns))
+        assert abs(computed - exact) <= exact * unit / 2
+        # Without the safety factor for the difference it would still be at most this.
+        assert computed < (Fraction(clip) - rounding) * (1 - (columns + 16) * unit)
+
+
+def test_vectors_within_a_small_clip_are_unchanged() -> None:
+    """Below a norm of one as well as above it."""
+    for clip in (0.3, 3.0, 300.0):
+        grid = Grid.of(1e-6 * clip, clip, 2)
+        vector = np.array([[0.4 * clip, -0.5 * clip]])
+        total = grid.answer(grid.sum(vector, clip), silent)
+        assert total == pytest.approx(vector[0], rel=1e-5)
+        beyond = grid.answer(grid.sum(10.0 * vector, clip), silent)
+        assert beyond == pytest.approx(vector[0] / math.hypot(0.4, 0.5), rel=0.01)
+        assert beyond == pytest.approx(
+            clip_before_rounding(grid.exponent, clip, 2) * vector[0] / np.linalg.norm(vector),
+            rel=1e-6,
+        )

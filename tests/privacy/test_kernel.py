@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 
@@ -198,6 +199,31 @@ class TestBudget:
         with pytest.raises(BudgetExceededError):
             private.gaussian_sum(ones, 1.0, noise)
         assert ledger.proof().epsilon <= 1.0
+
+    def test_repeated_calls_add_up_until_the_budget_refuses_one(self) -> None:
+        """Unreserved calls with the same noise are the same event: each of them counts."""
+        private, ledger = opened(BUDGET)
+        answered = 0
+        with contextlib.suppress(BudgetExceededError):
+            for _ in range(200):
+                private.gaussian_sum(ones, 1.0, 20.0)
+                answered += 1
+        assert sum(ledger.entries.values()) == answered
+        # By hand: RDP of the Gaussian at one order (Mironov 2017, proposition 7), converted to
+        # (epsilon, delta). As many calls as fit are answered, and not one more.
+        order = ledger.order
+        rest = math.log1p(-1 / order) - (math.log(1e-5) + math.log(order)) / (order - 1)
+        assert answered * order / (2 * 20.0**2) + rest <= 1.0
+        assert (answered + 1) * order / (2 * 20.0**2) + rest > 1.0
+
+    def test_what_is_reserved_twice_is_charged_twice(self) -> None:
+        private, ledger = opened(BUDGET)
+        private.reserve(gaussian(20.0), 2)
+        private.reserve(gaussian(20.0), 3)
+        assert list(ledger.entries.values()) == [5]
+        with pytest.raises(BudgetExceededError):
+            private.reserve(gaussian(20.0), 195)
+        assert list(ledger.entries.values()) == [5]
 
     def test_a_reservation_stays_charged_though_unused(self) -> None:
         private, ledger = opened(BUDGET)

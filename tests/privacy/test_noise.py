@@ -137,8 +137,8 @@ def test_a_number_that_begins_with_zeros_gets_more_bits(
 ) -> None:
     """63 zero bits leave the number unbounded: further bits decide how far out it lies."""
 
-    def drawn(*further: int) -> int:
-        answers = iter([0, *further])
+    def drawn(sign: int, *further: int) -> int:
+        answers = iter([sign, *further])
         return int(draw(scale, 1, lambda count: np.array([next(answers)], dtype=np.uint64))[0])
 
     def exact(u: mpmath.mpf) -> int:
@@ -151,7 +151,9 @@ def test_a_number_that_begins_with_zeros_gets_more_bits(
         for first, second in ((2**63, 5), (3, 2**40), (0, 7)):
             further = (first, second, 2**63, 12345)
             bits = sum(word << 64 * place for place, word in enumerate(reversed(further)))
-            assert drawn(*further) == exact(mpmath.mpf(bits) / mpmath.mpf(2) ** (63 + 256))
+            expected = exact(mpmath.mpf(bits) / mpmath.mpf(2) ** (63 + 256))
+            # The last bit of the first word is the sign.
+            assert (drawn(0, *further), drawn(1, *further)) == (expected, -expected)
 
 
 def test_a_tiny_rate_samples_nearly_nothing() -> None:
@@ -236,3 +238,277 @@ def test_a_sample_holds_each_row_independently(source: NoiseSource, rate: float)
 def test_samples_of_no_rows_and_of_all_rows() -> None:
     assert len(bernoulli_sample(0, 0.5, seeded().words)) == 0
     assert (bernoulli_sample(7, 1.0, seeded().words) == np.arange(7)).all()
+
+
+class TestWhatDoublesDecide:
+    """The bound of the module's text: scale c (1 / (b + 1/2) + 2^-52) + 2^-44 (y + 1)."""
+
+    @staticmethod
+    def sure(
+        bits: int, value: float, scale: float = 1.0, limit: float = 2.0**62, sign: int = 0
+    ) -> tuple[int, bool]:
+        """Return the floor, and whether it is decided, of y = value at these bits."""
+        words = np.array([bits << sign], dtype=np.uint64)
+        quantiles = np.array([(value - 0.5) / scale])
+        floors, undecided = sampling._sure_floors(
+            words, sign, quantiles, scale, 0.5, limit, sampling._RELATIVE
+        )
+        return int(floors[0]), undecided.size == 0
+
+    @pytest.mark.parametrize("bits", [1, 2, 3, 10])
+    @pytest.mark.parametrize("scale", [0.1, 0.5])
+    def test_unknown_bits(self, bits: int, scale: float) -> None:
+        bound = scale * 1.2534 / (bits + 0.5)
+        for distance, decided in ((0.99, False), (1.01, True)):
+            assert self.sure(bits, 4.0 - distance * bound, scale) == (3, decided)
+            assert self.sure(bits, 3.0 + distance * bound, scale) == (3, decided)
+
+    @pytest.mark.parametrize("floor", [0, 3, 1000])
+    def test_rounding_of_the_quantile(self, floor: int) -> None:
+        """With 63 known bits and a small scale only the relative error is left."""
+        for distance, decided in ((0.9, False), (1.1, True)):
+            above = floor + 1.0 - distance * sampling._RELATIVE * (floor + 2.0)
+            assert self.sure(2**63, above, 1e-6) == (floor, decided)
+            if floor:
+                below = floor + distance * sampling._RELATIVE * (floor + 1.0)
+                assert self.sure(2**63, below, 1e-6) == (floor, decided)
+
+    def test_the_spacing_of_doubles(self) -> None:
+        """At all bits known, 2^-52 of the scale is left: it counts where the scale is large."""
+        scale = 2.0**32
+        bound = scale * 1.2534 * (2.0**-63 + 2.0**-52) + sampling._RELATIVE * 11.0
+        for distance, decided in ((0.95, False), (1.05, True)):
+            assert self.sure(2**63, 11.0 - distance * bound, scale) == (10, decided)
+
+    def test_a_number_of_zeros_is_never_decided(self) -> None:
+        assert self.sure(0, 3.5) == (3, False)
+        words = np.array([0, 1, 2, 3, 2**63], dtype=np.uint64)
+        quantiles = np.full(5, 0.0)
+        floors, undecided = sampling._sure_floors(
+            words, 1, quantiles, 1e-6, 0.5, 10.0, sampling._RELATIVE
+        )
+        # Words 0 and 1 are the number 0 with either sign.
+        assert undecided.tolist() == [0, 1] and floors.tolist() == [0] * 5
+
+    def test_the_last_bit_is_the_sign(self) -> None:
+        words = np.array([2**63, 2**63 + 1], dtype=np.uint64)
+        for sign, expected in ((1, [3, -3]), (0, [3, 3])):
+            floors, undecided = sampling._sure_floors(
+                words, sign, np.full(2, 3.0), 1.0, 0.5, 10.0, sampling._RELATIVE
+            )
+            assert floors.tolist() == expected and undecided.size == 0
+
+    def test_the_limit_is_reached_only_for_sure(self) -> None:
+        assert self.sure(10, 10.5, 0.1, limit=10.0) == (10, True)
+        assert self.sure(10, 99.5, 0.1, limit=10.0) == (10, True)
+        assert self.sure(10, 10.01, 0.1, limit=10.0) == (10, False)
+        assert self.sure(10, 9.99, 0.1, limit=10.0) == (9, False)
+        # Likely beyond the limit, but not surely: the limit is the likely one.
+        assert self.sure(1, 10.3, 0.5, limit=10.0) == (10, False)
+        assert self.sure(1, 11.0, 3.0, limit=10.0) == (10, False)
+
+
+class TestDecided:
+    """The search in multiple precision, from any likely value."""
+
+    @pytest.mark.parametrize("likely", [0, 1, 4, 5, 6, 7, 100, 10**6])
+    @pytest.mark.parametrize("true", [0, 1, 5, 6, 50])
+    def test_the_floor_does_not_depend_on_where_the_search_starts(
+        self, true: int, likely: int
+    ) -> None:
+        asked = []
+
+        class Known:
+            def reaches(self, steps: object, step: int) -> bool:
+                assert step >= 1
+                asked.append(step)
+                return true >= step
+
+        assert sampling._decided(None, Known(), likely) == true  # type: ignore[arg-type]
+        # Steps double: some two questions per bit of the distance.
+        assert len(asked) <= 4 + 3 * max(1, abs(true - likely)).bit_length()
+
+
+class TestBoundaries:
+    """The u with y(u) = step, against the inverse laws of another library."""
+
+    @pytest.mark.parametrize("step", [1, 2, 3, 40])
+    def test_are_tails_of_the_laws(self, step: int) -> None:
+        scale, rate = 7.5, 0.03
+        x = (step - 0.5) / scale
+        for steps, tail in (
+            (sampling._Normal(scale), 2.0 * stats.norm.sf(x)),
+            (sampling._Laplace(scale), 2.0 * stats.laplace.sf(x)),
+            # More than step - 1 coins are tossed up to the first success.
+            (sampling._Gaps(rate), stats.geom.sf(step - 1, rate)),
+        ):
+            assert float(steps.boundary(step, mpmath.mp)) == pytest.approx(tail, rel=1e-12)
+
+    def test_quantiles_invert_them(self) -> None:
+        words = np.array([2**40, 2**61, 2**63, 2**64 - 2], dtype=np.uint64)
+        for steps in (sampling._Normal(3.0), sampling._Laplace(3.0), sampling._Gaps(0.2)):
+            for sign in (0, 1):
+                u = (np.floor(words / 2.0**sign) + 0.5) / 2.0 ** (64 - sign)
+                law = stats.norm if isinstance(steps, sampling._Normal) else stats.laplace
+                if isinstance(steps, sampling._Gaps):
+                    expected = -np.log(u)
+                    assert steps.scale == pytest.approx(-1.0 / math.log(0.8))
+                else:
+                    expected = law.isf(u / 2.0)
+                assert steps.quantiles(words, sign) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+class TestSources:
+    def test_a_library_gets_a_fresh_generator_each_time(self) -> None:
+        noise = seeded(5)
+        children = np.random.default_rng(5).spawn(2)
+        assert [noise.generator().random() for _ in range(2)] == [
+            child.random() for child in children
+        ]
+
+    def test_256_bits_of_the_system_seed_a_librarys_generator(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        drawn = bytes(range(32))
+        monkeypatch.setattr(sampling.os, "urandom", lambda size: drawn[:size] + b"!" * (size - 32))
+        generator = SystemNoise().generator()
+        entropy = generator.bit_generator.seed_seq
+        assert isinstance(entropy, np.random.SeedSequence)
+        # All 256 bits count: a pool of four words would keep half of them.
+        assert entropy.entropy == int.from_bytes(drawn, "big") and entropy.pool_size == 8
+        same = np.random.PCG64(np.random.SeedSequence(entropy.entropy, pool_size=8))
+        assert generator.random() == np.random.Generator(same).random()
+
+    def test_words_of_the_system_are_its_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sampling.os, "urandom", lambda size: bytes(range(size)))
+        words = SystemNoise().words(3)
+        assert words.tobytes() == bytes(range(24)) and words.dtype == np.uint64
+
+    def test_seeded_noise_is_reproducible_and_the_systems_is_not(self) -> None:
+        assert SeededNoise.reproducible is True and SystemNoise.reproducible is False
+
+
+class TestScales:
+    @pytest.mark.parametrize("draw", [rounded_normal, rounded_laplace])
+    def test_beyond_the_largest_scale_nothing_is_drawn(
+        self, draw: Callable[..., npt.NDArray[np.int64]]
+    ) -> None:
+        from bench.errors import PrivacyContractError
+
+        for scale in (0.0, -1.0, math.nan, math.inf, 2.0**32 * (1.0 + 2.0**-52)):
+            with pytest.raises(PrivacyContractError, match="ask for less noise"):
+                draw(scale, 1, seeded().words)
+        assert len(draw(2.0**32, 3, seeded().words)) == 3
+        assert draw(1e-300, 3, seeded().words).tolist() == [0, 0, 0]
+
+
+class Boundary(sampling._Steps):
+    """A boundary that is known exactly."""
+
+    def __init__(self, boundary: Callable[[object], object]) -> None:
+        self._boundary = boundary
+
+    def quantiles(self, words: npt.NDArray[np.uint64], sign: int) -> npt.NDArray[np.float64]:
+        raise NotImplementedError
+
+    def boundary(self, step: int, mp: object) -> object:
+        return self._boundary(mp)
+
+
+class TestFurtherBits:
+    """U = 0.100... in three known bits lies in [4/8, 5/8); u = 2^-67 is the room for rounding."""
+
+    def asked(self, eighths: float, rooms: float, further: int = 2**63) -> tuple[bool, int]:
+        """Return the answer for a boundary of so many eighths and rooms, and the words drawn."""
+        drawn = []
+
+        def words(count: int) -> npt.NDArray[np.uint64]:
+            drawn.append(count)
+            return np.array([further] * count, dtype=np.uint64)
+
+        steps = Boundary(lambda mp: mp.mpf(eighths) / 8 + mp.mpf(rooms) * mp.mpf(2) ** -67)
+        answer = sampling._Uniform(4, 3, words).reaches(steps, 1)
+        assert set(drawn) <= {1} and answer is (answer == True)  # noqa: E712
+        return answer, len(drawn)
+
+    def test_a_boundary_outside_needs_none(self) -> None:
+        assert self.asked(5.5, 0) == self.asked(5, 1) == self.asked(8, 0) == (True, 0)
+        assert self.asked(3.5, 0) == self.asked(4, -1) == self.asked(1, 0) == (False, 0)
+
+    def test_a_boundary_inside_or_too_near_needs_some(self) -> None:
+        assert self.asked(4.25, 0) == (False, 1)
+        assert self.asked(4.75, 0) == (True, 1)
+        assert self.asked(5, 0) == self.asked(5, 0.75) == (True, 1)
+        assert self.asked(4, 0) == self.asked(4, -0.75) == (False, 1)
+
+    def test_the_next_bits_are_appended(self) -> None:
+        """With the word w, U lies in [(4 + w 2^-64) / 8, (4 + (w + 1) 2^-64) / 8)."""
+        for share in (0.0, 0.125, 0.625, 1.0 - 2.0**-11):
+            word = int(share * 2.0**64)
+            inside = 4.0 + share
+            assert self.asked(inside + 2.0**-40, 0, word) == (True, 1)
+            if share:
+                assert self.asked(inside - 2.0**-40, 0, word) == (False, 1)
+
+    def test_equal_bits_are_drawn_until_they_differ(self) -> None:
+        # The boundary 4.5 / 8 begins with the word 2^63, and zeros follow.
+        drawn = iter([2**63, 0, 0, 5])
+        uniform = sampling._Uniform(4, 3, lambda count: np.array([next(drawn)], dtype=np.uint64))
+        assert not uniform.reaches(Boundary(lambda mp: mp.mpf(4.5) / 8), 1)
+        assert next(drawn, None) is None
+
+    def test_a_context_of_multiple_precision_is_kept(self) -> None:
+        first = sampling._context(100)
+        assert first.prec == 100 and sampling._context(300) is first and first.prec == 300
+
+
+class TestGapsBetweenRows:
+    @staticmethod
+    def sample(rows: int, rate: float, gaps: list[int]) -> tuple[list[int], int]:
+        """Return the sample for these gaps, then gaps beyond the end, and the batches drawn."""
+        steps = sampling._Gaps(rate)
+        waiting, batches = list(gaps), 0
+
+        def words(count: int) -> npt.NDArray[np.uint64]:
+            nonlocal batches
+            batches += 1
+            chosen = [waiting.pop(0) if waiting else rows + 1 for _ in range(count)]
+            # The middle of the u whose gap it is.
+            middles = [
+                (steps.boundary(gap, mpmath.mp) + steps.boundary(gap + 1, mpmath.mp)) / 2
+                for gap in chosen
+            ]
+            return np.array([int(middle * 2**64) for middle in middles], dtype=np.uint64)
+
+        return bernoulli_sample(rows, rate, words).tolist(), batches
+
+    def test_a_gap_counts_the_coins_up_to_the_next_row(self) -> None:
+        assert self.sample(20, 0.1, [1, 1, 3, 2]) == ([0, 1, 4, 6], 1)
+        assert self.sample(20, 0.1, [20]) == ([19], 1)
+        assert self.sample(20, 0.1, [21]) == ([], 1)
+        assert self.sample(1, 0.1, [1]) == ([0], 1)
+        assert self.sample(1, 0.1, [2]) == ([], 1)
+
+    def test_batches_are_joined(self) -> None:
+        """Eight gaps, or a few more than the expected number, are drawn at once."""
+        everybody = [1] * 40
+        for rows, batches in ((8, 1), (9, 2), (12, 2), (16, 2), (17, 3)):
+            assert self.sample(rows, 0.02, everybody) == (list(range(rows)), batches)
+
+    def test_the_last_row_of_a_batch_can_be_the_last_but_one(self) -> None:
+        assert self.sample(9, 0.02, [1] * 8 + [1]) == (list(range(9)), 2)
+        assert self.sample(9, 0.02, [1] * 8 + [2]) == (list(range(8)), 2)
+
+    @pytest.mark.parametrize("rows, rate", [(100_000, 0.01), (100_000, 0.9)])
+    def test_the_cost_grows_with_the_sample(self, rows: int, rate: float) -> None:
+        drawn = []
+
+        def words(count: int) -> npt.NDArray[np.uint64]:
+            drawn.append(count)
+            return seeded(1).words(count)
+
+        sample = bernoulli_sample(rows, rate, words)
+        expected = rows * rate
+        assert abs(len(sample) - expected) < 6.0 * math.sqrt(expected)
+        # Four deviations more than expected, so that one batch nearly always is enough.
+        assert len(drawn) == 1 and 3.9 < (drawn[0] - expected) / math.sqrt(expected) < 4.3

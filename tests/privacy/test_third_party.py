@@ -78,3 +78,49 @@ def test_nothing_is_printed_warned_or_logged(capsys: pytest.CaptureFixture[str])
     assert not seen
     assert logging.getLogger().handlers == handlers
     assert logging.getLogger().isEnabledFor(logging.WARNING)
+
+
+def test_seeds_of_256_bits_come_from_the_generator_that_was_passed() -> None:
+    """The same numbers as generators that are seeded with the whole of them give."""
+    words = np.random.default_rng(3)
+    seeds = words.integers(2**32, size=(2, 8))
+    twister = words.integers(2**32, size=624, dtype=np.uint64)
+    with seeded_global_generators(np.random.default_rng(3)):
+        assert np.random.rand() == np.random.RandomState(seeds[0]).rand()  # noqa: NPY002
+        assert random.random() == random.Random(seeds[1].tobytes()).random()
+        state = torch.get_rng_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
+        assert np.array_equal(state, twister)
+
+
+def test_warnings_reach_no_handler_and_errors_do() -> None:
+    records: list[str] = []
+
+    class Keeper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record.getMessage())
+
+    logger, keeper = logging.getLogger("bench-test-library"), Keeper()
+    added = logging.NullHandler()
+    logger.addHandler(keeper)
+    try:
+        with silenced_output():
+            logger.warning("inside")
+            logger.error("failure")
+            logging.getLogger().addHandler(added)
+        logger.warning("outside")
+        assert records == ["failure", "outside"]
+        assert added not in logging.getLogger().handlers
+    finally:
+        logger.removeHandler(keeper)
+        logging.getLogger().removeHandler(added)
+
+
+def test_output_is_restored_after_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyError), silenced_output():
+        raise KeyError
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        print("hello")
+        warnings.warn("careful", stacklevel=1)
+    assert capsys.readouterr().out == "hello\n" and len(seen) == 1
+    assert logging.root.manager.disable < logging.WARNING

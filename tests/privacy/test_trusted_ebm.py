@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from bench import Budget
 from bench.data.encoder import EncodedRows
@@ -199,3 +201,98 @@ def test_a_table_that_was_not_charged_for_is_refused() -> None:
         run_ebm(
             classes.train.rows, classes.encoder, np.random.default_rng(0), parameters(features=3)
         )
+
+
+class TestWhatTheLibraryIsAsked:
+    def captured(self, monkeypatch: pytest.MonkeyPatch, seed: int = 3) -> tuple[Any, Any, Any]:
+        """Return the library's model, the rows and the labels that it was fitted on."""
+        from interpret.privacy import DPExplainableBoostingClassifier
+
+        seen: list[tuple[Any, Any, Any]] = []
+        original = DPExplainableBoostingClassifier.fit
+
+        def fit(self: Any, X: Any, y: Any) -> Any:
+            seen.append((self, X, y))
+            return original(self, X, y)
+
+        monkeypatch.setattr(DPExplainableBoostingClassifier, "fit", fit)
+        fitted(seed=seed)
+        return seen[0]
+
+    def test_one_bag_no_validation_rows_and_the_drawn_seed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """More bags, or rows held out, would be other events than those charged."""
+        model, _, _ = self.captured(monkeypatch)
+        assert (model.outer_bags, model.validation_size, model.n_jobs) == (1, 0, 1)
+        assert (model.max_rounds, model.learning_rate) == (5, 0.1)
+        assert (model.max_bins, model.max_leaves) == (8, 3)
+        assert model.random_state == np.random.default_rng(3).integers(2**31)
+        assert (model.composition, model.delta) == ("gdp", 1e-5)
+
+    def test_one_public_row_of_each_class_at_the_lower_bounds_is_added(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model, table, labels = self.captured(monkeypatch)
+        bounds = feature_bounds(DATASET.encoder)
+        assert len(table) == len(labels) == len(DATASET.train) + 2
+        assert table[-2:].tolist() == [bounds[:, 0].tolist()] * 2
+        assert labels[-2:].tolist() == [0, 1]
+        assert np.array_equal(model.privacy_bounds, bounds)
+
+    def test_binning_sees_the_declared_number_and_the_two_public_rows(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from interpret.utils import _preprocessor
+
+        lengths = []
+        original = _preprocessor.private_numeric_binning
+
+        def binning(column: Any, *rest: Any, **named: Any) -> Any:
+            lengths.append((len(column), column.shape[0]))
+            return original(column, *rest, **named)
+
+        monkeypatch.setattr(_preprocessor, "private_numeric_binning", binning)
+        fitted(declared=777)
+        assert lengths == [(779, len(DATASET.train) + 2)] * FEATURES
+        assert _preprocessor.private_numeric_binning is binning
+
+    @pytest.mark.parametrize("what", ["binning", "boosting"])
+    @pytest.mark.parametrize("factor", [0.99, 1.01])
+    def test_a_library_that_sets_other_noise_is_refused(
+        self, what: str, factor: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from interpret.privacy import DPExplainableBoostingClassifier
+
+        original = DPExplainableBoostingClassifier.fit
+
+        def fit(self: Any, *arguments: Any) -> Any:
+            model = original(self, *arguments)
+            name = f"noise_scale_{what}_"
+            setattr(model, name, factor * getattr(model, name))
+            return model
+
+        monkeypatch.setattr(DPExplainableBoostingClassifier, "fit", fit)
+        with pytest.raises(PrivacyContractError, match=f"the noise of {what} has multiplier"):
+            fitted()
+
+
+def test_a_ten_thousandth_more_noise_than_charged_is_allowed() -> None:
+    check_scale("binning", 2.0 * (1.0 + 100.0 * 1e-6), 2.0)
+    with pytest.raises(PrivacyContractError):
+        check_scale("binning", 2.0 * (1.0 + 100.5 * 1e-6), 2.0)
+    with pytest.raises(PrivacyContractError):
+        check_scale("binning", 2.0 * (1.0 - 2.0**-53), 2.0)
+
+
+def test_epsilons_that_the_library_cannot_be_given_are_refused() -> None:
+    # At epsilon 0 delta is 2 Phi(mu / 2) - 1, about 0.4 mu: half of 1e-5 is reached at 1.25e-5.
+    for mu in (1e-6, 1.2e-5, 23.1813, 100.0):
+        with pytest.raises(PrivacyContractError, match="cannot run a mechanism of mu"):
+            epsilon_of(mu)
+    # mu (mu / 2 + 10) is 500 at 23.166.
+    for mu in (1.3e-5, 0.01, 5.0, 23.16):
+        epsilon = epsilon_of(mu)
+        curve = ndtr(-epsilon / mu + mu / 2) - math.exp(epsilon) * ndtr(-epsilon / mu - mu / 2)
+        assert 0.0 < epsilon < mu * (mu / 2.0 + 10.0)
+        assert curve == pytest.approx(0.5e-5, rel=1e-6)

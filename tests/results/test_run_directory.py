@@ -20,6 +20,7 @@ from bench.plugins.release import Release, Rows
 from bench.plugins.source import build_dataset
 from bench.results.integrity import RELEASE_FILES
 from bench.results.journal import Journal, plain, read_journal, unplain
+from bench.results.opening import LARGEST_DOCUMENT
 from bench.results.records import Cell, Outcome, Variant
 from bench.results.run_directory import RunStore
 from tests.support.tables import ToyTable
@@ -186,6 +187,32 @@ def test_a_torn_charge_does_not_hide_later_ones(tmp_path: Path) -> None:
     path.write_bytes(b"nonsense\n" + path.read_bytes())
     with RunStore(tmp_path) as store, pytest.raises(StoreError, match="damaged"):
         store.charged()
+
+
+def test_a_charge_that_a_power_cut_has_torn_is_cut_off_and_no_other(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.charge("a")
+    path = tmp_path / "charges.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"key": "b", "ide\0\0\0\0\0": ""}\n')
+    assert RunStore(tmp_path).charged() == {"a"}, "also for who only reads"
+    with RunStore(tmp_path) as store:
+        store.charge("c")
+    assert path.read_bytes() == b'{"key": "a"}\n{"key": "c"}\n'
+
+
+def test_charges_that_are_too_many_to_be_read_are_not_cut(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.charge("a")
+    path = tmp_path / "charges.jsonl"
+    line = path.read_bytes()
+    with path.open("r+b") as file:
+        file.truncate(LARGEST_DOCUMENT + 10)
+        file.seek(LARGEST_DOCUMENT)
+        file.write(b"\n" + line[:5])
+    size = path.stat().st_size
+    with pytest.raises(StoreError, match="more than such a file can have"):
+        RunStore(tmp_path).__enter__()
+    assert path.stat().st_size == size
 
 
 # Lines that an earlier version accepted and that no table can hold ------------------------------

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,9 +31,9 @@ class Running:
         return self.folder / "run"
 
     def announced(self) -> tuple[str, int, str]:
-        """The next cell that starts: its mark, its process, its machine."""
-        cell, pid, node = (self.folder / "running").read_text().split()
-        return cell, int(pid), node
+        """The next cell that starts: its mark, its worker, the raylet of its machine."""
+        cell, pid, machine = (self.folder / "running").read_text().split()
+        return cell, int(pid), machine
 
     def let_go(self, cell: str) -> None:
         (self.folder / f"go-{cell}").write_text("go")
@@ -54,13 +55,25 @@ class Running:
         return rest
 
     def left_behind(self) -> list[str]:
-        """Processes that inherited the driver's environment and still run."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if self.mark.encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        return found
+        """Processes that inherited the driver's environment and do not end."""
+        return left_behind(self.mark)
+
+
+def left_behind(mark: str, seconds: float = 60.0) -> list[str]:
+    """Processes with this in their environment that do not end: a killed one takes a moment."""
+    deadline = time.monotonic() + seconds
+    while (found := _marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _marked(mark: str) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found
 
 
 @contextlib.contextmanager

@@ -12,9 +12,11 @@ _PLUGIN = """
 import ctypes
 import multiprocessing
 import os
+import stat
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +26,19 @@ from bench.errors import NotApplicable
 from bench.plugins.method import Method
 from bench.plugins.release import Claim, Federation, Release, ReleasedModel, Rows, Transfer
 from bench.plugins.method import Resources
+
+
+def worker():
+    # The process of Ray that runs the cell: it started the server of this process.
+    with open(f"/proc/{os.getppid()}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def is_socket(number):
+    try:
+        return stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        return False
 
 
 class Mute(Exception):
@@ -60,6 +75,9 @@ class Nonsense(Method):
 
     def long_doubles(self, values, labels, private):
         return Release(Rows(values.astype(np.longdouble), labels))
+
+    def endless_rows(self, values, labels, private):
+        return Release(Rows(np.broadcast_to(values[:1], (10**12, private.width)), labels))
 
     def complex_numbers(self, values, labels, private):
         return Release(Rows(values + 1j, labels))
@@ -175,6 +193,36 @@ class Misbehaves(Method):
             for number in range(10**9):
                 with open(os.path.join(folder, str(number)), "wb") as file:
                     file.write(bytes(1_000_000))
+        if self.how == "kill-itself":
+            os.kill(os.getpid(), 9)
+        if self.how == "kill-its-server":
+            os.kill(os.getppid(), 9)
+            time.sleep(60)
+        if self.how == "abort":
+            os.abort()
+        if self.how == "close-files":
+            os.closerange(3, 4096)
+            return Release(Rows(np.zeros((2, private.width)), np.array([0, 1])))
+        if self.how == "hang-up":
+            os.closerange(3, 4096)
+            time.sleep(600)
+        if self.how in ("scribble", "half"):
+            sockets = [n for n in map(int, os.listdir("/proc/self/fd")) if n > 2 and is_socket(n)]
+            content = b"\\xff" * 4096 if self.how == "scribble" else bytes(7)
+            for number in sockets:
+                os.write(number, content)
+            os.closerange(3, 4096)
+            time.sleep(600)
+        if self.how == "replace-the-wall":
+            import bench.engine.fit
+
+            bench.engine.fit.check_release = lambda release, encoder: release
+            return Release(Rows(np.full((2, private.width), np.nan), np.array([0, 1])))
+        if self.how == "replace-the-ledger":
+            from bench.privacy.ledger import Ledger
+
+            Ledger.to_record = lambda self: {"entries": "none"}
+            return Release(Rows(np.zeros((2, private.width)), np.array([0, 1])))
         if self.how == "nothing":
             return None
         if self.how == "nan":
@@ -214,23 +262,22 @@ class DiesOnce(Method):
             os.mkdir(os.path.join(self.folder, "died"))
         except FileExistsError:
             return Release(Rows(rng.uniform(-1, 1, (2, private.width)), np.array([0, 1])))
-        os.kill(os.getpid(), 9)
+        os.kill(worker(), 9)
+        time.sleep(60)
 
 
 @dataclass(frozen=True)
 class Waits(Method):
     name: ClassVar[str] = "waits"
-    title: ClassVar[str] = "Reports to a test that it runs, and resumes when the test allows it"
+    title: ClassVar[str] = "Reports to a test where it runs, and resumes when the test allows it"
     uses_budget: ClassVar[bool] = False
     folder: str = ""
     mark: str = ""
 
     def synthesize(self, private, spec, rng):
-        import ray
-
         # Opening a named pipe waits for the other end: no polling, no sleeping.
         with open(os.path.join(self.folder, "running"), "w") as pipe:
-            pipe.write(f"{self.mark} {os.getpid()} {ray.get_runtime_context().get_node_id()}")
+            pipe.write(f"{self.mark} {worker()} {os.environ['RAY_RAYLET_PID']}")
         with open(os.path.join(self.folder, f"go-{self.mark}")) as pipe:
             pipe.read()
         return Release(Rows(rng.uniform(-1, 1, (2, private.width)), np.array([0, 1])))

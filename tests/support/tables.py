@@ -3,10 +3,19 @@
 from bench.conformance.tables import (
     ToyClasses,
     ToyConstant,
+    ToyGaps,
     ToyImages,
     ToyOneFeature,
     ToySurvival,
     ToyTable,
 )
 
-__all__ = ["ToyClasses", "ToyConstant", "ToyImages", "ToyOneFeature", "ToySurvival", "ToyTable"]
+__all__ = [
+    "ToyClasses",
+    "ToyConstant",
+    "ToyGaps",
+    "ToyImages",
+    "ToyOneFeature",
+    "ToySurvival",
+    "ToyTable",
+]

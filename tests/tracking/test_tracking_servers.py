@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.results.integrity import RELEASE_FILES
 from bench.tracking import tracker as tracking
 from tests.support.dripping import dripping
 from tests.support.tracked_runs import cells, client, keep, new_database, opened, outcome, tracked
@@ -58,6 +59,55 @@ def server(store: str, artifacts: Path, port: int) -> Iterator[str]:
             os.killpg(process.pid, 9)
         process.wait()
         log.close()
+
+
+class Server:
+    """Stands for MLflow's client of a server: keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, bytes] = {}
+
+    def log_artifacts(self, run_id: str, folder: str) -> None:
+        for path in Path(folder).rglob("*"):
+            if path.is_file():
+                self.sent[str(path.relative_to(folder))] = path.read_bytes()
+
+
+@pytest.mark.parametrize("where", ["mlflow-artifacts:/1/a/artifacts", "s3://bucket/a", "file"])
+def test_a_server_gets_no_rows(tmp_path: Path, where: str) -> None:
+    """A server has other readers than the run directory: released rows stay here.
+
+    Also one that keeps its artifacts in a folder of this disk, where its readers find them.
+    """
+    run = tmp_path / "run"
+    uri = (tmp_path / "artifacts").as_uri() if where == "file" else where
+    rows = b"PAR1 the rows of a release PAR1"
+    with opened(run) as store:
+        store.record(outcome("a"), None)
+        (run / "releases" / "a").mkdir(parents=True)
+        for name in RELEASE_FILES:
+            (run / "releases" / "a" / name).write_bytes(rows if "parquet" in name else b"{}")
+        tracker = tracking.Tracker(store, "http://127.0.0.1:1", lambda text: None)
+        there = Server()
+        tracker._attach(there, "a", uri, outcome("a"))  # type: ignore[arg-type]
+    if where == "file":
+        folder = tmp_path / "artifacts"
+        there.log_artifacts("a", str(folder))
+    assert set(there.sent) == {"report.html", "release/ledger.json", "release/release.json"}
+    assert not any(rows in content for content in there.sent.values())
+
+
+def test_the_database_of_a_run_directory_links_the_rows(tmp_path: Path) -> None:
+    """The other half: without a server, whoever reads MLflow can read the run directory too."""
+    run = tmp_path / "run"
+    with opened(run) as store:
+        store.record(outcome("a"), None)
+        (run / "releases" / "a").mkdir(parents=True)
+        (run / "releases" / "a" / "synthetic.parquet").write_bytes(b"rows")
+        tracker = tracking.Tracker(store, None, lambda text: None)
+        place = run / "mlartifacts" / "1" / "artifacts"
+        tracker._attach(Server(), "a", place.as_uri(), outcome("a"))  # type: ignore[arg-type]
+    assert (place / "release" / "synthetic.parquet").read_bytes() == b"rows"
 
 
 def test_a_server_that_drips_does_not_hold_a_finished_run(

@@ -93,7 +93,7 @@ class FittedEbm:
 
 def feature_columns(encoder: Encoder, values: Floats) -> Array:
     """Return (rows, features): one number per feature; categories by their codes."""
-    blocks = encoder.blocks[: len(encoder.schema.features)]
+    blocks = encoder.feature_blocks
     columns = np.empty((len(values), len(blocks)))
     for number, block in enumerate(blocks):
         encoded = values[:, block.slice]
@@ -104,7 +104,7 @@ def feature_columns(encoder: Encoder, values: Floats) -> Array:
 
 def feature_bounds(encoder: Encoder) -> Array:
     """Return (features, 2): each public range; codes are the middles of cells of width 1."""
-    blocks = encoder.blocks[: len(encoder.schema.features)]
+    blocks = encoder.feature_blocks
     wide = [isinstance(block.column, Categorical) and not block.column.binary for block in blocks]
     return np.array(
         [

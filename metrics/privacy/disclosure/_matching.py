@@ -119,7 +119,7 @@ def real_table(evaluation: Evaluation, name: Literal["train", "control"]) -> Rea
     encoder, split = dataset.encoder, dataset.train if name == "train" else dataset.control
 
     def build(rng: np.random.Generator) -> ReadableTable:
-        decoded = encoder.decode(split.rows.values, split.rows.labels)
+        decoded = encoder.decode(split.rows.values, split.rows.labels, complete=True)
         return ReadableTable(_readable(encoder.schema, decoded), np.ones(len(decoded)))
 
     return evaluation.reference(f"targets/{name}", build)

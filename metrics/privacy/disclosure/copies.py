@@ -113,7 +113,7 @@ def _quasi_identifiers(evaluation: Evaluation) -> Records:
     dataset = evaluation.dataset
     encoder, rows = dataset.encoder, dataset.train.rows
     declared = dataset.schema.quasi_identifiers
-    decoded = encoder.decode(rows.values, rows.labels)
+    decoded = encoder.decode(rows.values, rows.labels, complete=True)
     # A site is not part of a release, so that it may be the only one declared.
     known = [name for name in declared if name in decoded.columns]
     return Records.of(encoder, decoded, known or None)

@@ -7,7 +7,7 @@ several parts, each by an attack trained on the others: statistics are then aver
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -17,7 +17,6 @@ import pandas as pd
 
 from bench import Direction, Evaluation, Metric, Output, Score
 from bench.metrics._shared import bootstrap
-from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.bootstrap import Array, Statistic
 
 Labels = npt.NDArray[np.int64]
@@ -93,29 +92,31 @@ class AttackScores:
 
 def scores(metric: Metric, evaluation: Evaluation, judged: AttackScores) -> tuple[Score, ...]:
     """AUROC, advantage and sensitivities of an attack."""
-
-    def estimate(statistic: Statistic, least: float = 0.0) -> bootstrap.Estimate:
-        # The same resamples for every statistic.
-        rng = evaluation.generator(f"bootstrap/{metric.name}")
-        resampled = bootstrap.bootstrap(statistic, judged.strata, rng)
-        return _widened(resampled, judged.widening, least)
-
-    largest = estimate(advantage(judged))
+    others = judged.fewest_others
+    rates = tuple(rate for rate in RATES if rate * (others + 1) >= 1)
+    # All statistics of a resample are read off the same two cumulated curves.
+    joint = bootstrap.jointly(
+        summary(judged, rates), judged.strata, evaluation.generator(f"bootstrap/{metric.name}")
+    )
+    area, largest, held_out, *at_rates = (
+        _widened(estimate, judged.widening, least)
+        for estimate, least in zip(
+            joint.each(), (0.0, 0.0, -1.0, *(0.0 for _ in rates)), strict=True
+        )
+    )
     computed = [
-        estimate(attack_auroc(judged)).score(metric, f"{metric.name}/auroc"),
+        area.score(metric, f"{metric.name}/auroc"),
         largest.distance_score(metric, f"{metric.name}/advantage"),
-        estimate(held_out_advantage(judged), least=-1.0).score(
-            metric, f"{metric.name}/advantage-held-out"
-        ),
+        held_out.score(metric, f"{metric.name}/advantage-held-out"),
     ]
+    by_rate = dict(zip(rates, at_rates, strict=True))
     for rate in RATES:
         output = f"{metric.name}/tpr-at-fpr-{rate:g}"
-        others = judged.fewest_others
-        if rate * (others + 1) < 1:
+        if rate in by_rate:
+            computed.append(by_rate[rate].score(metric, output))
+        else:
             reason = f"{others} non-members to test on: too few for a false-positive rate of {rate}"
             computed.append(metric.absent(output, reason))
-        else:
-            computed.append(estimate(sensitivity(judged, rate)).score(metric, output))
     return tuple(computed)
 
 
@@ -126,68 +127,40 @@ def _widened(estimate: bootstrap.Estimate, factor: float, least: float) -> boots
     return bootstrap.Estimate(estimate.value, samples)
 
 
-def attack_auroc(judged: AttackScores) -> Statistic:
-    """Area under the ROC curve; a tied pair counts one half."""
-    return _over_parts(judged, auroc)
+def summary(judged: AttackScores, rates: Sequence[float]) -> Statistic:
+    """All statistics of an attack: (3 + rates, resamples) from (rows, resamples).
 
-
-def advantage(judged: AttackScores) -> Statistic:
-    """Largest TPR - FPR over thresholds on the judged rows themselves (zero-order paper, 4.5)."""
-    return _over_parts(judged, _largest_gap)
-
-
-def held_out_advantage(judged: AttackScores) -> Statistic:
-    """TPR - FPR at thresholds chosen on other rows: 0 on average without leakage."""
-
-    def gap(membership: Labels, claims: Array) -> Statistic:
-        of_members = bootstrap.mean(claims[membership == 1])
-        of_others = bootstrap.mean(claims[membership == 0])
-        return lambda weights: (
-            of_members(weights[membership == 1]) - of_others(weights[membership == 0])
-        )
-
-    return _over_parts(judged, gap, judged.claims.astype(np.float64))
-
-
-def sensitivity(judged: AttackScores, rate: float) -> Statistic:
-    """TPR at a false-positive rate, exactly `rate` on average where nothing leaks.
-
-    A member exceeds the j-th largest of n non-members with probability j / (n + 1) by chance. The
-    threshold therefore lies at place rate * (n + 1), between two non-members where that is no whole
-    number. The usual "largest TPR with FPR <= rate" has place floor(rate n) + 1, and 1 / (n + 1)
-    instead of 0.01 for fewer than 100 non-members. Members that tie with the threshold count with
-    the chance that they come first in a random order.
+    * Area under the ROC curve; a tied pair counts one half.
+    * Advantage: largest TPR - FPR over thresholds on the judged rows (zero-order paper, 4.5).
+    * Advantage held out: TPR - FPR at thresholds chosen on other rows, 0 on average without
+      leakage.
+    * Sensitivity at each rate: see `_RocCurve.sensitivity`.
     """
+    parts = _parts(judged)
 
-    def at_rate(membership: Labels, scores: Array) -> Statistic:
-        curve = _RocCurve.of(membership, scores)
+    def statistic(weights: Array) -> Array:
+        total: Array = np.mean([part.summary(weights, rates) for part in parts], axis=0)
+        return total
 
-        def statistic(weights: Array) -> Array:
-            members, others = curve.counts(weights)
-            place = rate * (others.sum(axis=0) + 1.0)
-            whole = np.floor(place)
-            lower, upper = (_exceeding(members, others, j) for j in (whole, whole + 1.0))
-            result: Array = lower + (place - whole) * (upper - lower)
-            return result
-
-        return statistic
-
-    return _over_parts(judged, at_rate)
+    return statistic
 
 
-def risk_at_half_recall(membership: Labels, scores: Array) -> Statistic:
-    """2 precision - 1 at the first threshold with recall >= 1/2 (fidelity paper, 4.1.1)."""
+def risk_and_auroc(membership: Labels, scores: Array) -> Statistic:
+    """(2, resamples): the risk of the fidelity paper, section 4.1.1, and the area.
+
+    The risk is 2 precision - 1 at the first threshold with recall >= 1/2.
+    """
     curve = _RocCurve.of(membership, scores)
 
     def statistic(weights: Array) -> Array:
-        members, others = (np.cumsum(counts, axis=0) for counts in curve.counts(weights))
+        sums = curve.cumulated(weights)
+        members, others = sums
         first = np.argmax(2 * members >= members[-1], axis=0)
         columns = np.arange(weights.shape[1])
-        right, wrong = members[first, columns], others[first, columns]
         # As many members as non-members: a share of each, whatever the resample holds.
-        right, wrong = right / members[-1], wrong / others[-1]
-        risk: Array = 2.0 * right / (right + wrong) - 1.0
-        return risk
+        right = members[first, columns] / members[-1]
+        wrong = others[first, columns] / others[-1]
+        return np.stack([2.0 * right / (right + wrong) - 1.0, curve.area(*sums)])
 
     return statistic
 
@@ -195,51 +168,77 @@ def risk_at_half_recall(membership: Labels, scores: Array) -> Statistic:
 def best_threshold(membership: Labels, scores: Array) -> float:
     """The score from which to claim membership, by the largest TPR - FPR."""
     curve = _RocCurve.of(membership, scores)
-    gaps = curve.gaps(np.ones((len(scores), 1)))[:, 0]
+    gaps = curve.gaps(*curve.cumulated(np.ones((len(scores), 1))))[:, 0]
     best = int(np.argmax(gaps))
-    return float(np.sort(np.unique(scores))[::-1][best]) if gaps[best] > 0 else float("inf")
+    return float(-curve.values[best]) if gaps[best] > 0 else float("inf")
 
 
 def curve_table(judged: AttackScores, points: int = 101) -> pd.DataFrame:
     """The ROC curve, averaged over parts at equal false-positive rates."""
     rates = np.linspace(0.0, 1.0, points)
     ones = np.ones((len(judged.scores), 1))
-    inner = [float(sensitivity(judged, rate)(ones)[0]) for rate in rates[1:-1]]
-    return pd.DataFrame({"fpr": rates, "tpr": [0.0, *inner, 1.0]})
+    inner = np.zeros(points - 2)
+    parts = _parts(judged)
+    for part in parts:
+        sums = part.curve.cumulated(ones[part.rows])
+        inner += [float(part.curve.sensitivity(*sums, rate)[0]) for rate in rates[1:-1]]
+    return pd.DataFrame({"fpr": rates, "tpr": [0.0, *(inner / len(parts)), 1.0]})
 
 
-def _over_parts(
-    judged: AttackScores,
-    make: Callable[[Labels, Array], Statistic],
-    answers: Array | None = None,
-) -> Statistic:
-    """The average over parts of a statistic of their rows."""
-    scores = judged.scores if answers is None else answers
-    places = [np.flatnonzero(judged.parts == part) for part in np.unique(judged.parts)]
-    inside = [(place, make(judged.membership[place], scores[place])) for place in places]
+@final
+@dataclass(frozen=True)
+class _Part:
+    """The rows of one part, and what does not change from resample to resample."""
 
-    def statistic(weights: Array) -> Array:
-        total: Array = np.mean([each(weights[place]) for place, each in inside], axis=0)
-        return total
+    rows: npt.NDArray[np.intp]
+    curve: _RocCurve
+    claimed_members: npt.NDArray[np.intp]
+    """Places among these rows of members that are called members."""
+    claimed_others: npt.NDArray[np.intp]
 
-    return statistic
+    def summary(self, weights: Array, rates: Sequence[float]) -> Array:
+        curve = self.curve
+        drawn = weights[self.rows]
+        members, others = curve.cumulated(drawn)
+        right = drawn[self.claimed_members].sum(axis=0) / members[-1]
+        wrong = drawn[self.claimed_others].sum(axis=0) / others[-1]
+        return np.stack(
+            [
+                curve.area(members, others),
+                np.maximum(curve.gaps(members, others).max(axis=0), 0.0),
+                right - wrong,
+                *(curve.sensitivity(members, others, rate) for rate in rates),
+            ]
+        )
 
 
-def _largest_gap(membership: Labels, scores: Array) -> Statistic:
-    curve = _RocCurve.of(membership, scores)
-
-    def statistic(weights: Array) -> Array:
-        largest: Array = np.maximum(curve.gaps(weights).max(axis=0), 0.0)
-        return largest
-
-    return statistic
+def _parts(judged: AttackScores) -> list[_Part]:
+    parts = []
+    for number in np.unique(judged.parts):
+        rows = np.flatnonzero(judged.parts == number)
+        membership, claims = judged.membership[rows], judged.claims[rows]
+        parts.append(
+            _Part(
+                rows,
+                _RocCurve.of(membership, judged.scores[rows]),
+                np.flatnonzero(claims & (membership == 1)),
+                np.flatnonzero(claims & (membership == 0)),
+            )
+        )
+    return parts
 
 
 @final
 @dataclass(frozen=True)
 class _RocCurve:
-    """Rows by descending score; equal scores form one group."""
+    """Rows by descending score; equal scores form one group.
 
+    Every statistic is a function of `cumulated`: the weights of the members, and of the others, in
+    all groups down to each, (groups, resamples). Weights are counts, whose sums are exact.
+    """
+
+    values: Array
+    """Minus the score of each group, ascending."""
     members: npt.NDArray[np.intp]
     others: npt.NDArray[np.intp]
     member_ends: npt.NDArray[np.intp]
@@ -254,37 +253,66 @@ class _RocCurve:
             rows = rows[np.argsort(groups[rows], kind="stable")]
             sides.append((rows, np.searchsorted(groups[rows], np.arange(len(values)), "right")))
         (members, member_ends), (others, other_ends) = sides
-        return cls(members, others, member_ends, other_ends)
+        return cls(values, members, others, member_ends, other_ends)
 
-    def counts(self, weights: Array) -> tuple[Array, Array]:
-        """Weights of the members and of the others in each group, (groups, resamples)."""
-        members, others = self._cumulated(weights)
-        zero = np.zeros((1, weights.shape[1]))
-        return np.diff(members, axis=0, prepend=zero), np.diff(others, axis=0, prepend=zero)
-
-    def gaps(self, weights: Array) -> Array:
-        """TPR - FPR when every group down to this one is claimed."""
-        members, others = self._cumulated(weights)
-        gaps: Array = members / members[-1] - others / others[-1]
-        return gaps
-
-    def _cumulated(self, weights: Array) -> tuple[Array, Array]:
-        zero = np.zeros((1, weights.shape[1]))
+    def cumulated(self, weights: Array) -> tuple[Array, Array]:
+        """Weights of members and of others in the groups down to each."""
         members, others = (
-            np.concatenate([zero, np.cumsum(weights[rows], axis=0)])[ends]
+            _cumulated(weights[rows])[ends]
             for rows, ends in ((self.members, self.member_ends), (self.others, self.other_ends))
         )
         return members, others
+
+    def gaps(self, members: Array, others: Array) -> Array:
+        """TPR - FPR when every group down to this one is claimed."""
+        gaps: Array = members / members[-1] - others / others[-1]
+        return gaps
+
+    def area(self, members: Array, others: Array) -> Array:
+        """Area under the curve: a trapezium per group, so that a tied pair counts one half.
+
+        Twice the area is the sum over groups of the others in the group times the members above it
+        twice and in it once, which are whole numbers: exact, whatever the order of the sum.
+        """
+        twice = np.einsum("ij,ij->j", np.diff(others, axis=0), members[1:] + members[:-1])
+        twice += others[0] * members[0]
+        area: Array = twice / (2.0 * members[-1] * others[-1])
+        return area
+
+    def sensitivity(self, members: Array, others: Array, rate: float) -> Array:
+        """TPR at a false-positive rate, exactly `rate` on average where nothing leaks.
+
+        A member exceeds the j-th largest of n non-members with probability j / (n + 1) by chance.
+        The threshold therefore lies at place rate * (n + 1), between two non-members where that is
+        no whole number. The usual "largest TPR with FPR <= rate" has place floor(rate n) + 1, and
+        1 / (n + 1) instead of 0.01 for fewer than 100 non-members. Members that tie with the
+        threshold count with the chance that they come first in a random order.
+        """
+        place = rate * (others[-1] + 1.0)
+        whole = np.floor(place)
+        lower, upper = (_exceeding(members, others, j) for j in (whole, whole + 1.0))
+        result: Array = lower + (place - whole) * (upper - lower)
+        return result
+
+
+def _cumulated(weights: Array) -> Array:
+    """Sums of the first k rows, for k from 0."""
+    sums = np.zeros((len(weights) + 1, weights.shape[1]))
+    np.cumsum(weights, axis=0, out=sums[1:])
+    return sums
 
 
 def _exceeding(members: Array, others: Array, place: Array) -> Array:
     """Share of members above the place-th largest non-member; ties in a random order."""
     columns = np.arange(members.shape[1])
-    others_to, members_to = np.cumsum(others, axis=0), np.cumsum(members, axis=0)
-    group = np.argmax(others_to >= place, axis=0)
-    tied_others, tied_members = others[group, columns], members[group, columns]
-    others_above = others_to[group, columns] - tied_others
-    members_above = members_to[group, columns] - tied_members
+    # Cumulated weights ascend: the first group that reaches the place, by how many do not.
+    group = np.count_nonzero(others < place, axis=0)
+    found = np.minimum(group, len(others) - 1)
+    before = np.maximum(found - 1, 0)
+    above = np.where(found > 0, 1.0, 0.0)
+    members_above, others_above = above * members[before, columns], above * others[before, columns]
+    tied_members = members[found, columns] - members_above
+    tied_others = others[found, columns] - others_above
     first = tied_members * (place - others_above) / (tied_others + 1.0)
-    share: Array = (members_above + first) / members_to[-1]
-    return np.where(place > 0.0, np.where(place > others_to[-1], 1.0, share), 0.0)
+    share: Array = (members_above + first) / members[-1]
+    return np.where(place > 0.0, np.where(place > others[-1], 1.0, share), 0.0)

@@ -21,7 +21,6 @@ import pandas as pd
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Split
 from bench.metrics._shared import bootstrap, encoded_distance, record_distance
-from bench.metrics._shared.auroc import auroc
 from bench.metrics._shared.bootstrap import Array
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics._shared.record_distance import (
@@ -247,14 +246,14 @@ class ThresholdAttack(Metric):
     def compute(self, evaluation: Evaluation) -> Scores:
         membership = candidates(evaluation).membership
         distances = hamming_to_release(evaluation)
-        rng = evaluation.generator("bootstrap/mia-threshold")
-        statistics = {
-            "risk": roc.risk_at_half_recall(membership, -distances.astype(np.float64)),
-            "auroc": auroc(membership, -distances),
-        }
+        joint = bootstrap.jointly(
+            roc.risk_and_auroc(membership, -distances.astype(np.float64)),
+            membership,
+            evaluation.generator("bootstrap/mia-threshold"),
+        )
         scores = tuple(
-            bootstrap.bootstrap(statistic, membership, rng).score(self, f"{self.name}/{output}")
-            for output, statistic in statistics.items()
+            estimate.score(self, f"{self.name}/{output}")
+            for output, estimate in zip(("risk", "auroc"), joint.each(), strict=True)
         )
         known = evaluation.generator("mia-threshold/known").permutation(len(membership))
         return Scores(scores, {self.name: self._table(membership, distances, known)})

@@ -124,7 +124,7 @@ class Exposure(RefitMetric):
             rows = refit(pd.concat([train, injected]), repetition).rows
             if rows is None:
                 raise NotComputable("the refit gave a model, not rows")
-            decoded = dataset.encoder.decode(rows.values, rows.labels)
+            decoded = dataset.encoder.decode(rows.values, rows.labels, complete=True)
             released = Records.of(dataset.encoder, decoded)
             distances = record_distance.nearest(drawn.records, released, evaluation.threads)
             table = ranked(distances[: self.canaries], distances[self.canaries :])
@@ -171,7 +171,9 @@ def draw(
         codes = draws[places]
     frame = _frame(dataset, codes, rng)
     rows, _ = dataset.encoder.encode(frame)
-    records = Records.of(dataset.encoder, dataset.encoder.decode(rows.values, rows.labels))
+    records = Records.of(
+        dataset.encoder, dataset.encoder.decode(rows.values, rows.labels, complete=True)
+    )
     of_known, of_drawn = record_distance.identities(known, records)
     kept = np.flatnonzero(~np.isin(of_drawn, of_known))[:wanted]
     if len(kept) < 4 * canaries:
@@ -230,6 +232,9 @@ def _frame(dataset: Dataset, codes: Codes, rng: np.random.Generator) -> pd.DataF
         column.name: np.array(values)[codes[:, number]]
         for number, (column, values) in enumerate(zip(columns, _values(dataset), strict=True))
     }
+    for number, block in enumerate(dataset.encoder.blocks):
+        if block.indicates:  # its first category: the number is missing
+            data[block.indicates] = np.where(codes[:, number] == 0, np.nan, data[block.indicates])
     site = dataset.schema.site
     if site is not None:
         # A site is no part of a release: any that has training rows by declaration.

@@ -133,7 +133,7 @@ class FileMembership(RefitMetric):
         if release.rows is None:
             raise NotComputable("the release is a model, not rows")
         encoder = evaluation.dataset.encoder
-        decoded = encoder.decode(release.rows.values, release.rows.labels)
+        decoded = encoder.decode(release.rows.values, release.rows.labels, complete=True)
         released = Records.of(encoder, decoded)
         distances: Array = record_distance.nearest(records, released, evaluation.threads)
         return distances

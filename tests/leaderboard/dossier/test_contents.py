@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from bench.cli.main import main
 from bench.cli.pages import dossier
 from bench.engine import keys
+from bench.engine.about import write_descriptions
 from bench.engine.cell import run_cell
+from bench.engine.grid import Grid
 from bench.errors import InputError, StoreError
 from bench.leaderboard.dossier.attacks import assess, quality
 from bench.leaderboard.dossier.material import find_cell
@@ -328,3 +331,63 @@ def test_a_page_that_cannot_be_written_is_an_error(one: Callable[..., Made]) -> 
     called = [str(made.directory), "abc123", "-o", str(made.directory / "no" / "such.html")]
     with pytest.raises(StoreError, match=r"cannot be written .*give another -o"):
         CliRunner().invoke(dossier, called, catch_exceptions=False)
+
+
+# What is assumed to be public ---------------------------------------------------------------------
+
+
+def _own_table(made: Made, data: Path, *confirmed: str) -> None:
+    """A user's table `ward`, of which the run of this release recorded the schema."""
+    rows = "".join(f"{20 + n % 60},{n % 31},{n % 2}\n" for n in range(200))
+    (data / "ward.csv").write_text(f"age,dose,died\n{rows}")
+    commands = [["data", "add", str(data / "ward.csv"), "--target", "died"]]
+    stands = ["--by", "A. Smith", "--because", "the form"]
+    for column in confirmed:
+        commands.append(["data", "confirm", "ward", "--column", column, *stands])
+    for command in commands:
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 0, done.output
+    variant = GridEntry("ward", "ward")
+    write_descriptions(made.directory, Grid("g", (variant,), (GridEntry("ldpdc", "ldpdc"),)))
+
+
+def test_every_column_is_listed_with_its_source_and_what_the_rows_proposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    monkeypatch.setenv("BENCH_DATA", str(data))
+    run = tmp_path / "run"
+    run.mkdir()
+    made = one_release(run, dataset="ward")
+    _own_table(made, data, "age", "died")
+    text = plain(made.page("abc123"))
+    assert "What is assumed to be public" in text
+    assert "1 column of the table below was read off the rows" in text
+    assert "2 columns are exactly as the rows proposed" in text
+    assert "integer from 20 to 80" in text and "confirmed by A. Smith on 20" in text
+    # Corrected, confirmed and run again: the page says what the rows had proposed.
+    toml = data / "own" / "ward.toml"
+    toml.write_text(toml.read_text().replace("high = 80.0", "high = 120.0"))
+    CliRunner().invoke(main, ["data", "confirm", "ward", "--by", "B", "--because", "nobody is"])
+    variant = GridEntry("ward", "ward")
+    write_descriptions(run, Grid("g", (variant,), (GridEntry("ldpdc", "ldpdc"),)))
+    text = plain(made.page("abc123"))
+    assert "integer from 20 to 120" in text and "the rows proposed: integer from 20 to 80" in text
+    assert "read off the rows, or nobody" not in text
+    # A proposal that was not accepted is about the rows: not for everybody.
+    public = plain(made.page("abc123", public=True))
+    assert "integer from 20 to 120" in public and "from 20 to 80" not in public
+    assert "not as proposed from the rows" in public
+
+
+def test_bounds_that_nobody_stands_for_are_not_on_a_public_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    monkeypatch.setenv("BENCH_DATA", str(data))
+    made = one_release(tmp_path, dataset="ward")
+    _own_table(made, data)
+    assert "integer from 20 to 80" in plain(made.page("abc123"))
+    assert "from 20 to 80" not in plain(made.page("abc123", public=True))

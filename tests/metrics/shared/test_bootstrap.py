@@ -276,6 +276,26 @@ def test_interval_of_a_distance_holds_its_value_and_takes_the_bias_back():
     assert bootstrap.Estimate(0.01, estimate.samples).distance_interval()[0] == 0.0
 
 
+def test_sums_of_a_large_table_vary_as_those_of_single_rows():
+    """Rows in groups: the same value, and the standard error of theory; few rows one by one."""
+    rng = np.random.default_rng(0)
+    values, others = rng.exponential(size=20_300), rng.normal(3.0, 1.0, 20_300)
+    sums = bootstrap.ResampledSums(len(values), rng)
+    first, second = sums.column(values), sums.column(others)
+    assert sums.sums(first)[0] == pytest.approx(values.sum())
+    means = sums.sums(first)[1:] / len(values)
+    assert means.mean() == pytest.approx(values.mean(), abs=0.001)
+    error = values.std() / np.sqrt(len(values))
+    # The standard deviation of 1000 resamples of 1000 groups is known to 3.2%.
+    assert means.std() == pytest.approx(error, rel=0.12)
+    joint = np.corrcoef(means, sums.sums(second)[1:])[0, 1]
+    assert joint == pytest.approx(np.corrcoef(values, others)[0, 1], abs=0.15)
+    few = bootstrap.ResampledSums(40, np.random.default_rng(1))
+    place = few.column(values[:40])
+    (weights,) = bootstrap.resampled_weights(np.zeros(40), np.random.default_rng(1), 1000)
+    assert few.sums(place)[1:] == pytest.approx(values[:40] @ weights)
+
+
 def test_same_generator_same_samples():
     labels, scores = _classes(np.random.default_rng(4))
     statistic = auroc(labels, scores)

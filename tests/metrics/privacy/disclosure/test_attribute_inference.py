@@ -8,6 +8,7 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.metrics import r2_score, roc_auc_score
 
@@ -17,15 +18,16 @@ from bench.errors import NotComputable
 from bench.metrics._shared.bootstrap import ResampledSums
 from bench.metrics.privacy.disclosure import attribute_inference
 from bench.metrics.privacy.disclosure.attribute_inference import (
-    AskedRows,
     AttributeInference,
     EncodedTable,
     EqualDraws,
+    ShallowTrees,
     accuracy,
     linearised_auroc,
     r2,
     trained,
 )
+from bench.plugins import metric
 from bench.plugins.metric import Direction
 from bench.plugins.release import Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
@@ -232,11 +234,10 @@ def test_a_weight_is_a_number_of_copies(secrets):
     copies = np.random.default_rng(0).integers(0, 4, len(rows))
     flag = secrets.schema["flag"]
     released = EncodedTable.of(secrets.encoder, rows.values, rows.labels)
-    judged = AskedRows.of(released, flag, True)
     index = np.repeat(np.arange(len(rows)), copies)
     kept = np.flatnonzero(copies)
-    weighted = trained(released.take(kept), copies[kept].astype(float), flag, True).asked(judged)
-    copied = trained(released.take(index), np.ones(len(index)), flag, True).asked(judged)
+    weighted = trained(released.take(kept), copies[kept].astype(float), flag, True).asked(released)
+    copied = trained(released.take(index), np.ones(len(index)), flag, True).asked(released)
     assert weighted.errors == pytest.approx(copied.errors, abs=2e-3)
     release = Release(Rows(rows.values, rows.labels, weights=copies.astype(float)))
     scores = AttributeInference().compute(evaluate(secrets, release))
@@ -250,12 +251,45 @@ def test_leaving_out_zeros_of_one_hot_columns_changes_nothing(secrets):
     for name in ("secret", "flag"):
         column = secrets.schema[name]
         first, second = (
-            trained(design, np.ones(len(design)), column, blank).asked(
-                AskedRows.of(design, column, blank)
-            )
+            trained(design, np.ones(len(design)), column, blank).asked(design)
             for blank in (True, False)
         )
         assert first.errors == pytest.approx(second.errors, abs=1e-6)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_sums_of_leaves_are_those_of_xgboost_to_the_last_bit(depth, outputs):
+    """Missing values, values at a threshold, several outputs, and trees that stop early."""
+    rng = np.random.default_rng(depth)
+    values = rng.integers(-3, 4, (4000, 6)).astype(np.float32)
+    values[rng.random(values.shape) < 0.3] = np.nan
+    truth = np.nan_to_num(values[:, :outputs]) * (1 + (values[:, 3:4] > 0))
+    truth += rng.normal(size=truth.shape)
+    parameters = {**attribute_inference.TREES, "max_depth": depth, "tree_method": "exact"}
+    learned = xgboost.DMatrix(values[:300], label=truth[:300], nthread=1)
+    booster = xgboost.train(parameters, learned, 30)
+    # The table has two columns more than the booster knows.
+    kept = np.array([0, 1, 3, 4, 6, 7])
+    table = np.full((len(values), 8), 99.0, dtype=np.float32)
+    table[:, kept] = values
+    found = ShallowTrees.of(booster, kept).sums(np.ascontiguousarray(table.T), outputs)
+    expected = booster.predict(xgboost.DMatrix(values, nthread=1)).reshape(len(values), outputs)
+    assert found.T.tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def test_the_comparison_does_not_depend_on_earlier_releases(secrets):
+    """Soft and hard releases are learned from in different forms; control rows in one."""
+    rows = secrets.train.rows
+    soft = rows.values.copy()
+    soft[:, 5:] = 0.7 * soft[:, 5:] + 0.1
+    releases = [Release(Rows(values, rows.labels)) for values in (rows.values, soft)]
+    tables = []
+    for order in (releases, releases[::-1]):
+        metric._KEPT.clear()
+        found = [AttributeInference().compute(evaluate(secrets, one)).scores for one in order]
+        tables.append(found if order is releases else found[::-1])
+    assert tables[0] == tables[1]
 
 
 def test_soft_rows_and_values_beyond_the_bounds(secrets):

@@ -116,34 +116,35 @@ def test_auroc_and_advantage_are_those_of_scikit_learn():
     rng = np.random.default_rng(0)
     rows = judged(rng.integers(0, 2, 400).tolist(), rng.integers(0, 30, 400).tolist())
     false, true, _ = roc_curve(rows.membership, rows.scores, drop_intermediate=False)
-    area = _membership_roc.attack_auroc(rows)(ones(400))
+    area, advantage, _ = _membership_roc.summary(rows, ())(ones(400))[:, 0]
     assert area == pytest.approx(roc_auc_score(rows.membership, rows.scores))
-    assert _membership_roc.advantage(rows)(ones(400)) == pytest.approx((true - false).max())
+    assert advantage == pytest.approx((true - false).max())
+    _, area = _membership_roc.risk_and_auroc(rows.membership, rows.scores)(ones(400))[:, 0]
+    assert area == pytest.approx(roc_auc_score(rows.membership, rows.scores))
 
 
 def test_weights_are_the_same_as_repeated_rows():
     rng = np.random.default_rng(1)
     rows = judged(rng.integers(0, 2, 60).tolist(), rng.integers(0, 9, 60).tolist())
     weights = rng.integers(0, 4, (60, 3)).astype(float)
+    rows = replace(rows, claims=rng.random(60) < 0.3)
     for statistic in (
-        _membership_roc.attack_auroc,
-        _membership_roc.advantage,
-        _membership_roc.held_out_advantage,
-        lambda j: _membership_roc.sensitivity(j, 0.1),
-        lambda j: _membership_roc.risk_at_half_recall(j.membership, j.scores),
+        lambda j: _membership_roc.summary(j, (0.1, 0.3)),
+        lambda j: _membership_roc.risk_and_auroc(j.membership, j.scores),
     ):
-        for column, value in enumerate(statistic(rows)(weights)):
+        for column, values in enumerate(statistic(rows)(weights).T):
             index = np.repeat(np.arange(60), weights[:, column].astype(int))
-            copied = judged(rows.membership[index].tolist(), rows.scores[index].tolist())
-            assert statistic(copied)(ones(len(index)))[0] == pytest.approx(value)
+            copied = judged(
+                *(part[index].tolist() for part in (rows.membership, rows.scores, rows.claims))
+            )
+            assert statistic(copied)(ones(len(index)))[:, 0] == pytest.approx(values)
 
 
 def test_statistics_are_averages_over_the_parts():
     rows = judged([1, 0, 1, 0], [2, 1, 1, 2], [1, 0, 0, 0])
     parts = replace(rows, parts=np.array([0, 0, 1, 1]))
-    assert _membership_roc.attack_auroc(parts)(ones(4)).item() == 0.5  # one part right, one wrong
-    assert _membership_roc.advantage(parts)(ones(4)).item() == 0.5
-    assert _membership_roc.held_out_advantage(parts)(ones(4)).item() == 0.5
+    # One part right, one wrong.
+    assert _membership_roc.summary(parts, ())(ones(4))[:, 0].tolist() == [0.5, 0.5, 0.5]
 
 
 def test_intervals_of_an_average_over_trained_attacks_are_wider():
@@ -156,30 +157,30 @@ def test_intervals_of_an_average_over_trained_attacks_are_wider():
     assert widened.samples == pytest.approx([0.4, 0.5, 0.65])  # nothing lies below
 
 
+def sensitivity(rows, rate):
+    """The last of the statistics of the rows themselves."""
+    return _membership_roc.summary(rows, (rate,))(ones(len(rows.scores)))[-1].item()
+
+
 def test_sensitivity_by_hand():
     # Nine non-members 1..9: place 0.1 * 10 = 1, so the threshold is the largest of them.
     rows = judged([0] * 9 + [1] * 4, [*range(1, 10), 9.5, 10, 3, 8])
-    assert _membership_roc.sensitivity(rows, 0.1)(ones(13)).item() == 0.5
+    assert sensitivity(rows, 0.1) == 0.5
     # Place 1.5: halfway between members above 9 (2 of 4) and above 8 (2, and half of the tied one).
-    assert _membership_roc.sensitivity(rows, 0.15)(ones(13)).item() == pytest.approx(
-        (0.5 + (2 + 0.5) / 4) / 2
-    )
+    assert sensitivity(rows, 0.15) == pytest.approx((0.5 + (2 + 0.5) / 4) / 2)
 
 
 def test_sensitivity_of_an_attack_without_an_opinion_is_the_rate():
     rows = judged([0] * 30 + [1] * 50, [1.0] * 80)
     for rate in (0.1, 0.01, 0.5):
-        rate_found = _membership_roc.sensitivity(rows, rate)(ones(80)).item()
-        assert rate_found == pytest.approx(rate)
+        assert sensitivity(rows, rate) == pytest.approx(rate)
 
 
 def test_sensitivity_is_the_rate_on_average_for_few_rows_too():
     """The usual definition would give 2/12 instead of 0.1 with eleven non-members."""
     rng = np.random.default_rng(2)
     rates = [
-        _membership_roc.sensitivity(
-            judged([0] * 11 + [1] * 11, rng.integers(0, 40, 22).tolist()), 0.1
-        )(ones(22)).item()
+        sensitivity(judged([0] * 11 + [1] * 11, rng.integers(0, 40, 22).tolist()), 0.1)
         for _ in range(1500)
     ]
     assert within_noise(rates, 0.1)
@@ -189,7 +190,7 @@ def test_risk_is_taken_at_the_first_threshold_with_half_of_the_members():
     # Distances of members 0, 0, 1, 3 and of others 0, 1, 2, 3: threshold 0 has recall 1/2.
     membership_ = np.array([1, 1, 1, 1, 0, 0, 0, 0])
     distances = np.array([0.0, 0, 1, 3, 0, 1, 2, 3])
-    risk = _membership_roc.risk_at_half_recall(membership_, -distances)(ones(8)).item()
+    risk, _ = _membership_roc.risk_and_auroc(membership_, -distances)(ones(8))[:, 0]
     assert risk == pytest.approx(2 * (2 / 3) - 1)
 
 
