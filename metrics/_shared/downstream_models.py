@@ -479,7 +479,8 @@ def fit_mlp(examples: Examples, classes: int, rng: np.random.Generator) -> Netwo
         )
     if not finite:
         raise NotComputable("the network diverged on the training rows")
-    return Network(*parameters, seen, classes)
+    hidden, hidden_bias, last, last_bias = parameters
+    return Network(hidden, hidden_bias, last, last_bias, seen, classes)
 
 
 FITS: Mapping[str, Fit] = {
