@@ -13,13 +13,22 @@ from bench.cli.options import echo_error
 
 @click.command()
 @click.argument("directory", type=shared.PATH)
+@click.option(
+    "--slow", is_flag=True, help="Show where the time went: the slowest metrics, methods and cells."
+)
 @shared.as_json
-def status(directory: Path, as_json: bool) -> None:
+def status(directory: Path, slow: bool, as_json: bool) -> None:
     """Show the progress of a run, or how it ended; the run is not disturbed.
 
     Lists finished and remaining cells, failures by reason, the slowest cells, the expected end, and
     the last lines of the last failure.
     """
+    if slow:
+        from bench.results import slow as timings
+
+        found = timings.read_slow(directory)
+        click.echo(found.to_json() if as_json else timings.to_text(found))
+        return
     from bench.results.status import read_status, to_text
 
     state = read_status(directory)

@@ -127,7 +127,7 @@ class _Loop:
                 if not self._running:
                     return
             yield from self._fill()
-            cells = {one.job.key: one.job.cell for one in self._running.values()}
+            cells = {one.job.key: one.job.cell for one in self._begun()}
             self._running_now([*cells.items()])
             pending = [*self._running, *self._tasks.preparing]
             try:
@@ -140,6 +140,15 @@ class _Loop:
                     yield from self._collect(reference)
                 else:
                     yield from self._settle(reference)
+
+    def _begun(self) -> Iterator[Started]:
+        """Return tasks that have a CPU: Ray starts them in their order, the others wait for one."""
+        free = self._room // 2
+        for one in self._running.values():
+            free -= one.job.kind.resources.cpus
+            yield one
+            if free <= 0:
+                return
 
     def _look_around(self) -> None:
         """Notice machines that have joined or left."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -22,7 +21,8 @@ from bench.errors import BenchError, one_line
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
 from bench.results.journal import plain
-from bench.results.records import Cell, CellRow, Outcome, Status, check_outcome
+from bench.results.records import Cell, CellRow, Outcome, Status, TimingRow, check_outcome
+from bench.results.timings import Stopwatch, added_to, kept
 from bench.results.verdicts import judge
 
 _STACK_CHARACTERS = 5_000
@@ -50,7 +50,8 @@ def run_cell(
     reset_peak_memory()
     facts = facts or MethodFacts.named(cell.method.name)
     scoring = _Scoring(cell, dataset, metrics, threads, fits, facts)
-    return _scored_outcome(scoring, stored.row, stored.release, stored=stored)
+    before = kept(stored.timings, metrics)
+    return _scored_outcome(scoring, stored.row, stored.release, before, stored=stored)
 
 
 def finish_cell(
@@ -70,12 +71,21 @@ def finish_cell(
     if fitted.release is None:
         return failed_outcome(row, fitted)
     release = fitted.release
+    watch = Stopwatch()
     judged = guarded(lambda: _judged(cell, row, fitted, release, known))
+    timings = (*_fit_timing(key, fitted), watch.lap(key, "prove"))
     if isinstance(judged, FitResult):
-        return failed_outcome(row, judged)
+        return replace(failed_outcome(row, judged), timings=timings)
     row, release = judged
     scoring = _Scoring(cell, dataset, metrics, threads, fits or InThisProcess(), known)
-    return _scored_outcome(scoring, row, release)
+    return _scored_outcome(scoring, row, release, timings)
+
+
+def _fit_timing(key: str, fitted: FitResult) -> tuple[TimingRow, ...]:
+    """What the fit took; nothing where its process was lost."""
+    if fitted.seconds is None or fitted.processor_seconds is None:
+        return ()
+    return (TimingRow(key, "fit", "", fitted.seconds, fitted.processor_seconds),)
 
 
 @final
@@ -120,9 +130,13 @@ def _judged(
 
 
 def _scored_outcome(
-    how: _Scoring, row: CellRow, release: Release, stored: Outcome | None = None
+    how: _Scoring,
+    row: CellRow,
+    release: Release,
+    before: tuple[TimingRow, ...],
+    stored: Outcome | None = None,
 ) -> Outcome:
-    started, metrics = time.perf_counter(), how.metrics
+    watch, metrics = Stopwatch(), how.metrics
     scored = score_release(
         how.cell, row.key, how.dataset, release, metrics, how.threads, how.fits,
         how.facts.environment,
@@ -131,9 +145,10 @@ def _scored_outcome(
     hashes |= keys.metric_hashes(metrics)
     for name in scored.problems:
         del hashes[name]  # tried again next time
+    took = watch.lap(row.key, "score", reference=scored.reference_seconds)
     row = replace(
         row,
-        score_seconds=time.perf_counter() - started,
+        score_seconds=took.wall_seconds,
         metrics=json.dumps(hashes, sort_keys=True),
         metrics_hash=keys.metrics_hash(hashes),
         peak_memory_mb=max(peak_memory_mb() or 0.0, row.peak_memory_mb or 0.0) or None,
@@ -145,7 +160,14 @@ def _scored_outcome(
     fitted = stored is None
     ledger = "" if release.ledger is None or not fitted else release.ledger.to_json()
     return Outcome(
-        row, scores, release, fitted, details=scored.details, log=scored.log, ledger=ledger
+        row,
+        scores,
+        release,
+        fitted=fitted,
+        details=scored.details,
+        log=scored.log,
+        ledger=ledger,
+        timings=added_to(before, took, *scored.timings),
     )
 
 
@@ -218,7 +240,8 @@ def failed_row(
 
 def failed_outcome(row: CellRow, fitted: FitResult) -> Outcome:
     """Return the outcome of a cell whose fit failed."""
-    return Outcome(ended(row, fitted.status, fitted.reason, fitted.stack), log=fitted.log)
+    row = ended(row, fitted.status, fitted.reason, fitted.stack)
+    return Outcome(row, log=fitted.log, timings=_fit_timing(row.key, fitted))
 
 
 def storable(outcome: Outcome, cell: Cell, dataset: Dataset | None) -> Outcome:

@@ -43,8 +43,9 @@ from bench.results.reading import (
     read_charges,
     refuse_old_audits,
 )
-from bench.results.records import AuditRow, Outcome, ScoreRow, Status, log_name
+from bench.results.records import AuditRow, Outcome, ScoreRow, Status, TimingRow, log_name
 from bench.results.run_directory import RunStore
+from bench.results.timings import with_metrics
 from bench.results.writing import make_folder, sync_folder, writing
 
 TOLERANCE = 1e-9
@@ -309,7 +310,8 @@ def _fill(merge: Merge, directory: Path) -> None:
                 _copy(other, directory, "details", choice.key)
             row, scores = _joined(choice)
             audit = choice.source.journal.outcome(choice.key).audit
-            store.record(Outcome(row, scores, audit=audit), None)
+            timings = _joined_timings(choice)
+            store.record(Outcome(row, scores, audit=audit, timings=timings), None)
             about[choice.source.directory].add(
                 dataset_identity(row.dataset_name, row.dataset, row.dataset_parameters)
             )
@@ -335,6 +337,16 @@ def _joined(choice: Choice) -> Finished:
             metrics_hash=keys.metrics_hash(hashes),
         )
     return row, scores
+
+
+def _joined_timings(choice: Choice) -> tuple[TimingRow, ...]:
+    """The timings of the kept result, with those of metrics that only others have computed."""
+    timings = choice.source.journal.outcome(choice.key).timings
+    for other in choice.more:
+        known = {one.metric for one in timings}
+        theirs = other.journal.outcome(choice.key).timings
+        timings = with_metrics(timings, [one for one in theirs if one.metric not in known])
+    return timings
 
 
 def _copy(source: Source, target: Path, kind: str, key: str) -> None:

@@ -31,6 +31,7 @@ from bench.plugins.source import build_dataset
 from bench.results.journal import Finished
 from bench.results.records import Cell, CellRow, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
+from bench.results.timings import Stopwatch, added_to
 
 Datasets = Mapping[Variant, Dataset | BenchError]
 """What could be loaded, and why the others could not."""
@@ -335,9 +336,13 @@ def load_stored(stored: Stored) -> Datasets:
 
 def stored_outcome(job: Job, store: RunStore, dataset: Dataset) -> Outcome | None:
     """Return what is stored of a job that scores; None where it cannot be read any more."""
-    row, scores = store.finished[job.key]
+    watch = Stopwatch()
+    outcome = store.journal.outcome(job.key)
     release = store.read_release(job.key, dataset.encoder)
-    return None if release is None else Outcome(row, scores, release)
+    if release is None:
+        return None
+    timings = added_to(outcome.timings, watch.lap(job.key, "load"))
+    return Outcome(outcome.row, outcome.scores, release, timings=timings)
 
 
 def _released(row: CellRow) -> bool:

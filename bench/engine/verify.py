@@ -32,6 +32,7 @@ from bench.errors import BenchError, InputError, StoreError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.release import Rows
 from bench.results import encoded
+from bench.results.compaction import AUDITS, TABLES, TIMINGS, tables_of
 from bench.results.integrity import (
     Ledgers,
     Stated,
@@ -43,13 +44,15 @@ from bench.results.integrity import (
 from bench.results.journal import Journal
 from bench.results.opening import read_text, survey
 from bench.results.parquet_files import read_parquet, rows_in
-from bench.results.reading import AUDITS, check_run, finished_of, in_use, open_journal
+from bench.results.reading import check_run, finished_of, in_use, open_journal
 from bench.results.records import (
     AuditRow,
     Cell,
     CellRow,
+    Record,
     ScoreRow,
     Status,
+    TimingRow,
     Variant,
     arrow_schema,
     from_values,
@@ -221,21 +224,24 @@ def _check_tables(directory: Path, journal: Journal) -> list[str]:
     try:
         cells = read_parquet(directory, "cells.parquet")
         scores = read_parquet(directory, "scores.parquet")
+        timings = read_parquet(directory, TIMINGS)
         audits = read_parquet(directory, AUDITS)
     except StoreError as problem:
         return [f"the tables cannot be read ({problem}){again}"]
     if cells is None or scores is None:
         missing = "cells.parquet" if cells is None else "scores.parquet"
         return [f"{missing} is missing{again}"] if len(journal) else []
-    in_journal = _Sums(CellRow), _Sums(ScoreRow)
-    batches = journal.all()
+    if timings is None:
+        # As in directories of earlier versions, whose journals have none either.
+        timings = to_table([], TimingRow)
+    in_journal = tuple(_Sums(kind) for _, kind in TABLES)
+    batches = journal.outcomes()
     while batch := list(itertools.islice(batches, _CHUNK)):
-        in_journal[0].add(to_table([row for row, _ in batch], CellRow))
-        in_journal[1].add(to_table([score for _, given in batch for score in given], ScoreRow))
+        for sums, table in zip(in_journal, tables_of(batch), strict=True):
+            sums.add(table)
     problems = []
-    for name, table, expected in (
-        ("cells.parquet", cells, in_journal[0]),
-        ("scores.parquet", scores, in_journal[1]),
+    for (name, _), table, expected in zip(
+        TABLES, (cells, scores, timings), in_journal, strict=True
     ):
         found = expected.compared_with(table)
         if isinstance(found, str):
@@ -268,7 +274,7 @@ class _Sums:
     The digests of a cell's rows are added, so that their order does not matter.
     """
 
-    def __init__(self, kind: type[CellRow] | type[ScoreRow]) -> None:
+    def __init__(self, kind: Record) -> None:
         self._kind = kind
         self._sums: dict[str, int] = {}
 

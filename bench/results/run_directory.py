@@ -3,8 +3,9 @@
     run.json          what was run, with which versions
     journal.jsonl     the authoritative record: one line per finished cell, synced as it ends
     progress.json     how far the run is, for `bench status`
-    cells.parquet     compacted from the journal, as is
+    cells.parquet     compacted from the journal every minute and at the end, as are
     scores.parquet
+    timings.parquet   what each step of each cell took
     releases/<key>/   synthetic.parquet (in units), encoded.parquet (as models train on it),
                       ledger.json, release.json
     details/<key>/    tables for plots and paired tests
@@ -24,14 +25,12 @@ from __future__ import annotations
 
 import datetime
 import fcntl
-import itertools
 import json
 import os
 import platform
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -39,35 +38,21 @@ from typing import IO, Any, Self, final
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.data.encoder import Encoder
 from bench.errors import InputError, StoreError
 from bench.plugins.release import Claim, Federation, Release
 from bench.privacy.ledger import Ledger
 from bench.results import encoded
+from bench.results.compaction import Compaction
 from bench.results.encoded import encoded_table
 from bench.results.integrity import Stated, changed_files, release_hashes
 from bench.results.journal import Finished, Journal, cut_charges, plain, unplain
 from bench.results.opening import open_lock, read_object, read_text, survey
 from bench.results.parquet_files import columns_in, read_parquet
-from bench.results.reading import (
-    AUDITS,
-    FORMAT_VERSION,
-    check_run,
-    read_charges,
-    refuse_old_audits,
-)
-from bench.results.records import (
-    AuditRow,
-    Cell,
-    CellRow,
-    Outcome,
-    ScoreRow,
-    arrow_schema,
-    log_name,
-    to_table,
-)
+from bench.results.reading import FORMAT_VERSION, check_run, read_charges, refuse_old_audits
+from bench.results.records import Cell, CellRow, Outcome, log_name
+from bench.results.timings import Stopwatch, added_to
 from bench.results.writing import (
     OWNER_FOLDER,
     append,
@@ -86,9 +71,6 @@ from bench.results.writing import (
 _FIRST = frozenset({"lock", ".run.json.part"})
 """What is in a run directory before it is one."""
 
-_CHUNK = 500
-"""Cells that are held in memory at once while the tables are written."""
-
 _EVERY_SECONDS = 2.0
 """Time between two writings of `progress.json`."""
 
@@ -101,6 +83,7 @@ class RunStore:
         self.directory = directory
         self._lock: IO[bytes] | None = None
         self._journal: Journal | None = None
+        self._compaction: Compaction | None = None
         self._synced: set[str] = set()
         self.finished: MutableMapping[str, Finished] = {}
         """Cells that have ended, by key; read from the journal one at a time."""
@@ -162,6 +145,7 @@ class RunStore:
             self.write_manifest({})
         with writing(directory):
             self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
+            self._compaction = Compaction(directory, self._journal)
             cut_charges(directory / "charges.jsonl")
 
     @property
@@ -217,6 +201,7 @@ class RunStore:
             raise StoreError("the run directory is not open")
         key = outcome.row.key
         self.check_there()
+        watch = Stopwatch()
         with writing(self.directory):
             if outcome.fitted and outcome.release is not None and encoder is not None:
                 self._write_release(key, outcome.release, encoder, outcome.ledger)
@@ -228,6 +213,9 @@ class RunStore:
         if outcome.log.strip():
             reason = f"{outcome.row.reason}; see {log_name(key)}"
             outcome = replace(outcome, row=replace(outcome.row, reason=reason))
+        if outcome.timings and (outcome.fitted or outcome.details is not None):
+            # Of a cell that was computed: not of one that is copied from another directory.
+            outcome = replace(outcome, timings=added_to(outcome.timings, watch.lap(key, "write")))
         self._journal.record(outcome)
         return outcome
 
@@ -280,9 +268,16 @@ class RunStore:
 
     def compact(self) -> None:
         """Write the tables from everything finished so far."""
-        audits = (outcome.audit for outcome in self.journal.audits())
-        with writing(self.directory):
-            write_tables(self.directory, self.all(), [row for row in audits if row is not None])
+        self._tables().compact()
+
+    def compact_now_and_then(self) -> None:
+        """Do so once a minute: for a run that is going, and is read meanwhile."""
+        self._tables().now_and_then()
+
+    def _tables(self) -> Compaction:
+        if self._compaction is None:
+            self._compaction = Compaction(self.directory, self.journal)
+        return self._compaction
 
     def all(self) -> Iterator[Finished]:
         """Return everything finished so far, read through once."""
@@ -418,32 +413,6 @@ class RunStore:
         # With checksums a reader can distinguish overwritten numbers from what was measured.
         write_together(directory, tables, write_page_checksum=True)
         sync_folder(directory.parent)
-
-
-def write_tables(
-    directory: Path, finished: Iterable[Finished], audits: Sequence[AuditRow] = ()
-) -> None:
-    """Write `cells.parquet` and `scores.parquet`, a few hundred cells at a time; and the audits."""
-    kinds: tuple[tuple[str, type[CellRow] | type[ScoreRow]], ...] = (
-        ("cells.parquet", CellRow),
-        ("scores.parquet", ScoreRow),
-    )
-    with ExitStack() as stack:
-        # Both appear at the end, when both are whole.
-        places = [directory / name for name, _ in kinds]
-        files = [stack.enter_context(replacing(place)) for place in places]
-        with ExitStack() as open_writers:
-            writers = [
-                open_writers.enter_context(pq.ParquetWriter(file, arrow_schema(kind)))
-                for file, (_, kind) in zip(files, kinds, strict=True)
-            ]
-            remaining = iter(finished)
-            while batch := list(itertools.islice(remaining, _CHUNK)):
-                writers[0].write_table(to_table([row for row, _ in batch], CellRow))
-                scores = [score for _, given in batch for score in given]
-                writers[1].write_table(to_table(scores, ScoreRow))
-        if audits or (directory / AUDITS).is_file():
-            write_table(directory / AUDITS, to_table(audits, AuditRow), synced=True)
 
 
 def _make_with_parents(directory: Path) -> None:

@@ -15,7 +15,7 @@ from typing import final
 from bench.errors import printable
 from bench.leaderboard.tables import show
 from bench.plugins.metric import Direction, Family
-from bench.results.records import AuditRow, CellRow, ScoreRow
+from bench.results.records import PHASES, AuditRow, CellRow, ScoreRow, TimingRow
 from bench.results.reproduce import Repeat, json_object, repeat
 
 _LONGEST_TEXT = 4_000
@@ -67,7 +67,12 @@ class MissingScores:
     metrics: tuple[str, ...]
 
 
-def cell_report(row: CellRow, scores: Sequence[ScoreRow], audit: AuditRow | None = None) -> str:
+def cell_report(
+    row: CellRow,
+    scores: Sequence[ScoreRow],
+    audit: AuditRow | None = None,
+    timings: Sequence[TimingRow] = (),
+) -> str:
     """Return a self-contained HTML page about a cell, without scripts or links."""
     from markupsafe import Markup
 
@@ -86,6 +91,7 @@ def cell_report(row: CellRow, scores: Sequence[ScoreRow], audit: AuditRow | None
         families=score_families(scores),
         missing=missing_scores(scores),
         cost=cost(row),
+        timing=timing_lines(timings),
         repeated=repeated(row),
         facts=facts(row),
     )
@@ -225,6 +231,55 @@ def cost(row: CellRow) -> tuple[tuple[str, str], ...]:
         ("Scores", f"{show.seconds(row.score_seconds)} s"),
         ("Peak memory", f"{show.whole(row.peak_memory_mb)} MB"),
     )
+
+
+@final
+@dataclass(frozen=True)
+class TimingLines:
+    """What the steps of a cell took: phases in order, and metrics, the slowest first."""
+
+    phases: tuple[TimingLine, ...] = ()
+    metrics: tuple[TimingLine, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class TimingLine:
+    """One step."""
+
+    step: str
+    wall: str
+    processor: str
+    reference: str
+    """Part of the processor time for what depends on the real rows alone; empty for none."""
+    share: str
+    """Of the processor time of all phases, or of all metrics."""
+
+
+def timing_lines(timings: Sequence[TimingRow]) -> TimingLines:
+    """Return what a page shows of the timings of a cell."""
+    phases = sorted((t for t in timings if not t.metric), key=lambda t: PHASES.index(t.phase))
+    metrics = sorted((t for t in timings if t.metric), key=lambda t: -t.processor_seconds)
+    return TimingLines(_timing_lines(phases), _timing_lines(metrics))
+
+
+def _timing_lines(timings: Sequence[TimingRow]) -> tuple[TimingLine, ...]:
+    total = sum(one.processor_seconds for one in timings)
+    return tuple(
+        TimingLine(
+            one.metric or one.phase,
+            _short_seconds(one.wall_seconds),
+            _short_seconds(one.processor_seconds),
+            _short_seconds(one.reference_seconds) if one.reference_seconds >= 0.0005 else "",
+            f"{one.processor_seconds / total:.0%}" if total else "",
+        )
+        for one in timings
+    )
+
+
+def _short_seconds(seconds: float) -> str:
+    """Return seconds to the millisecond; in tenths from ten on."""
+    return f"{seconds:.3f}" if seconds < 10 else f"{seconds:,.1f}"
 
 
 def repeated(row: CellRow) -> Repeat:
