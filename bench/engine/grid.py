@@ -194,7 +194,12 @@ def default_delta(dataset: Variant, private_counts: bool = False) -> float:
         declared = registry.build_source(dataset.name, dict(dataset.parameters)).declare()
     except InputError:
         return LARGEST_DELTA  # its cells fail with the reason when the dataset is loaded
-    return min(LARGEST_DELTA, 1 / (10 * max(1, sum(declared.by_class))))
+    return delta_for(sum(declared.by_class))
+
+
+def delta_for(rows: int) -> float:
+    """Return min(1e-5, 1/(10 n)): see `default_delta`."""
+    return min(LARGEST_DELTA, 1 / (10 * max(1, rows)))
 
 
 def plain_name(name: str) -> bool:
