@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bench.cli import options as shared
-from bench.errors import shortened
+from bench.errors import one_line, shortened
 
 
 def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
@@ -113,4 +113,4 @@ def dossier(directory: Path, cell: str, output: Path | None, public: bool, pdf: 
     click.echo(f"wrote {place}")
     conclusion = concluded(material)
     if conclusion.tone != "plain":
-        shared.echo_error(shared.one_line(f"{conclusion.head}: {conclusion.text}"))
+        shared.echo_error(one_line(f"{conclusion.head}: {conclusion.text}"))
