@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     parser.add_argument("--survivors", action="store_true", help="list survivors and stop")
     parser.add_argument("--report", action="store_true", help="write scores and page and stop")
+    parser.add_argument("--commit", default="", help="what the results belong to; default: HEAD")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.targets if name not in TARGETS]
@@ -63,7 +64,7 @@ def main() -> None:
                 minutes = (until - time.monotonic()) / 60.0
                 _start(target, options.module, minutes, options.quick, options.fresh)
     if not options.inside:
-        scores.write(ROOT)
+        scores.write(ROOT, options.commit)
 
 
 def _start(

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import math
+import subprocess
 import sys
 import tomllib
 from collections import Counter
@@ -102,10 +103,16 @@ def print_survivors(root: Path, target: Target, modules: list[str] | None) -> No
             print(f"{mutant.id} {entry['status']} {mutant.module}:{mutant.line} {mutant.change}")
 
 
-def write(root: Path) -> None:
-    """Write scores and page from the stored results of all targets."""
+def write(root: Path, commit: str) -> None:
+    """Write scores and page from the stored results of all targets, which belong to a commit."""
     known = equivalents(root)
-    report: dict[str, Any] = {"version": VERSION, "python": _python(), "seed": SEED, "targets": {}}
+    report: dict[str, Any] = {
+        "version": VERSION,
+        "python": _python(),
+        "seed": SEED,
+        "commit": commit or _commit(root),
+        "targets": {},
+    }
     seen: set[str] = set()
     for target in TARGETS.values():
         report["targets"][target.name] = _target(root, target, known, seen)
@@ -158,6 +165,13 @@ def _target(
     }
 
 
+def _commit(root: Path) -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(
+        command, cwd=root, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
 def _python() -> str:
     return ".".join(map(str, sys.version_info[:3]))
 
@@ -206,7 +220,8 @@ def page(report: dict[str, Any], known: dict[str, dict[str, str]]) -> str:
         "Where a sample was drawn, `mutants` says of how many (seed "
         f"{report['seed']}), and the 95% interval is Wilson's; elsewhere all mutants were run. "
         f"Operators of version {report['version']}, Python {report['python']}; last run "
-        f"{max((one['last_run'] for one in report['targets'].values()), default='')}."
+        f"{max((one['last_run'] for one in report['targets'].values()), default='')}, "
+        f"commit {report['commit']}."
     )
     for name, target in report["targets"].items():
         lines += [
