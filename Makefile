@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 STAMP := .venv/.complete
 
 .PHONY: help env quick full test slow chaos isolated mutation lint format types imports cards docs \
-	audits claims benchmarks lock clean
+	audits claims benchmarks timings lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -67,6 +67,16 @@ full: $(STAMP) ## the full grid; hours. The same command again resumes it
 
 benchmarks: $(STAMP) ## speed, as ratios against a named alternative measured in the same run
 	@for file in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python "$$file" || exit $$?; done
+
+# One CPU and one thread, since the table holds processor times. Every method on every dataset of
+# the full grid, at the ends of its sizes and at two epsilons; methods whose environment cannot be
+# built are skipped and later guessed. What is in runs/timings already is not run again: after a
+# change that makes scores or fits faster, remove it first.
+TIMED = $(BIN)/bench run --grid full --seeds 0 --out runs/timings --no-mlflow --cpus 1
+timings: $(STAMP) ## the timings that `bench run --dry-run --estimate` uses; an hour of one core
+	OMP_NUM_THREADS=1 $(TIMED) --ipc 50,1000 --eps 1 || [ $$? -eq 1 ]
+	OMP_NUM_THREADS=1 $(TIMED) --ipc 50 --eps 10 || [ $$? -eq 1 ]
+	$(BIN)/python -m bench.engine.timing_table runs/timings -o bench/engine/timings.csv
 
 # Bare pytest: `python -m pytest` would put the root on sys.path, where `datasets` is our folder.
 # One thread per process: several torch processes at default threads slow each other down 30 times.

@@ -25,7 +25,9 @@ PUBLIC = {
     "bench.privacy.kernel": "PlannedEvents PrivateData",
     "bench.privacy.noise": "SeededNoise",
     "bench.privacy.opening": "open_private",
+    "bench.privacy.trusted.table": "TrustedMechanism",
     "bench.plugins.method": "Environment Method Resources Spec",
+    "bench.plugins.dataframe": "DataFrameMethod FitRequest Sampler",
     "bench.plugins.metric": "Direction Evaluation Family Metric Output Refit RefitMetric Score "
     "Scores",
     "bench.plugins.release": "Clients Claim Detector Federation Release ReleasedModel Rows Traffic "

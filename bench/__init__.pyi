@@ -46,6 +46,9 @@ from bench.errors import NotComputable as NotComputable
 from bench.errors import PrivacyContractError as PrivacyContractError
 from bench.errors import SchemaError as SchemaError
 from bench.plugins import registry as registry
+from bench.plugins.dataframe import DataFrameMethod as DataFrameMethod
+from bench.plugins.dataframe import FitRequest as FitRequest
+from bench.plugins.dataframe import Sampler as Sampler
 from bench.plugins.method import Environment as Environment
 from bench.plugins.method import Method as Method
 from bench.plugins.method import Resources as Resources
@@ -85,6 +88,7 @@ from bench.privacy.noise import SeededNoise as SeededNoise
 from bench.privacy.opening import open_private as open_private
 from bench.privacy.third_party import seeded_global_generators as seeded_global_generators
 from bench.privacy.third_party import silenced_output as silenced_output
+from bench.privacy.trusted.table import TrustedMechanism as TrustedMechanism
 from bench.results.reading import RunTables as RunTables
 from bench.results.reading import load_results as load_results
 from bench.results.records import Variant as Variant

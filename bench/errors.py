@@ -71,6 +71,11 @@ class StoreError(InputError):
 
 
 @final
+class ProgramMissingError(InputError):
+    """A program of the system that a command needs is absent, or does not do its work."""
+
+
+@final
 class NotApplicable(BenchError):
     """Raised by a method that does not fit a task: the cell is skipped with this reason."""
 

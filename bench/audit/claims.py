@@ -37,7 +37,7 @@ from bench.audit.audits import audit_cell
 from bench.audit.report import epsilon_text, markdown_cell
 from bench.audit.trials import write_file
 from bench.errors import BenchError, InputError
-from bench.results.audits import Refutation, refutations
+from bench.results.audits import Refutation, has_no_power, power_in_a_table, refutations
 from bench.results.journal import plain
 from bench.results.records import TWO_WORLD, AuditRow, AuditSpec, Cell, Outcome
 
@@ -282,9 +282,10 @@ def _sentences(finding: Finding, outcome: Outcome, numbers: AuditRow) -> Iterato
         yield f"After correction p {refutation.p_claim:.2g}: **refuted for these settings**."
     else:
         power = "-" if numbers.planted is None else f"{100 * numbers.planted:.0f}%"
+        weak = " This audit has no power: it says nothing." if has_no_power(numbers) else ""
         yield (
             f"Not refuted. A planted bug ({numbers.planted_bug}) was found in {power} of the "
-            "repetitions; a passed audit proves nothing."
+            f"repetitions; a passed audit proves nothing.{weak}"
         )
 
 
@@ -315,7 +316,7 @@ def _cells(finding: Finding) -> Sequence[str]:
         epsilon_text(row.eps_claimed),
         f"≥ {epsilon_text(row.eps_audited)}",
         epsilon_text(numbers.eps_detectable),
-        "-" if numbers.planted is None else f"{100 * numbers.planted:.0f}%",
+        power_in_a_table(numbers),
         *(_rates(numbers) or ("-", "-")),
         f"{numbers.p_claim:.2g}",
         f"{numbers.replicated_p_claim:.2g}" if replicated else "-",

@@ -10,7 +10,13 @@ from typing import final
 
 from bench.errors import UnknownNameError
 from bench.plugins import registry
-from bench.results.audits import Refutation, refutations
+from bench.results.audits import (
+    Refutation,
+    has_no_power,
+    power_in_a_table,
+    power_in_words,
+    refutations,
+)
 from bench.results.records import ONE_RUN, AuditRow, CellRow, Outcome, Status
 from bench.results.verdicts import Verdict
 
@@ -85,7 +91,8 @@ def _passed(row: CellRow, audit: AuditRow) -> str:
             "The first trials contradict it, but the replication with fresh seeds does not, or not "
             f"enough after correction for all methods audited: not refuted. {proves}"
         )
-    return f"The attack found nothing against what is claimed or proven. {proves}"
+    weak = "It has no power: it misses the planted bug as well. " if has_no_power(audit) else ""
+    return f"The attack found nothing against what is claimed or proven. {weak}{proves}"
 
 
 def report(outcome: Outcome, refutation: Refutation | None) -> str:
@@ -143,8 +150,7 @@ def _attack_lines(row: CellRow, audit: AuditRow) -> list[tuple[str, str]]:
                 f"{audit.replicated_p_claim:.2g}, proof {audit.replicated_p_proof:.2g}",
             )
         )
-    power = "-" if audit.planted is None else f"found in {100 * audit.planted:.0f}%"
-    lines.append(("planted bug", f"{power}: {audit.planted_bug}"))
+    lines.append(("planted bug", power_in_words(audit)))
     lines.append(("cost", f"{audit.refits} refits, {row.fit_seconds or 0.0:.0f} s of fitting"))
     return lines
 
@@ -243,7 +249,7 @@ def _cells(row: CellRow, audit: AuditRow, conclusion: AuditConclusion) -> Sequen
         epsilon_text(row.eps_proven),
         f"≥ {epsilon_text(row.eps_audited)}{gaussian}",
         epsilon_text(audit.eps_detectable),
-        "-" if audit.planted is None else f"{100 * audit.planted:.0f}%",
+        power_in_a_table(audit),
         str(trials),
         conclusion.verdict,
         ", ".join(f"{name}={value}" for name, value in parameters.items()),

@@ -181,7 +181,7 @@ def confirm(name: str, columns: tuple[str, ...], by: str, because: str) -> None:
 
     if not by and not because:
         for line in schema_lines(name):
-            click.echo(shared.one_line(line))
+            click.echo(one_line(line))
         click.echo(
             "Compare it with your data dictionary; correct it in the TOML file. What cannot be "
             "known without looking at the rows must not be confirmed. Then:"
@@ -190,5 +190,5 @@ def confirm(name: str, columns: tuple[str, ...], by: str, because: str) -> None:
         return
     confirmed = confirm_columns(name, columns, by, because)
     for column in confirmed:
-        click.echo(shared.one_line(f"confirmed: {column}"))
+        click.echo(one_line(f"confirmed: {column}"))
     click.echo(f"{shared.counted(len(confirmed), 'column')} confirmed by {by.strip()}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bench.cli import options as shared
-from bench.errors import shortened
+from bench.errors import one_line, shortened
 
 
 def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
@@ -92,18 +92,25 @@ def leaderboard(
 @click.option(
     "--public", is_flag=True, help="Leave out everything that was computed from private rows."
 )
-def dossier(directory: Path, cell: str, output: Path | None, public: bool) -> None:
+@click.option("--pdf", is_flag=True, help="Write a PDF, printed by the Chromium of this machine.")
+def dossier(directory: Path, cell: str, output: Path | None, public: bool, pdf: bool) -> None:
     """Write the dossier of one release: what it is, what is proven, what attacks found.
 
     CELL is a key, the beginning of one, or method/dataset/epsilon/ipc/seed, where parts may be left
     out at the end and `*` matches anything: `ldpdc/gbsg2`, `mst/adult/1/full/0`.
     """
     from bench.leaderboard.dossier.material import gather
-    from bench.leaderboard.dossier.page import file_name, write_dossier
+    from bench.leaderboard.dossier.page import concluded, file_name, write_dossier
 
     material = gather(directory, cell)
-    place = output or Path(file_name(material.row, public))
-    write_dossier(material, place, public)
+    place = output or Path(file_name(material.row, public, "pdf" if pdf else "html"))
+    if pdf:
+        from bench.leaderboard.dossier.pdf import write_pdf
+
+        write_pdf(material, place, public)
+    else:
+        write_dossier(material, place, public)
     click.echo(f"wrote {place}")
-    if material.row.study_only:
-        shared.echo_error("study only: seeded noise, so the page draws no conclusion")
+    conclusion = concluded(material)
+    if conclusion.tone != "plain":
+        shared.echo_error(one_line(f"{conclusion.head}: {conclusion.text}"))

@@ -33,6 +33,9 @@ def list_plugins(kind: str, name: str | None, as_json: bool) -> None:
     "--folder", "as_folder", is_flag=True, help="Write a method as a folder with a helper module."
 )
 @click.option(
+    "--wrap", "wraps", is_flag=True, help="Write a method that fits a library on a data frame."
+)
+@click.option(
     "--group",
     help="Folder below methods/, datasets/ or metrics/ to write into [default: none for a method, "
     "tables for a dataset, fidelity for a metric].",
@@ -43,14 +46,14 @@ def list_plugins(kind: str, name: str | None, as_json: bool) -> None:
     default=Path("."),
     help="The checkout to write into; the current folder by default.",
 )
-def new(kind: str, name: str, as_folder: bool, group: str | None, root: Path) -> None:
+def new(kind: str, name: str, as_folder: bool, wraps: bool, group: str | None, root: Path) -> None:
     """Write a working plugin, its test and its documentation entry.
 
     The plugin runs as it is: change it step by step, and check after each step.
     """
     from bench.plugins.scaffold import write_plugin
 
-    written = write_plugin(kind, name, root, group=group, as_folder=as_folder)
+    written = write_plugin(kind, name, root, group=group, as_folder=as_folder, wraps=wraps)
     for path in written.created:
         click.echo(f"wrote {path}")
     for path in written.extended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from bench.cli import options as shared
 
 if TYPE_CHECKING:
     from bench.cluster.driver import RunSummary
+    from bench.engine.grid import Grid
+    from bench.results.records import Cell
 
 
 @click.command()
@@ -29,11 +32,18 @@ if TYPE_CHECKING:
 @click.option(
     "--eps", callback=shared.comma("parse_float"), help="Target epsilons, comma-separated."
 )
+@click.option(
+    "--delta",
+    type=shared.FiniteRange(0, 1, min_open=True, max_open=True),
+    help="Delta of the guarantee [default: the grid's, or min(1e-5, 1/(10 n)) for n declared rows; "
+    "1e-8 with --private-counts].",
+)
 @click.option("--seeds", callback=shared.comma("parse_integer"), help="Seeds, comma-separated.")
 @click.option(
     "--metrics",
     callback=shared.comma(),
-    help="Metrics, families, `default` or `all`; comma-separated [default: the grid's].",
+    help="Metrics, families, `default`, `headline`, `all` or `none`; comma-separated [default: the "
+    "grid's].",
 )
 @click.option(
     "--train-on",
@@ -44,6 +54,20 @@ if TYPE_CHECKING:
     "left to evaluate it with.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the cells and their number; run nothing.")
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="With --dry-run: project the cost in core-hours from stored timings.",
+)
+@click.option(
+    "--timings",
+    multiple=True,
+    type=shared.PATH,
+    metavar="DIR",
+    help="With --estimate: a run directory whose timings count before those of this package; "
+    "repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="With --estimate: machine-readable output.")
 @shared.on_ray
 @click.option(
     "--secure-noise",
@@ -54,6 +78,12 @@ if TYPE_CHECKING:
     "--private-counts",
     is_flag=True,
     help="Spend part of the budget on noisy class counts instead of treating them as public.",
+)
+@click.option(
+    "--keep-private-rows",
+    is_flag=True,
+    help="Store rows without a proven epsilon too, in non-private-rows/; they may be private rows. "
+    "They are never copied to a site, MLflow or an export.",
 )
 @click.option(
     "--time-limit",
@@ -80,27 +110,30 @@ def run(**options: Any) -> None:
     from bench.engine.grid import load_grid
     from bench.engine.limits import Asked
 
+    if options["estimate"] and not options["dry_run"]:
+        raise click.UsageError("--estimate runs nothing: give --dry-run too")
+    if (options["timings"] or options["as_json"]) and not options["estimate"]:
+        raise click.UsageError("--timings and --json concern --estimate: give it too")
     grid = load_grid(options["grid"]).narrowed(
         methods=options["methods"],
         datasets=options["datasets"],
         ipc=options["ipc"],
         epsilon=options["eps"],
+        delta=options["delta"],
         seeds=options["seeds"],
         metrics=options["metrics"],
         split="all" if options["train_on"] == "all" else "",
     )
     grid.check_plugins()
     if options["dry_run"]:
-        cells = grid.cells()
-        for cell in cells:
-            click.echo(cell.describe())
-        click.echo(shared.counted(len(cells), "cell"))
+        _dry_run(grid, options)
         return
     settings = shared.run_options(
         options["out"] or Path(f"runs/{grid.name}"),
         options,
         secure_noise=options["secure_noise"],
         private_counts=options["private_counts"],
+        keep_private_rows=options["keep_private_rows"],
         limits=Asked(options["time_limit"], options["memory_limit"], options["disk_limit"]),
         ship_code=options["ship_code"],
     )
@@ -109,12 +142,47 @@ def run(**options: Any) -> None:
     sys.exit(_exit_code(run_with_progress(grid, settings)))
 
 
+def _dry_run(grid: Grid, options: Mapping[str, Any]) -> None:
+    """Print the cells, or what they cost; and which datasets are not there."""
+    from bench.plugins.data_files import remedies
+
+    cells = grid.cells()
+    if options["estimate"]:
+        _estimate(grid, cells, options)
+    else:
+        for cell in cells:
+            click.echo(cell.describe())
+    for entry in grid.datasets:
+        count = sum(cell.dataset == entry for cell in cells)
+        for number, line in enumerate(remedies(entry.name, dict(entry.parameters))):
+            # To the error stream: the list of cells, or the JSON, stays what it is.
+            head = f"missing: {entry.label} ({shared.counted(count, 'cell')} would fail): "
+            shared.echo_error(f"{head if number == 0 else '  '}{line}")
+    if not options["estimate"]:
+        click.echo(shared.counted(len(cells), "cell"))
+
+
+def _estimate(grid: Grid, cells: Sequence[Cell], options: Mapping[str, Any]) -> None:
+    from bench.engine.estimate import project, stored_timings, to_text
+    from bench.engine.timing_table import shipped_origin
+    from bench.plugins import registry
+
+    metrics = registry.select_metrics(grid.metrics) if grid.metrics else ()
+    projection = project(cells, metrics, stored_timings(options["timings"]))
+    if options["as_json"]:
+        click.echo(projection.to_json())
+        return
+    named = ", ".join(map(str, options["timings"]))
+    origin = f"{named}; where they lack some, {shipped_origin()}" if named else shipped_origin()
+    click.echo(to_text(projection, origin))
+
+
 @click.command()
 @click.argument("directory", type=shared.PATH)
 @click.option(
     "--metrics",
     callback=shared.comma(),
-    help="Metrics, families, `default` or `all`; comma-separated [default: default].",
+    help="Metrics, families, `default`, `headline` or `all`; comma-separated [default: default].",
 )
 @shared.on_ray
 def score(**options: Any) -> None:

@@ -13,13 +13,22 @@ from bench.cli.options import echo_error
 
 @click.command()
 @click.argument("directory", type=shared.PATH)
+@click.option(
+    "--slow", is_flag=True, help="Show where the time went: the slowest metrics, methods and cells."
+)
 @shared.as_json
-def status(directory: Path, as_json: bool) -> None:
+def status(directory: Path, slow: bool, as_json: bool) -> None:
     """Show the progress of a run, or how it ended; the run is not disturbed.
 
     Lists finished and remaining cells, failures by reason, the slowest cells, the expected end, and
     the last lines of the last failure.
     """
+    if slow:
+        from bench.results import slow as timings
+
+        found = timings.read_slow(directory)
+        click.echo(found.to_json() if as_json else timings.to_text(found))
+        return
     from bench.results.status import read_status, to_text
 
     state = read_status(directory)
@@ -53,7 +62,12 @@ def compare(directory: Path, metric: str | None, methods: tuple[str, ...], as_js
 @click.argument("runs", nargs=-1, required=True, type=shared.PATH)
 @click.option("-o", "--output", required=True, type=shared.PATH, help="New run directory.")
 @click.option("--strict", is_flag=True, help="Write nothing where two runs contradict each other.")
-def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
+@click.option(
+    "--keep-private-rows",
+    is_flag=True,
+    help="Also take rows without a proven epsilon that the runs have kept.",
+)
+def merge(runs: tuple[Path, ...], output: Path, strict: bool, keep_private_rows: bool) -> None:
     """Merge run directories into a new one, cell by cell.
 
     Equal results in several runs are kept once, and a good result is kept instead of a failed one.
@@ -63,7 +77,7 @@ def merge(runs: tuple[Path, ...], output: Path, strict: bool) -> None:
     from bench.engine.merge import merge_runs
     from bench.errors import printable
 
-    merged = merge_runs(runs, output, strict)
+    merged = merge_runs(runs, output, strict, keep_private_rows=keep_private_rows)
     for source in merged.sources:
         for notice in source.journal.notices:
             echo_error(printable(f"left out: {notice}"))

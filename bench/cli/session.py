@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import final
@@ -150,6 +151,16 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
     )
     if summary.interrupted:
         console.print("interrupted: run the same command again to resume", markup=False)
+    elif summary.keys:
+        console.print(next_command(summary, options), markup=False, highlight=False)
+
+
+def next_command(summary: RunSummary, options: RunOptions) -> str:
+    """Return what to type after a run."""
+    place = shlex.join([str(options.out)])
+    if summary.failed == len(summary.keys):
+        return f"next: bench status {place}"
+    return f"next: bench leaderboard {place} -o site"
 
 
 def _numbers(row: CellRow) -> tuple[str, str, str]:

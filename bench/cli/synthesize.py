@@ -16,6 +16,7 @@ import click
 
 from bench.cli import options as shared
 from bench.cli.data import new_table, table_options
+from bench.errors import one_line
 
 if TYPE_CHECKING:
     from bench.data.dataset import Declaration
@@ -86,7 +87,7 @@ def synthesize(file: Path, output: Path, dry_run: bool, **options: Any) -> None:
     with steps.doing(f"reading {file}"):
         table = _Table.of(request)
     for remark in table.remarks:
-        shared.echo_error(shared.one_line(remark))
+        shared.echo_error(one_line(remark))
     table.refuse_unless_public(places.dictionary, dry_run)
     order, why = _order(table, options)
     if dry_run:
@@ -214,7 +215,8 @@ def _renamed(request: NewTable) -> NewTable:
 
 def _order(table: _Table, options: dict[str, Any]) -> tuple[ReleaseOrder, str]:
     """Return what is to be released, and why by this method."""
-    from bench.engine.release import ReleaseOrder, check_method, choose_method, default_delta
+    from bench.engine.grid import delta_for
+    from bench.engine.release import ReleaseOrder, check_method, choose_method
     from bench.errors import InputError
     from bench.plugins import registry
     from bench.privacy.accounting import Budget
@@ -233,7 +235,7 @@ def _order(table: _Table, options: dict[str, Any]) -> tuple[ReleaseOrder, str]:
             "--private-counts hides the number of rows, which the default delta would tell; name "
             "a --delta that is smaller than one divided by ten times that number"
         )
-    delta = options["delta"] or default_delta(sum(declaration.by_class))
+    delta = options["delta"] or delta_for(sum(declaration.by_class))
     order = ReleaseOrder(
         table=table.request.name,
         method=Variant(name, name, tuple(parameters.items())),
@@ -329,7 +331,7 @@ def _release(
     if not isinstance(dataset, Dataset):
         shared.fail(str(dataset))
     for notice in filter(None, (dataset.differs, describe_briefly(dataset.adjusted))):
-        shared.echo_error(shared.one_line(f"for you only: {notice}"))
+        shared.echo_error(one_line(f"for you only: {notice}"))
 
     def charged() -> None:
         shared.echo_error(f"charged epsilon {order.budget.epsilon:g} in {spending.path}")
@@ -402,7 +404,7 @@ class _Steps:
         from rich.console import Console
 
         started = time.perf_counter()
-        what = shared.one_line(what)
+        what = one_line(what)
         if self._shown:
             from rich.markup import escape
 

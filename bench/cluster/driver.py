@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, final
 
 from bench.cluster.execute import Stop, execute
@@ -47,8 +48,9 @@ from bench.environments.overlays import Say
 from bench.errors import StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal
-from bench.results.records import Cell, Outcome, Status
+from bench.results.records import Cell, Outcome, Status, TimingRow, Variant
 from bench.results.run_directory import Progress, RunStore
+from bench.results.timings import Stopwatch, added_to
 
 
 class Observer(Protocol):
@@ -98,6 +100,7 @@ def run(
     ray_address: str | None = None,
     secure_noise: bool = False,
     private_counts: bool = False,
+    keep_private_rows: bool = False,
     limits: Asked | None = None,
     ship_code: bool = False,
     say: Say = lambda text: None,
@@ -106,8 +109,9 @@ def run(
 
     `grid` is the name of a built-in grid (smoke, quick, full), a TOML file, or a `Grid`. `say` gets
     what a person may want to know meanwhile. As with `bench run`, running again does only what is
-    missing; results are read with `bench.load_results(out)`. MLflow is left out: `bench sync out`
-    logs a finished run.
+    missing; results are read with `bench.load_results(out)`. Rows without a proven epsilon are not
+    stored unless `keep_private_rows` is set. MLflow is left out: `bench sync out` logs a finished
+    run.
     """
     asked = grid if isinstance(grid, Grid) else load_grid(str(grid))
     options = RunOptions(
@@ -117,6 +121,7 @@ def run(
         tracking=False,
         secure_noise=secure_noise,
         private_counts=private_counts,
+        keep_private_rows=keep_private_rows,
         limits=limits or Asked(),
         ship_code=ship_code,
     )
@@ -134,14 +139,16 @@ def run_grid(
     grid.check_plugins()
     cells = grid.cells(private_counts=options.private_counts, secure_noise=options.secure_noise)
     metrics = registry.select_metrics(grid.metrics)
-    with RunStore(options.out) as store:
+    with RunStore(options.out, keep_private_rows=options.keep_private_rows) as store:
         store.write_manifest(manifest(grid, metrics))
         write_descriptions(store.directory, grid)
-        datasets = {
-            entry: load_dataset(entry, grid.split, grid.split_seed) for entry in grid.datasets
-        }
+        datasets, loaded = {}, {}
+        for entry in grid.datasets:
+            watch = Stopwatch()
+            datasets[entry] = load_dataset(entry, grid.split, grid.split_seed)
+            loaded[entry] = watch.lap("", "load")
         plan = plan_cells(cells, datasets, store, metrics)
-        return carry_out(plan, datasets, store, options, observers, started, say)
+        return carry_out(plan, datasets, store, options, observers, started, say, loaded)
 
 
 def score_run(
@@ -166,8 +173,14 @@ def carry_out(
     observers: Callable[[RunStore], Sequence[Observer]],
     started: float,
     say: Say,
+    loaded: Mapping[Variant, TimingRow] = MappingProxyType({}),
 ) -> RunSummary:
-    """Run the jobs of a plan; keep everything in the run directory, which is open."""
+    """Run the jobs of a plan; keep everything in the run directory, which is open.
+
+    `loaded` says what loading each dataset took: the first cell of it that ends has it in its
+    timings, so that those of all cells add up to what was spent.
+    """
+    unpaid = dict(loaded)
     watchers = list(observers(store))
     for watcher in watchers:
         watcher.planned(len(plan.wanted), plan.cached, plan.notices)
@@ -183,6 +196,10 @@ def carry_out(
     def keep(outcome: Outcome, cell: Cell) -> None:
         dataset = datasets[cell.dataset]
         known = dataset if isinstance(dataset, Dataset) else None
+        load = unpaid.pop(cell.dataset, None) if outcome.timings else None
+        if load is not None:
+            paid = replace(load, key=outcome.row.key)
+            outcome = replace(outcome, timings=added_to((paid,), *outcome.timings))
         outcome = storable(outcome, cell, known)
         try:
             outcome = store.record(outcome, None if known is None else known.encoder)
@@ -195,6 +212,11 @@ def carry_out(
             outcome = store.record(outcome, None)
         for watcher in watchers:
             watcher.finished(outcome, store)
+
+    def running_now(cells: Sequence[tuple[str, Cell]]) -> None:
+        # Called every few seconds, also while no cell ends.
+        progress.running(cells)
+        store.compact_now_and_then()
 
     def close() -> None:
         progress.end(ended)
@@ -209,7 +231,7 @@ def carry_out(
             log = "" if why is None else whole_text(why)
             row = failed_row(refused.cell, refused.key, known, Status.ERROR, refused.reason)
             keep(Outcome(row, log=log), refused.cell)
-        work = run_jobs(plan.jobs, datasets, store, options, stop, say, progress.running)
+        work = run_jobs(plan.jobs, datasets, store, options, stop, say, running_now)
         with contextlib.closing(work):
             for job, outcome in work:
                 keep(outcome, job.cell)

@@ -17,7 +17,7 @@ from bench.cluster.tasks import Started, Tasks
 from bench.cluster.watcher import Death, Watchers
 from bench.data.dataset import Dataset
 from bench.engine import keys
-from bench.engine.cell import blank_row, failed_outcome
+from bench.engine.cell import blank_row, failed_outcome, not_remade
 from bench.engine.fit import FitResult
 from bench.engine.options import RunOptions
 from bench.engine.plan import Datasets, Job, stored_outcome
@@ -127,7 +127,7 @@ class _Loop:
                 if not self._running:
                     return
             yield from self._fill()
-            cells = {one.job.key: one.job.cell for one in self._running.values()}
+            cells = {one.job.key: one.job.cell for one in self._begun()}
             self._running_now([*cells.items()])
             pending = [*self._running, *self._tasks.preparing]
             try:
@@ -140,6 +140,15 @@ class _Loop:
                     yield from self._collect(reference)
                 else:
                     yield from self._settle(reference)
+
+    def _begun(self) -> Iterator[Started]:
+        """Return tasks that have a CPU: Ray starts them in their order, the others wait for one."""
+        free = self._room // 2
+        for one in self._running.values():
+            free -= one.job.kind.resources.cpus
+            yield one
+            if free <= 0:
+                return
 
     def _look_around(self) -> None:
         """Notice machines that have joined or left."""
@@ -293,6 +302,8 @@ class _Loop:
     def _without(self, job: Job, fitted: FitResult) -> Outcome:
         if job.procedure is not None:
             return job.procedure.failed(fitted)
+        if job.remake:
+            return not_remade(self._store.journal.outcome(job.key), fitted)
         dataset = self._datasets[job.cell.dataset]
         known = None if isinstance(dataset, BenchError) else dataset
         return failed_outcome(blank_row(job.cell, job.key, known), fitted)

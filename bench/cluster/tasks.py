@@ -12,7 +12,7 @@ from typing import Any, TypeVar, final
 from bench.cluster.ray_cluster import first_line, nodes, only_on
 from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
-from bench.engine.cell import finish_cell, run_cell
+from bench.engine.cell import Remake, finish_cell, run_cell
 from bench.engine.fit import FitResult, Fits, MethodFacts, for_fitting
 from bench.engine.isolation import wire
 from bench.engine.isolation.processes import IsolatedFits, fit_server, isolated
@@ -146,7 +146,7 @@ class Tasks:
 
     # Cells ----------------------------------------------------------------------------------------
 
-    def start(self, job: Job, attempt: int, stored: Outcome | None) -> tuple[Any, Started]:
+    def start(self, job: Job, attempt: int, stored: Outcome | Remake | None) -> tuple[Any, Started]:
         """Start a job; the reference is that of its outcome."""
         entry, environment = job.cell.dataset, job.environment
         needs = self._needs(job)
@@ -166,12 +166,13 @@ class Tasks:
             .options(**self._only_at(place), **self._asked(needs))
             .remote(ticket, self._told(job), self._fitting_data(entry))
         )
+        remake = stored if isinstance(stored, Remake) else None
         # Ray starts it when the fit has ended; nobody waits here.
         scoring = self._ticket(job, f"{step}.finish", Resources())
         reference = (
             self._task[finish_step]
             .options(num_cpus=1)
-            .remote(scoring, self._told(job), self._data(entry), job.metrics, fitted)
+            .remote(scoring, self._told(job), self._data(entry), job.metrics, fitted, remake)
         )
         self._fits[place] += 1
         return reference, Started(job, attempt, (ticket.name, scoring.name), place)
@@ -219,7 +220,7 @@ class Tasks:
             self._fits[started.place] -= 1
 
     def _needs(self, job: Job) -> Resources:
-        return Resources() if job.scoring else job.kind.resources
+        return job.kind.resources if job.fits else Resources()
 
     def _asked(self, needs: Resources) -> Mapping[str, Any]:
         """What Ray is asked for. More CPUs than any machine has would wait for ever."""
@@ -274,13 +275,25 @@ class Told:
 
 
 def run_step(
-    ticket: Ticket, told: Told, dataset: Dataset, metrics: Sequence[str], stored: Outcome | None
+    ticket: Ticket,
+    told: Told,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    stored: Outcome | Remake | None,
 ) -> Outcome:
     """Fit and score a cell; the fit in a process of its own."""
+    remake = stored if isinstance(stored, Remake) else None
 
     def broken(fitted: FitResult) -> Outcome:
         return finish_cell(
-            told.cell, told.key, dataset, metrics, fitted, ticket.threads, facts=told.facts
+            told.cell,
+            told.key,
+            dataset,
+            metrics,
+            fitted,
+            ticket.threads,
+            facts=told.facts,
+            remake=remake,
         )
 
     def work(fits: Fits | None) -> Outcome:
@@ -289,7 +302,7 @@ def run_step(
         )
 
     # The scores of a stored release need no fit, unless a metric fits again.
-    fitting = stored is None or any(map(registry.refits, metrics))
+    fitting = not isinstance(stored, Outcome) or any(map(registry.refits, metrics))
     return _without_model(_watched(ticket, work, broken, told.data if fitting else None))
 
 
@@ -304,13 +317,25 @@ def fit_step(ticket: Ticket, told: Told, dataset: Dataset) -> FitResult:
 
 
 def finish_step(
-    ticket: Ticket, told: Told, dataset: Dataset, metrics: Sequence[str], fitted: FitResult
+    ticket: Ticket,
+    told: Told,
+    dataset: Dataset,
+    metrics: Sequence[str],
+    fitted: FitResult,
+    remake: Remake | None = None,
 ) -> Outcome:
     """Prove, judge and score a cell that was fitted elsewhere."""
 
     def finish(what: FitResult) -> Outcome:
         return finish_cell(
-            told.cell, told.key, dataset, metrics, what, ticket.threads, facts=told.facts
+            told.cell,
+            told.key,
+            dataset,
+            metrics,
+            what,
+            ticket.threads,
+            facts=told.facts,
+            remake=remake,
         )
 
     return _without_model(_watched(ticket, lambda fits: finish(fitted), finish, None))

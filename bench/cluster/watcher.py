@@ -61,6 +61,8 @@ _LEFT_OVER_SECONDS = 3600.0
 _ANSWER_SECONDS = 10.0
 _SILENT_SECONDS = 60.0
 """A watcher that has not watched, or not answered, for so long is replaced."""
+_START_SECONDS = 300.0
+"""For the first answer: a busy machine takes long to start a process, and longer to start two."""
 _REPLACEMENTS = 5
 """Watchers that may die on one machine before the run is stopped."""
 
@@ -296,6 +298,7 @@ class _Asked:
 
     answer: Any
     since: float
+    patience: float
 
 
 @final
@@ -324,7 +327,7 @@ class Watchers:
         for node in alive - set(self._by_node):
             placed = self._kind.options(scheduling_strategy=only_on(node))
             self._by_node[node] = placed.remote(self.run)
-            self._ask(node)
+            self._ask(node, _START_SECONDS)
 
     def why(self, *names: str) -> Death | None:
         """Return why the worker of an attempt is gone, if its machine still knows."""
@@ -349,8 +352,9 @@ class Watchers:
         with contextlib.suppress(ray.exceptions.RayError):
             ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_SECONDS)
 
-    def _ask(self, node: str) -> None:
-        self._asked[node] = _Asked(self._by_node[node].silent_seconds.remote(), time.monotonic())
+    def _ask(self, node: str, patience: float = _SILENT_SECONDS) -> None:
+        answer = self._by_node[node].silent_seconds.remote()
+        self._asked[node] = _Asked(answer, time.monotonic(), patience)
 
     def _problem(self, node: str) -> str:
         """Return why a watcher does not watch; nothing if it does, as far as we know."""
@@ -360,7 +364,7 @@ class Watchers:
         ready, _ = ray.wait([asked.answer], timeout=0)
         if not ready:
             waited = time.monotonic() - asked.since
-            return f"no answer for {waited:.0f} s" if waited > _SILENT_SECONDS else ""
+            return f"no answer for {waited:.0f} s" if waited > asked.patience else ""
         try:
             silent = ray.get(asked.answer)
         except ray.exceptions.ActorDiedError as problem:

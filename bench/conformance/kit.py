@@ -12,6 +12,7 @@ from bench.conformance.subject import CheckResult, CheckStatus, Subject
 from bench.environments import overlays
 from bench.errors import InputError, PrivacyContractError, text_of
 from bench.plugins import registry
+from bench.plugins.dataframe import DataFrameMethod
 
 Check = Callable[[Subject], Iterator[CheckResult]]
 
@@ -39,6 +40,8 @@ class CheckReport:
 
     method: str
     results: tuple[CheckResult, ...]
+    meaning: str = ""
+    """What a passed check says about this kind of method, where that is less than usual."""
 
     @property
     def failed(self) -> bool:
@@ -57,6 +60,8 @@ def to_text(report: CheckReport) -> str:
         if result.fix and result.status in (CheckStatus.FAILED, CheckStatus.WARNING):
             lines.append(" " * (width + 17) + f"-> {result.fix}")
     lines += ["", _summary(report.results)]
+    if report.meaning:
+        lines += ["", report.meaning]
     return "\n".join(lines)
 
 
@@ -103,7 +108,23 @@ def check_subject(
     if all(result.status is CheckStatus.PASSED for result in applicable):
         for check in (*checks, *further):
             results += _carried_out(check, subject, say)
-    return CheckReport(subject.name, tuple(results))
+    return CheckReport(subject.name, tuple(results), _meaning(subject))
+
+
+WRAPPED = (
+    "What passing means for a wrapped library: it runs on difficult tables, returns what the "
+    "schema allows and the same rows for the same seed, and its verdict is `unproven`. Checks of "
+    "noise, budget and neighbouring tables see the calls of the kernel, and it makes none: "
+    "whether {package} adds the noise that it claims was not checked. `bench audit {name}` attacks "
+    "it; docs/wrapping.md says how it can get a proof."
+)
+
+
+def _meaning(subject: Subject) -> str:
+    kind = subject.kind
+    if not issubclass(kind, DataFrameMethod):
+        return ""
+    return WRAPPED.format(package=kind.package, name=subject.name)
 
 
 def _carried_out(check: Check, subject: Subject, say: Callable[[str], None]) -> list[CheckResult]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -21,11 +20,30 @@ from bench.engine.score import kept_scores, score_release
 from bench.errors import BenchError, one_line
 from bench.plugins.release import Release
 from bench.privacy.accounting import ADJACENCY, Budget
+from bench.results import private_rows
 from bench.results.journal import plain
-from bench.results.records import Cell, CellRow, Outcome, Status, check_outcome
+from bench.results.records import (
+    Cell,
+    CellRow,
+    Outcome,
+    Status,
+    TimingRow,
+    check_outcome,
+)
+from bench.results.timings import Stopwatch, added_to, kept
 from bench.results.verdicts import judge
 
 _STACK_CHARACTERS = 5_000
+
+
+@final
+@dataclass(frozen=True)
+class Remake:
+    """A cell whose rows were not stored, and are made again so that they can be scored."""
+
+    stored: Outcome
+    digest: str
+    """Digest of the rows that were released, see `private_rows.digest`."""
 
 
 def run_cell(
@@ -33,7 +51,7 @@ def run_cell(
     key: str,
     dataset: Dataset,
     metrics: Sequence[str],
-    stored: Outcome | None = None,
+    stored: Outcome | Remake | None = None,
     threads: int = 1,
     fits: Fits | None = None,
     facts: MethodFacts | None = None,
@@ -44,13 +62,15 @@ def run_cell(
     by default this process; `facts` are given where the method shall not be imported.
     """
     fits = fits or InThisProcess()
-    if stored is None or stored.release is None:
+    remake = stored if isinstance(stored, Remake) else None
+    if stored is None or isinstance(stored, Remake) or stored.release is None:
         fitted = fits.fit(cell, dataset)
-        return finish_cell(cell, key, dataset, metrics, fitted, threads, fits, facts)
+        return finish_cell(cell, key, dataset, metrics, fitted, threads, fits, facts, remake)
     reset_peak_memory()
     facts = facts or MethodFacts.named(cell.method.name)
     scoring = _Scoring(cell, dataset, metrics, threads, fits, facts)
-    return _scored_outcome(scoring, stored.row, stored.release, stored=stored)
+    before = kept(stored.timings, metrics)
+    return _scored_outcome(scoring, stored.row, stored.release, before, stored=stored)
 
 
 def finish_cell(
@@ -62,20 +82,35 @@ def finish_cell(
     threads: int = 1,
     fits: Fits | None = None,
     facts: MethodFacts | None = None,
+    remake: Remake | None = None,
 ) -> Outcome:
-    """Prove, judge and score what was fitted, here or in another environment. Never raises."""
+    """Prove, judge and score what was fitted, here or in another environment. Never raises.
+
+    What was made again is scored only, and only if it is what was released.
+    """
     reset_peak_memory()
     known = facts or MethodFacts.named(cell.method.name)
+    scoring = _Scoring(cell, dataset, metrics, threads, fits or InThisProcess(), known)
+    if remake is not None:
+        return _remade_outcome(scoring, fitted, remake)
     row = blank_row(cell, key, dataset, known)
     if fitted.release is None:
         return failed_outcome(row, fitted)
     release = fitted.release
+    watch = Stopwatch()
     judged = guarded(lambda: _judged(cell, row, fitted, release, known))
+    timings = (*_fit_timing(key, fitted), watch.lap(key, "prove"))
     if isinstance(judged, FitResult):
-        return failed_outcome(row, judged)
+        return replace(failed_outcome(row, judged), timings=timings)
     row, release = judged
-    scoring = _Scoring(cell, dataset, metrics, threads, fits or InThisProcess(), known)
-    return _scored_outcome(scoring, row, release)
+    return _scored_outcome(scoring, row, release, timings)
+
+
+def _fit_timing(key: str, fitted: FitResult) -> tuple[TimingRow, ...]:
+    """What the fit took; nothing where its process was lost."""
+    if fitted.seconds is None or fitted.processor_seconds is None:
+        return ()
+    return (TimingRow(key, "fit", "", fitted.seconds, fitted.processor_seconds),)
 
 
 @final
@@ -89,6 +124,29 @@ class _Scoring:
     threads: int
     fits: Fits
     facts: MethodFacts
+
+
+def _remade_outcome(scoring: _Scoring, fitted: FitResult, remake: Remake) -> Outcome:
+    release, stored = fitted.release, remake.stored
+    if release is None:
+        return not_remade(stored, fitted)
+    if release.rows is None or private_rows.digest(release.rows) != remake.digest:
+        other = FitResult(Status.ERROR, reason="the same seed gave other rows than were released")
+        return not_remade(stored, other)
+    before = kept(stored.timings, scoring.metrics)
+    return _scored_outcome(scoring, stored.row, release, before, stored=stored)
+
+
+def not_remade(stored: Outcome, fitted: FitResult) -> Outcome:
+    """Return the outcome of a cell whose rows could not be made again.
+
+    What was released stays released: its row keeps the verdict and the scores.
+    """
+    # One that was skipped would count as done.
+    status = Status.ERROR if fitted.status is Status.SKIPPED else fitted.status
+    reason = f"its rows, which are not stored, could not be made again: {fitted.reason}"
+    row = ended(stored.row, status, reason, fitted.stack)
+    return Outcome(row, stored.scores, log=fitted.log, timings=stored.timings)
 
 
 def _judged(
@@ -120,9 +178,13 @@ def _judged(
 
 
 def _scored_outcome(
-    how: _Scoring, row: CellRow, release: Release, stored: Outcome | None = None
+    how: _Scoring,
+    row: CellRow,
+    release: Release,
+    before: tuple[TimingRow, ...],
+    stored: Outcome | None = None,
 ) -> Outcome:
-    started, metrics = time.perf_counter(), how.metrics
+    watch, metrics = Stopwatch(), how.metrics
     scored = score_release(
         how.cell, row.key, how.dataset, release, metrics, how.threads, how.fits,
         how.facts.environment,
@@ -131,9 +193,10 @@ def _scored_outcome(
     hashes |= keys.metric_hashes(metrics)
     for name in scored.problems:
         del hashes[name]  # tried again next time
+    took = watch.lap(row.key, "score", reference=scored.reference_seconds)
     row = replace(
         row,
-        score_seconds=time.perf_counter() - started,
+        score_seconds=took.wall_seconds,
         metrics=json.dumps(hashes, sort_keys=True),
         metrics_hash=keys.metrics_hash(hashes),
         peak_memory_mb=max(peak_memory_mb() or 0.0, row.peak_memory_mb or 0.0) or None,
@@ -145,7 +208,14 @@ def _scored_outcome(
     fitted = stored is None
     ledger = "" if release.ledger is None or not fitted else release.ledger.to_json()
     return Outcome(
-        row, scores, release, fitted, details=scored.details, log=scored.log, ledger=ledger
+        row,
+        scores,
+        release,
+        fitted=fitted,
+        details=scored.details,
+        log=scored.log,
+        ledger=ledger,
+        timings=added_to(before, took, *scored.timings),
     )
 
 
@@ -218,7 +288,8 @@ def failed_row(
 
 def failed_outcome(row: CellRow, fitted: FitResult) -> Outcome:
     """Return the outcome of a cell whose fit failed."""
-    return Outcome(ended(row, fitted.status, fitted.reason, fitted.stack), log=fitted.log)
+    row = ended(row, fitted.status, fitted.reason, fitted.stack)
+    return Outcome(row, log=fitted.log, timings=_fit_timing(row.key, fitted))
 
 
 def storable(outcome: Outcome, cell: Cell, dataset: Dataset | None) -> Outcome:

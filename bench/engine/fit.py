@@ -9,7 +9,6 @@ are computed from them in the main environment, whatever the method's own has in
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, final
@@ -32,6 +31,7 @@ from bench.privacy.interception import Interceptor
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
 from bench.results.records import Cell, Status
+from bench.results.timings import Stopwatch
 
 Result = TypeVar("Result")
 
@@ -50,6 +50,8 @@ class FitResult:
     """What it printed and the whole text of its exception: for the internal log only."""
     seconds: float | None = None
     peak_memory_mb: float | None = None
+    processor_seconds: float | None = None
+    """Of the fit, also of one that failed; `seconds` is known then too."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages that the method's own environment brings."""
 
@@ -111,12 +113,16 @@ class InThisProcess:
 def fit_cell(cell: Cell, dataset: Dataset) -> FitResult:
     """Fit one cell in this process. Never raises."""
     reset_peak_memory()
-    started = time.perf_counter()
+    watch = Stopwatch()
     release = guarded(lambda: synthesize(cell, dataset))
-    if isinstance(release, FitResult):
-        return release
-    seconds = time.perf_counter() - started
-    return FitResult(Status.OK, release, seconds=seconds, peak_memory_mb=peak_memory_mb())
+    took = watch.lap("", "fit")
+    result = release if isinstance(release, FitResult) else FitResult(Status.OK, release)
+    return replace(
+        result,
+        seconds=took.wall_seconds,
+        processor_seconds=took.processor_seconds,
+        peak_memory_mb=peak_memory_mb(),
+    )
 
 
 def guarded(work: Callable[[], Result]) -> Result | FitResult:

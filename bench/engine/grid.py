@@ -53,7 +53,8 @@ class Grid:
     methods: tuple[Variant, ...]
     ipc: tuple[int | None, ...] = (50, 100, 500, 1000)
     epsilon: tuple[float, ...] = (0.5, 1.0, 3.0, 10.0)
-    delta: float = 1e-5
+    delta: float | None = None
+    """None chooses it for each dataset, see `default_delta`."""
     seeds: tuple[int, ...] = (0,)
     metrics: tuple[str, ...] = ()
     """As in `registry.select_metrics`; empty asks for those that are computed by default."""
@@ -80,7 +81,7 @@ class Grid:
         for epsilon in self.epsilon:
             if not (epsilon > 0 and math.isfinite(epsilon)):
                 raise GridError(f"epsilon {epsilon:g} is not a positive finite number")
-        if not 0 < self.delta < 1:
+        if self.delta is not None and not 0 < self.delta < 1:
             raise GridError(f"delta {self.delta:g} is not between 0 and 1")
         try:
             check_preset(self.split)
@@ -109,6 +110,10 @@ class Grid:
     def cells(self, *, private_counts: bool = False, secure_noise: bool = False) -> list[Cell]:
         """Return all cells. An axis that a method does not use does not multiply its cells."""
         cells: dict[Cell, None] = {}
+        deltas = {
+            dataset: default_delta(dataset, private_counts) if self.delta is None else self.delta
+            for dataset in self.datasets
+        }
         for dataset, method, seed in itertools.product(self.datasets, self.methods, self.seeds):
             kind = registry.method_class(method.name)
             ipcs: Sequence[int | None] = self.ipc if kind.uses_ipc else (None,)
@@ -120,7 +125,7 @@ class Grid:
                     ipc=ipc,
                     full_size=ipc is None and kind.uses_ipc,
                     epsilon=epsilon,
-                    delta=self.delta,
+                    delta=deltas[dataset],
                     seed=seed,
                     split=self.split,
                     split_seed=self.split_seed,
@@ -145,6 +150,7 @@ class Grid:
         datasets: Sequence[str] = (),
         ipc: Sequence[int | None] = (),
         epsilon: Sequence[float] = (),
+        delta: float | None = None,
         seeds: Sequence[int] = (),
         metrics: Sequence[str] = (),
         split: str = "",
@@ -160,10 +166,40 @@ class Grid:
             datasets=_chosen("dataset", datasets, self.datasets),
             ipc=tuple(ipc) or self.ipc,
             epsilon=tuple(epsilon) or self.epsilon,
+            delta=self.delta if delta is None else delta,
             seeds=tuple(seeds) or self.seeds,
             metrics=tuple(metrics) or self.metrics,
             split=split or self.split,
         )
+
+
+DEFAULT_DELTA = "min(1e-5, 1/(10 n))"
+"""In words, for `run.json`: rows of the results have the number."""
+LARGEST_DELTA = 1e-5
+PRIVATE_COUNTS_DELTA = 1e-8
+"""Delta where the number of rows is not public: below 1/(10 n) for up to ten million rows."""
+
+
+def default_delta(dataset: Variant, private_counts: bool = False) -> float:
+    """Return min(1e-5, 1/(10 n)) for a dataset with n declared rows.
+
+    A mechanism that publishes one row in a million may have delta 1e-6 for each row: delta has to
+    be well below 1/n. n is the declared number of all rows, a constant of the dataset's file, so
+    that no row is read and training on a part or on all rows has the same delta. Where counts are
+    private, delta is a constant: one that followed from n would tell n.
+    """
+    if private_counts:
+        return PRIVATE_COUNTS_DELTA
+    try:
+        declared = registry.build_source(dataset.name, dict(dataset.parameters)).declare()
+    except InputError:
+        return LARGEST_DELTA  # its cells fail with the reason when the dataset is loaded
+    return delta_for(sum(declared.by_class))
+
+
+def delta_for(rows: int) -> float:
+    """Return min(1e-5, 1/(10 n)): see `default_delta`."""
+    return min(LARGEST_DELTA, 1 / (10 * max(1, rows)))
 
 
 def plain_name(name: str) -> bool:

@@ -30,7 +30,7 @@ from bench.engine import keys
 from bench.engine.about import join_descriptions
 from bench.errors import StoreError
 from bench.plugins.description import Identity, dataset_identity
-from bench.results import encoded
+from bench.results import encoded, private_rows
 from bench.results.journal import Finished, Journal
 from bench.results.opening import link_or_copy, names_in, open_file, survey
 from bench.results.parquet_files import read_parquet
@@ -43,8 +43,9 @@ from bench.results.reading import (
     read_charges,
     refuse_old_audits,
 )
-from bench.results.records import AuditRow, Outcome, ScoreRow, Status, log_name
+from bench.results.records import AuditRow, Outcome, ScoreRow, Status, TimingRow, log_name
 from bench.results.run_directory import RunStore
+from bench.results.timings import with_metrics
 from bench.results.writing import make_folder, sync_folder, writing
 
 TOLERANCE = 1e-9
@@ -125,8 +126,17 @@ class Merge:
     """Results that were left out because the same, or a better one, is kept."""
 
 
-def merge_runs(directories: Sequence[Path], target: Path, strict: bool = False) -> Merge:
-    """Compare and write; with `strict`, nothing is written where there are conflicts."""
+def merge_runs(
+    directories: Sequence[Path],
+    target: Path,
+    strict: bool = False,
+    *,
+    keep_private_rows: bool = False,
+) -> Merge:
+    """Compare and write; with `strict`, nothing is written where there are conflicts.
+
+    Rows without a proven epsilon that a source holds stay there, unless they are to be kept.
+    """
     check_target(target)
     with ExitStack() as stack:
         for directory in directories:
@@ -135,7 +145,7 @@ def merge_runs(directories: Sequence[Path], target: Path, strict: bool = False) 
             stack.enter_context(held(directory))
         merge = plan_merge(directories)
         if not (strict and merge.conflicts):
-            write_merge(merge, target)
+            write_merge(merge, target, keep_private_rows=keep_private_rows)
     return merge
 
 
@@ -218,8 +228,12 @@ def _release_difference(one: Path, two: Path, key: str) -> str:
     place = ("releases", key, encoded.FILE)
     try:
         first, second = read_parquet(one, *place), read_parquet(two, *place)
+        summaries = [private_rows.read_summary(source, key) for source in (one, two)]
     except StoreError:
         return ""  # damaged, and so ranked behind the whole one
+    digests = {summary.sha256 for summary in summaries if summary is not None}
+    if len(digests) > 1:
+        return "the released rows"
     if first is None or second is None:
         return ""  # a model, or a release that was lost: there is nothing to compare
     # Earlier versions named the columns otherwise, in the same order.
@@ -268,7 +282,7 @@ def _short(value: float | None) -> str:
 # Writing ------------------------------------------------------------------------------------------
 
 
-def write_merge(merge: Merge, target: Path) -> None:
+def write_merge(merge: Merge, target: Path, *, keep_private_rows: bool = False) -> None:
     """Write the new run directory, all of it or nothing."""
     check_target(target)
     with writing(target, _AGAIN):
@@ -276,7 +290,7 @@ def write_merge(merge: Merge, target: Path) -> None:
         part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     try:
         with writing(target, _AGAIN):
-            _fill(merge, part)
+            _fill(merge, part, keep_private_rows)
             # All files at once, which is much faster than one by one: after a power cut, what is
             # there under the new name is whole.
             os.sync()
@@ -295,7 +309,7 @@ def check_target(target: Path) -> None:
         raise StoreError(f"{target} is not empty; give -o the name of a new folder")
 
 
-def _fill(merge: Merge, directory: Path) -> None:
+def _fill(merge: Merge, directory: Path, keep_private_rows: bool) -> None:
     about: dict[Path, set[Identity]] = {source.directory: set() for source in merge.sources}
     with RunStore(directory) as store:
         store.write_manifest(_joined_manifest(merge))
@@ -303,13 +317,20 @@ def _fill(merge: Merge, directory: Path) -> None:
         for charge in charges:
             store.charge(charge.key, charge.identity)
         for choice in merge.choices:
-            for kind in ("releases", "details", "audits"):
+            row, scores = _joined(choice)
+            rows_stay = not (keep_private_rows or private_rows.may_travel(row))
+            left = (encoded.FILE, "synthetic.parquet") if rows_stay else ()
+            # An earlier version stored rows without a proven epsilon like all others.
+            _copy(choice.source, directory, "releases", choice.key, left)
+            for kind in ("details", "audits"):
                 _copy(choice.source, directory, kind, choice.key)
+            if keep_private_rows:
+                _copy(choice.source, directory, private_rows.FOLDER, choice.key)
             for other in choice.more:
                 _copy(other, directory, "details", choice.key)
-            row, scores = _joined(choice)
             audit = choice.source.journal.outcome(choice.key).audit
-            store.record(Outcome(row, scores, audit=audit), None)
+            timings = _joined_timings(choice)
+            store.record(Outcome(row, scores, audit=audit, timings=timings), None)
             about[choice.source.directory].add(
                 dataset_identity(row.dataset_name, row.dataset, row.dataset_parameters)
             )
@@ -337,9 +358,22 @@ def _joined(choice: Choice) -> Finished:
     return row, scores
 
 
-def _copy(source: Source, target: Path, kind: str, key: str) -> None:
-    """The files of one folder; what is there stays, and what a killed run left is not taken."""
-    names = names_in(source.directory, kind, key)
+def _joined_timings(choice: Choice) -> tuple[TimingRow, ...]:
+    """The timings of the kept result, with those of metrics that only others have computed."""
+    timings = choice.source.journal.outcome(choice.key).timings
+    for other in choice.more:
+        known = {one.metric for one in timings}
+        theirs = other.journal.outcome(choice.key).timings
+        timings = with_metrics(timings, [one for one in theirs if one.metric not in known])
+    return timings
+
+
+def _copy(source: Source, target: Path, kind: str, key: str, left: Sequence[str] = ()) -> None:
+    """The files of one folder but those to be left; what a killed run left is not taken either.
+
+    What is there stays.
+    """
+    names = [name for name in names_in(source.directory, kind, key) if name not in left]
     if not names:
         return
     folder = target / kind / key

@@ -23,7 +23,7 @@ from typing import Any, final
 import bench
 from bench.data.files import DATA_VARIABLE
 from bench.engine import keys
-from bench.engine.grid import Grid
+from bench.engine.grid import DEFAULT_DELTA, Grid
 from bench.engine.limits import Asked
 from bench.errors import DataError, InputError, shortened
 
@@ -46,6 +46,8 @@ class RunOptions:
     tracking: bool = True
     secure_noise: bool = False
     private_counts: bool = False
+    keep_private_rows: bool = False
+    """True stores rows without a proven epsilon, in a folder whose name says so."""
     limits: Asked = field(default_factory=Asked)
     ship_code: bool = False
     """True ships this code, and third-party plugins, to the workers of a cluster."""
@@ -98,7 +100,7 @@ def manifest(grid: Grid, metrics: Sequence[str]) -> dict[str, Any]:
         "methods": [entry.label for entry in grid.methods],
         "ipc": list(grid.ipc),
         "epsilon": list(grid.epsilon),
-        "delta": grid.delta,
+        "delta": DEFAULT_DELTA if grid.delta is None else grid.delta,
         "seeds": list(grid.seeds),
         "split": grid.split,
         "split_seed": grid.split_seed,

@@ -21,6 +21,7 @@ from typing import Protocol, final
 from bench.data.conform import describe_briefly
 from bench.data.dataset import Dataset
 from bench.engine import keys
+from bench.engine.cell import Remake
 from bench.engine.failures import in_words, is_ours
 from bench.engine.limits import expected_seconds
 from bench.engine.procedure import Procedure
@@ -28,9 +29,11 @@ from bench.errors import BenchError, EnvironmentUnavailable
 from bench.plugins import registry
 from bench.plugins.method import Environment, Method
 from bench.plugins.source import build_dataset
+from bench.results import private_rows
 from bench.results.journal import Finished
 from bench.results.records import Cell, CellRow, Outcome, Status, Variant
 from bench.results.run_directory import RunStore
+from bench.results.timings import Stopwatch, added_to
 
 Datasets = Mapping[Variant, Dataset | BenchError]
 """What could be loaded, and why the others could not."""
@@ -55,6 +58,9 @@ class Stored(Protocol):
     def release_intact(self, key: str) -> bool:
         """Return True when the files of a release are whole."""
 
+    def rows_not_stored(self, key: str) -> str:
+        """Return the digest of released rows that are not stored; empty where they are."""
+
     def charged(self) -> set[str]:
         """Return keys and identities of cells with secure noise that were started."""
 
@@ -71,6 +77,8 @@ class Job:
     metrics: tuple[str, ...]
     expected_seconds: float = 0.0
     """A guess, to start long ones first."""
+    remake: str = ""
+    """Digest of the rows that scoring needs and that are not stored: they are made again."""
     procedure: Procedure | None = field(default=None, compare=False)
     """How an audit is run; None for a cell that is one fit with its scores."""
 
@@ -84,7 +92,12 @@ class Job:
     @property
     def environment(self) -> Environment | None:
         """The method's own environment, where this job needs it: scoring alone does not."""
-        return None if self.scoring else self.kind.environment
+        return self.kind.environment if self.fits else None
+
+    @property
+    def fits(self) -> bool:
+        """True where the method is run, for a release or to make its rows again."""
+        return not self.scoring or self.remake != ""
 
     @property
     def charges(self) -> bool:
@@ -149,11 +162,14 @@ def decide(
     intact: Callable[[], bool],
     metrics: Sequence[str],
     charged_by: str = "",
+    rows_not_stored: Callable[[], bool] = lambda: False,
 ) -> Decision:
     """Decide about one cell from what is stored of it.
 
     `charged_by` says that its budget is spent: by this `key`, or by the cell with `other code`.
-    An audit that failed or was skipped is run again: it may have been given more time.
+    Rows that are not stored are made again to be scored; where a cell has not ended well, it is
+    fitted anew with all its metrics. An audit that failed or was skipped is run again: it may have
+    been given more time.
     """
     if cell.audit is not None:
         done = row is not None and row.status == Status.OK.value and intact()
@@ -164,8 +180,17 @@ def decide(
         missing = _missing(row, metrics)
         done = row.status == Status.OK.value
         if row.rows_released is not None and (missing or not done):
-            return Decision(Action.SCORE, missing)
-        if done:
+            if not rows_not_stored():
+                return Decision(Action.SCORE, missing)
+            why = not_remakable(cell)
+            if done and why:
+                listed = ", ".join(missing)
+                return Decision(Action.KEEP, text=f"{cell.describe()}: no {listed}: {why}")
+            if done:
+                return Decision(Action.SCORE, missing)
+            known = set(registry.metric_names())
+            metrics = (*metrics, *(name for name in _extra(row, metrics) if name in known))
+        elif done:
             return _KEPT  # a model release is not stored and so cannot be scored again
     if not (charged_by and cell.secure_noise and cell.epsilon is not None):
         return Decision(Action.FIT, tuple(metrics))
@@ -173,7 +198,7 @@ def decide(
         # It was released, so that its row with the spent epsilon stays.
         why = "a released model is not stored"
         if row.rows_released is not None:
-            why = "the files of its release are missing or damaged"
+            why = "its rows are not stored, or the files of its release damaged,"
         return Decision(
             Action.KEEP,
             text=f"{cell.describe()}: not scored again, {why} and its budget is spent",
@@ -224,7 +249,10 @@ def plan_cells(
         def intact(key: str = key) -> bool:
             return stored.release_intact(key)
 
-        decision = decide(cell, row, intact, metrics, charged_by)
+        def rows_not_stored(key: str = key) -> bool:
+            return stored.rows_not_stored(key) != ""
+
+        decision = decide(cell, row, intact, metrics, charged_by, rows_not_stored)
         if decision.action is Action.KEEP:
             cached += 1
             notices += [decision.text] if decision.text else []
@@ -232,8 +260,9 @@ def plan_cells(
             refused.append(Refusal(cell, key, decision.text))
         else:
             scoring = decision.action is Action.SCORE
-            seconds = guess.seconds(cell, dataset, 0.1 if scoring else 1.0)
-            jobs.append(Job(cell, key, scoring, decision.metrics, seconds))
+            remake = stored.rows_not_stored(key) if scoring else ""
+            seconds = guess.seconds(cell, dataset, 0.1 if scoring and not remake else 1.0)
+            jobs.append(Job(cell, key, scoring, decision.metrics, seconds, remake))
     return RunPlan(
         jobs=tuple(_in_order(jobs)),
         wanted=tuple(wanted),
@@ -293,18 +322,38 @@ def plan_stored(stored: Stored, datasets: Datasets, metrics: Sequence[str]) -> R
             missing = tuple(name for name in missing if name not in refitting)
         if not problem and missing and not stored.release_intact(row.key):
             problem = "its release is missing or damaged"
+        remake = "" if problem or not missing else stored.rows_not_stored(row.key)
+        if remake:
+            problem = not_remakable(cell)
+            if not problem and keys.cell_key(cell, row.fingerprint) != row.key:
+                problem = f"{_NOT_STORED}, and the method or a library that it imports has changed"
         if problem:
             notices.append(f"{_name(row)}: not scored, {problem}")
             continue
         wanted.append((cell, row.key))
         if missing:
-            jobs.append(Job(replace(cell, dataset=entry), row.key, True, missing))
+            again = replace(cell, dataset=entry)
+            jobs.append(Job(again, row.key, True, missing, remake=remake))
     return RunPlan(
         jobs=tuple(jobs),
         wanted=tuple(wanted),
         cached=len(wanted) - len(jobs),
         notices=tuple(notices),
     )
+
+
+_NOT_STORED = "its rows, which have no proven epsilon, are not stored"
+
+
+def not_remakable(cell: Cell) -> str:
+    """Return why the rows of a cell cannot be made again by its seed; empty where they can."""
+    if cell.secure_noise:
+        why = "secure noise cannot be drawn again"
+    elif not registry.method_class(cell.method.name).seeded:
+        why = f"method {cell.method.name} cannot be seeded"
+    else:
+        return ""
+    return f"{_NOT_STORED}, and {why}; {private_rows.KEEP}"
 
 
 def load_dataset(entry: Variant, split: str, split_seed: int) -> Dataset | BenchError:
@@ -333,11 +382,17 @@ def load_stored(stored: Stored) -> Datasets:
     return datasets
 
 
-def stored_outcome(job: Job, store: RunStore, dataset: Dataset) -> Outcome | None:
+def stored_outcome(job: Job, store: RunStore, dataset: Dataset) -> Outcome | Remake | None:
     """Return what is stored of a job that scores; None where it cannot be read any more."""
-    row, scores = store.finished[job.key]
+    watch = Stopwatch()
+    outcome = store.journal.outcome(job.key)
+    if job.remake:
+        return Remake(outcome, job.remake)
     release = store.read_release(job.key, dataset.encoder)
-    return None if release is None else Outcome(row, scores, release)
+    if release is None:
+        return None
+    timings = added_to(outcome.timings, watch.lap(job.key, "load"))
+    return Outcome(outcome.row, outcome.scores, release, timings=timings)
 
 
 def _released(row: CellRow) -> bool:
@@ -360,6 +415,11 @@ def _missing(row: CellRow, metrics: Sequence[str]) -> tuple[str, ...]:
     """Metrics that have not scored the release, or did when their source was another."""
     recorded = json.loads(row.metrics)
     return tuple(name for name in metrics if recorded.get(name) != keys.metric_hash(name))
+
+
+def _extra(row: CellRow, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Metrics that have scored the release and are not asked for now."""
+    return tuple(name for name in json.loads(row.metrics) if name not in metrics)
 
 
 def _try_again(cell: Cell, row: CellRow) -> bool:
@@ -490,7 +550,10 @@ def _why_again(row: CellRow, index: Index) -> str:
     ]
     if missing or changed:
         said = [f"metrics missing: {_some(missing)}"] if missing else []
-        return "; ".join([*said, f"metrics changed: {_some(changed)}"] if changed else said)
+        said += [f"metrics changed: {_some(changed)}"] if changed else []
+        # It then takes as long as a fit, which a reader would not expect of metrics alone.
+        said += ["rows not stored, made again"] if index.stored.rows_not_stored(row.key) else []
+        return "; ".join(said)
     if row.status != Status.OK.value:
         return f"failed before ({row.status})"
     return "release damaged"  # nothing else sends a good cell back: its rows cannot be read

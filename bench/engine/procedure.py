@@ -107,11 +107,11 @@ def run_here(procedure: Procedure, run: RunBatch = run_batch) -> Outcome:
     while (outcome := procedure.outcome) is None:
         items = procedure.take(pace.size(procedure.waiting, 1))
         batch = run(procedure.work, procedure.shared, items)
+        problem = added(procedure, batch) if isinstance(batch, Batch) else batch
+        if problem is not None:
+            return procedure.failed(problem)
         if isinstance(batch, Batch):
             pace.learn(batch)
-            batch = added(procedure, batch)
-        if batch is not None:
-            return procedure.failed(batch)
     return outcome
 
 

@@ -84,11 +84,6 @@ class ReleaseOrder:
         return tuple(whole.tolist())
 
 
-def default_delta(rows: int) -> float:
-    """Return a delta that is small compared with the number of rows: min(1e-5, 1 / (10 n))."""
-    return min(1e-5, 1.0 / (10.0 * max(1, rows)))
-
-
 def check_method(name: str) -> None:
     """Refuse a method that cannot make one table to give away in this process."""
     kind = registry.method_class(name)

@@ -22,7 +22,8 @@ from bench.plugins.method import Environment
 from bench.plugins.metric import Evaluation, Metric, Refit, Score
 from bench.plugins.release import Release
 from bench.plugins.returned import check_scores
-from bench.results.records import Cell, Outcome, ScoreRow
+from bench.results.records import Cell, Outcome, ScoreRow, TimingRow
+from bench.results.timings import Stopwatch
 
 NO_ROWS_LEFT = "every row was used for training (--train-on all): none is left to evaluate with"
 
@@ -40,6 +41,13 @@ class Scored:
     """Places in the code where the last of them failed."""
     log: str
     """Whole texts of their exceptions: for the internal log only."""
+    timings: tuple[TimingRow, ...]
+    """What each metric took. Work that several share stands with the first of them."""
+
+    @property
+    def reference_seconds(self) -> float:
+        """Processor time for what depends on the real rows alone."""
+        return sum(timing.reference_seconds for timing in self.timings)
 
 
 def score_release(
@@ -63,6 +71,7 @@ def score_release(
     details: dict[str, pd.DataFrame] = {}
     problems: dict[str, str] = {}
     logs: list[str] = []
+    timings: list[TimingRow] = []
     stack = ""
 
     def refit_for(metric: str) -> Refit:
@@ -88,6 +97,7 @@ def score_release(
         if dataset.preset == ALL:
             scores += [_score_row(key, score) for score in metric.all_absent(NO_ROWS_LEFT).scores]
             continue
+        watch, before = Stopwatch(), evaluation.reference_seconds
         try:
             computed = check_scores(
                 metric.compute(evaluation)
@@ -105,9 +115,11 @@ def score_release(
             problems[name], stack = failure.reason, failure.stack
             logs.append(f"metric {name}:\n{failure.log}")
             computed = metric.all_absent(f"failed: {failure.reason}")
+        reference = evaluation.reference_seconds - before
+        timings.append(watch.lap(key, "score", name, reference))
         scores += [_score_row(key, score) for score in computed.scores]
         details.update(computed.details)
-    return Scored(tuple(scores), details, problems, stack, "\n".join(logs))
+    return Scored(tuple(scores), details, problems, stack, "\n".join(logs), tuple(timings))
 
 
 def _changed(dataset: Dataset, train: pd.DataFrame, seed: str) -> tuple[Dataset, str]:

@@ -31,7 +31,8 @@ from bench.environments import overlays
 from bench.errors import BenchError, InputError, StoreError, UnknownNameError
 from bench.plugins import registry
 from bench.plugins.release import Rows
-from bench.results import encoded
+from bench.results import encoded, private_rows
+from bench.results.compaction import AUDITS, TABLES, TIMINGS, tables_of
 from bench.results.integrity import (
     Ledgers,
     Stated,
@@ -41,15 +42,17 @@ from bench.results.integrity import (
     stored_claim,
 )
 from bench.results.journal import Journal
-from bench.results.opening import read_text, survey
+from bench.results.opening import names_in, read_text, survey
 from bench.results.parquet_files import read_parquet, rows_in
-from bench.results.reading import AUDITS, check_run, finished_of, in_use, open_journal
+from bench.results.reading import check_run, finished_of, in_use, open_journal
 from bench.results.records import (
     AuditRow,
     Cell,
     CellRow,
+    Record,
     ScoreRow,
     Status,
+    TimingRow,
     Variant,
     arrow_schema,
     from_values,
@@ -122,6 +125,11 @@ def verify(
     store = RunStore(directory)
     say(f"checking {len(journal)} cells")
     result.releases, result.problems = _check_releases(journal, store)
+    if old := sum(_holds_private_rows(row, store) for row, _ in journal.all()):
+        result.remarks.append(
+            f"{old} releases without a proven epsilon, of an earlier version, hold their rows in "
+            "releases/: they may be private rows. A merge leaves them out"
+        )
     if in_use(directory):
         result.remarks.append("a run is writing to the directory: its tables were not compared")
     else:
@@ -165,6 +173,13 @@ def _check_releases(journal: Journal, store: RunStore) -> tuple[int, list[str]]:
     return releases, problems
 
 
+def _holds_private_rows(row: CellRow, store: RunStore) -> bool:
+    """True for rows that this version would not have stored among the releases."""
+    if row.verdict == "" or row.attack or private_rows.may_travel(row):
+        return False
+    return encoded.FILE in names_in(store.directory, "releases", row.key)
+
+
 def _release_problems(row: CellRow, directory: Path, ledgers: Ledgers) -> Iterator[str]:
     stated = Stated.of(row)
     yield from changed_files(directory, stated)
@@ -176,9 +191,11 @@ def _release_problems(row: CellRow, directory: Path, ledgers: Ledgers) -> Iterat
     yield from contradictions(stated, replay.ledger, replay.proof)
     yield from stored_claim(directory, row.key).contradictions(stated)
     if row.rows_released is not None:
-        rows = rows_in(directory, "releases", row.key, encoded.FILE)
+        summary = private_rows.read_summary(directory, row.key)
+        name = encoded.FILE if summary is None else private_rows.SUMMARY
+        rows = rows_in(directory, "releases", row.key, name) if summary is None else summary.rows
         if rows != row.rows_released:
-            yield f"{encoded.FILE} has {rows} rows, its row says {row.rows_released}"
+            yield f"{name} has {rows} rows, its row says {row.rows_released}"
 
 
 def _audit_problems(row: CellRow, directory: Path, ledgers: Ledgers) -> Iterator[str]:
@@ -221,21 +238,24 @@ def _check_tables(directory: Path, journal: Journal) -> list[str]:
     try:
         cells = read_parquet(directory, "cells.parquet")
         scores = read_parquet(directory, "scores.parquet")
+        timings = read_parquet(directory, TIMINGS)
         audits = read_parquet(directory, AUDITS)
     except StoreError as problem:
         return [f"the tables cannot be read ({problem}){again}"]
     if cells is None or scores is None:
         missing = "cells.parquet" if cells is None else "scores.parquet"
         return [f"{missing} is missing{again}"] if len(journal) else []
-    in_journal = _Sums(CellRow), _Sums(ScoreRow)
-    batches = journal.all()
+    if timings is None:
+        # As in directories of earlier versions, whose journals have none either.
+        timings = to_table([], TimingRow)
+    in_journal = tuple(_Sums(kind) for _, kind in TABLES)
+    batches = journal.outcomes()
     while batch := list(itertools.islice(batches, _CHUNK)):
-        in_journal[0].add(to_table([row for row, _ in batch], CellRow))
-        in_journal[1].add(to_table([score for _, given in batch for score in given], ScoreRow))
+        for sums, table in zip(in_journal, tables_of(batch), strict=True):
+            sums.add(table)
     problems = []
-    for name, table, expected in (
-        ("cells.parquet", cells, in_journal[0]),
-        ("scores.parquet", scores, in_journal[1]),
+    for (name, _), table, expected in zip(
+        TABLES, (cells, scores, timings), in_journal, strict=True
     ):
         found = expected.compared_with(table)
         if isinstance(found, str):
@@ -268,7 +288,7 @@ class _Sums:
     The digests of a cell's rows are added, so that their order does not matter.
     """
 
-    def __init__(self, kind: type[CellRow] | type[ScoreRow]) -> None:
+    def __init__(self, kind: Record) -> None:
         self._kind = kind
         self._sums: dict[str, int] = {}
 
@@ -357,7 +377,12 @@ class _Recompute:
             differences.append(f"it was {row.status} and is now {now.status} ({now.reason})")
         elif outcome.release is not None and outcome.release.rows is not None:
             stored = self._store.read_release(key, dataset.encoder)
-            if stored is None or stored.rows is None:
+            digest = self._store.rows_not_stored(key)
+            if digest:
+                remarks.append("its rows are not stored: their digest is compared")
+                if private_rows.digest(outcome.release.rows) != digest:
+                    differences.append("the released rows have another digest")
+            elif stored is None or stored.rows is None:
                 differences.append("its stored release cannot be read")
             else:
                 differences += _row_differences(stored.rows, outcome.release.rows)

@@ -443,12 +443,30 @@ def make_overlay(
             say(f"  {short}")
 
     _run(environment, pip, place, lock, progress)
+    read_newer_arrays(packages)
     moved = sorted({*SHARED} & {*installed(place)})
     if moved:
         raise EnvironmentUnavailable(
             environment.name,
             f"built: pip installed {', '.join(moved)} into it, which it must share with the main "
             "environment",
+        )
+
+
+def read_newer_arrays(packages: Path) -> None:
+    """Let numpy 1.26 in an overlay read arrays that numpy 2 of the main environment has sent.
+
+    numpy 1.26 has the module names of numpy 2 for that purpose, but for the one by which arrays
+    without a copy are sent. The file is like those beside it.
+    """
+    folder = packages / "numpy" / "_core"
+    missing = folder / "numeric.py"
+    old = (packages / "numpy" / "core" / "numeric.py").is_file()
+    if old and folder.is_dir() and not missing.exists():
+        missing.write_text(
+            "from numpy.core import numeric\n\n"
+            "globals().update({name: getattr(numeric, name) for name in dir(numeric)})\n",
+            encoding="ascii",
         )
 
 

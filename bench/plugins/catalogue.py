@@ -22,14 +22,16 @@ T = TypeVar("T")
 
 _WIDEST = 40
 """Width of the columns of a table between the first and the last."""
-_NARROWEST = 30
-"""Width of the last column on a narrow terminal."""
+_NARROWEST = 24
+"""A column is left out where less than this of a long text could be shown."""
+_LEAST = 80
+"""Width that is used on a narrower terminal too."""
 
 
 def listing(kind: str, as_json: bool, name: str | None = None) -> str:
     """Return the plugins of one kind, as a table or as JSON; one of them with its full text.
 
-    Texts of the table of all plugins are cut, the last column to the width of the terminal.
+    The table of all plugins is as wide as the terminal: texts are cut, and columns left out.
     """
     rows = {"methods": _methods, "datasets": _datasets, "metrics": _metrics}[kind]()
     if name is not None:
@@ -37,7 +39,7 @@ def listing(kind: str, as_json: bool, name: str | None = None) -> str:
     if as_json:
         return json.dumps(rows, indent=1)
     shown = _in_words(rows) if kind == "metrics" else rows
-    return _aligned(shown) if name is None else _in_full(shown)
+    return _aligned(shown, kind) if name is None else _in_full(shown)
 
 
 def _named(kind: str, name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -174,8 +176,12 @@ def _yes(answer: bool) -> str:
     return "yes" if answer else "no"
 
 
-def _aligned(rows: Sequence[dict[str, Any]]) -> str:
-    """Return a table with one line per row: names are whole, other texts are cut."""
+def _aligned(rows: Sequence[dict[str, Any]], kind: str) -> str:
+    """Return a table with one line per row, no wider than the terminal.
+
+    Names are whole, other texts are cut. Columns that do not fit are left out, from the right: the
+    last line says which, and how to see them.
+    """
     if not rows:
         return "none"
     heads = list(rows[0])
@@ -184,13 +190,24 @@ def _aligned(rows: Sequence[dict[str, Any]]) -> str:
         for name, *texts, last in ([str(row[head]) for head in heads] for row in rows)
     ]
     widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
-    indent = sum(widths[:-1]) + 2 * (len(heads) - 1)
-    widths[-1] = min(widths[-1], max(_NARROWEST, shutil.get_terminal_size().columns - indent))
+    room = max(_LEAST, shutil.get_terminal_size().columns)
+    shown, used = 0, -2
+    for width in widths:
+        # A text may be cut further, to what is left; not to nothing.
+        if used + 2 + min(width, _NARROWEST) > room and shown:
+            break
+        shown, used = shown + 1, used + 2 + width
+    left = room - sum(widths[: shown - 1]) - 2 * (shown - 1)
+    widths = [*widths[: shown - 1], min(widths[shown - 1], left)]
     lines = []
     for line in [heads, ["-" * width for width in widths], *cells]:
-        start = [f"{text.ljust(width)}  " for text, width in zip(line, widths[:-1], strict=False)]
-        last = textwrap.shorten(line[-1], widths[-1], placeholder=" ...")
-        lines.append(f"{''.join(start)}{last}".rstrip())
+        texts = [f"{text.ljust(width)}  " for text, width in zip(line, widths[:-1], strict=False)]
+        last = textwrap.shorten(line[shown - 1], widths[-1], placeholder=" ...")
+        lines.append(f"{''.join(texts)}{last}".rstrip())
+    if left_out := heads[shown:]:
+        named = ", ".join(left_out)
+        more = f"bench list {kind} NAME, or --json, shows also: {named}"
+        lines += textwrap.wrap(more, room)
     return "\n".join(lines)
 
 

@@ -10,9 +10,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, final
 
 from bench.data.conform import ROW_LEFT_OUT
@@ -48,6 +49,12 @@ def listing(as_json: bool) -> str:
     return "\n".join(lines)
 
 
+def remedies(name: str, parameters: Mapping[str, Any]) -> list[str]:
+    """Return how to obtain a dataset that is not here, in lines; none for one that is ready."""
+    row = _row(name, parameters)
+    return _remedy(row) if row["state"] == "missing" else []
+
+
 def _remedy(row: dict[str, Any]) -> list[str]:
     """Return how to obtain what is missing."""
     if "files" not in row:
@@ -62,9 +69,9 @@ def _remedy(row: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _row(name: str) -> dict[str, Any]:
+def _row(name: str, parameters: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     try:
-        source = registry.build_source(name)
+        source = registry.build_source(name, dict(parameters))
         declared = source.declare()
     except BenchError as problem:
         return {"name": name, "state": "broken", "title": str(problem)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import hashlib
+import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -194,6 +195,9 @@ class Evaluation:
         self._seed = seed
         self._shared: dict[Hashable, Any] = {}
         self._references: References | None = None
+        self._building = False
+        self.reference_seconds = 0.0
+        """Processor time that building references has taken so far, for the timings of a cell."""
 
     @property
     def rows(self) -> Rows:
@@ -234,7 +238,14 @@ class Evaluation:
         """
         if self._references is None:
             self._references = references_of(self.dataset)
-        return self._references.get(purpose, build)
+        if self._building:  # a reference that needs another: the time is that of the outer one
+            return self._references.get(purpose, build)
+        self._building, started = True, time.process_time()
+        try:
+            return self._references.get(purpose, build)
+        finally:
+            self._building = False
+            self.reference_seconds += time.process_time() - started
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return one generator per purpose, so that metrics do not disturb each other."""

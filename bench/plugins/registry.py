@@ -92,11 +92,23 @@ def refits(name: str) -> bool:
 def select_metrics(wanted: Sequence[str] = ()) -> tuple[str, ...]:
     """Return names of metrics, chosen by names of metrics, numbers or families, or by `all`.
 
-    `default`, and asking for nothing, is every metric that is not optional.
+    `default`, and an empty list, is every metric that is not optional; `headline` those by which
+    releases are ranked; `none` no metric at all.
     """
+    from bench.plugins.metric import HEADLINES
+
+    if "none" in wanted:
+        if set(wanted) != {"none"}:
+            raise InputError("metrics: `none` excludes all others; name it alone")
+        return ()
     known = _metrics()
     default = {name for name, kind in known.items() if not kind.optional}
-    groups: dict[str, set[str]] = {"all": set(known), "default": default}
+    headline = {
+        name
+        for name, kind in known.items()
+        if any(output.name in HEADLINES.values() for output in kind.declared())
+    }
+    groups = {"all": set(known), "default": default, "headline": headline}
     for name, kind in known.items():
         if name in default:
             groups.setdefault(kind.family.value, set()).add(name)

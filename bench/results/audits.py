@@ -135,3 +135,31 @@ def _proven(row: CellRow) -> float:
 
 def _method(row: CellRow) -> _Method:
     return (row.method, row.parameters, row.source_hash)
+
+
+NO_POWER = "no power"
+
+
+def has_no_power(audit: AuditRow) -> bool:
+    """Return True for an audit that found its planted bug in no repetition."""
+    return audit.planted == 0.0
+
+
+def power_in_words(audit: AuditRow) -> str:
+    """Return how often an audit found the planted bug, and what it means where that is never."""
+    if audit.planted is None:
+        return f"-: {audit.planted_bug}"
+    found = f"found in {100 * audit.planted:.0f}%: {audit.planted_bug}"
+    if not has_no_power(audit):
+        return found
+    return (
+        f"{found}. This audit has {NO_POWER}: it misses a bug of this size every time, so that a "
+        "low bound says nothing about the method"
+    )
+
+
+def power_in_a_table(audit: AuditRow) -> str:
+    """Return the share of planted bugs that were found, for a cell of a table."""
+    if audit.planted is None:
+        return "-"
+    return f"{100 * audit.planted:.0f}%" + (f" ({NO_POWER})" if has_no_power(audit) else "")

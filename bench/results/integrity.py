@@ -31,6 +31,7 @@ from bench.errors import BenchError, StoreError
 from bench.plugins.release import Claim
 from bench.privacy.accounting import ADJACENCY, Budget, Proof
 from bench.privacy.ledger import Ledger
+from bench.results import private_rows
 from bench.results.opening import (
     LARGEST_DOCUMENT,
     LARGEST_TABLE,
@@ -45,6 +46,9 @@ from bench.results.records import CellRow
 from bench.results.verdicts import Judgement, Verdict, judge
 
 RELEASE_FILES = ("synthetic.parquet", "encoded.parquet", "ledger.json", "release.json")
+KEPT_FILES = (private_rows.SYNTHETIC, private_rows.ENCODED)
+"""Rows without a proven epsilon, which have their own folder where the user asked to keep them."""
+_FILES = (*RELEASE_FILES, private_rows.SUMMARY, *KEPT_FILES)
 
 _AGREES = 1e-6
 """Relative difference of an epsilon that the arithmetic of another machine can make."""
@@ -351,9 +355,13 @@ class Digest:
 
 def release_hashes(directory: Path, key: str) -> str:
     """Return the column `release_hashes` for the files of a release."""
-    found = {name: digest_of(directory, "releases", key, name) for name in RELEASE_FILES}
+    found = {name: digest_of(directory, *_place(key, name)) for name in _FILES}
     given = {name: [one.size, one.sha256] for name, one in found.items() if one is not None}
     return json.dumps(given, sort_keys=True)
+
+
+def _place(key: str, name: str) -> tuple[str, ...]:
+    return (private_rows.FOLDER if name in KEPT_FILES else "releases", key, name)
 
 
 def digest_of(directory: Path, *parts: str) -> Digest | None:
@@ -395,8 +403,8 @@ def changed_files(directory: Path, stated: Stated) -> tuple[str, ...]:
     if recorded is None:
         return (UNREADABLE_DIGESTS,)
     changed = []
-    for name in RELEASE_FILES if recorded else ():
-        file = open_file(directory, "releases", stated.key, name, most=_largest(name))
+    for name in _FILES if recorded else ():
+        file = open_file(directory, *_place(stated.key, name), most=_largest(name))
         if file is None:
             continue
         with file:

@@ -10,11 +10,13 @@ so; the writer moves it to `quarantine.jsonl`, so that no later command meets it
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, final
 
@@ -36,9 +38,12 @@ from bench.results.records import (
     CellRow,
     Outcome,
     ScoreRow,
+    TimingRow,
     check_outcome,
+    check_timing,
     columns_of,
     from_values,
+    seconds_of,
 )
 from bench.results.writing import append, append_to, replacing, sync_folder, writing
 
@@ -56,8 +61,10 @@ class Journal(MutableMapping[str, Finished]):
     Setting a key appends a line. Deleting one forgets it for this process: the file keeps it.
     """
 
-    def __init__(self, path: Path, *, write: bool = False) -> None:
+    def __init__(self, path: Path, *, write: bool = False, start: int = 0) -> None:
+        """Open a journal; one that is only read may be read from the start of a line on."""
         self._path = path
+        self._start = start
         self._places: dict[str, int] = {}
         self._statuses: dict[str, str] = {}
         self._audits: set[str] = set()
@@ -84,7 +91,7 @@ class Journal(MutableMapping[str, Finished]):
         self._places.clear()
         self._statuses.clear()
         self._audits.clear()
-        place, number = 0, 0
+        place, number = self._start, 0
         bad: list[tuple[int, bytes]] = []
         notices: list[str] = []
         audits: list[str] = []
@@ -92,6 +99,7 @@ class Journal(MutableMapping[str, Finished]):
         if file is None:
             return bad
         with file:
+            file.seek(place)
             for line in lines_of(file, self._path):
                 number += 1
                 if not line.endswith(b"\n"):
@@ -201,6 +209,8 @@ class Journal(MutableMapping[str, Finished]):
         if outcome.audit is not None:
             document["audit"] = plain(asdict(outcome.audit))
         document["scores"] = [plain(asdict(score)) for score in outcome.scores]
+        if outcome.timings:
+            document["timings"] = [_packed(timing) for timing in outcome.timings]
         try:
             check_outcome(outcome)
         except ValueError as problem:
@@ -226,13 +236,57 @@ class Journal(MutableMapping[str, Finished]):
 
     def all(self) -> Iterator[Finished]:
         """Return every finished cell in the order of the file, which is read through once."""
+        return ((outcome.row, outcome.scores) for outcome in self.outcomes())
+
+    def outcomes(self, start: int = 0) -> Iterator[Outcome]:
+        """Return all that the lines hold, in the order of the file, from this place on."""
         file = self._open()
         if file is None:
             return
         with file:
-            for place in sorted(self._places.values()):
-                outcome = self._outcome_at(file, place)
-                yield outcome.row, outcome.scores
+            for place in sorted(place for place in self._places.values() if place >= start):
+                yield self._outcome_at(file, place)
+
+    def keys_since(self, start: int) -> list[str]:
+        """Return the keys of cells whose lines were added from this place on."""
+        return [key for key, place in self._places.items() if place >= start]
+
+    def mark(self) -> Mark:
+        """Return how far the file goes now: to the end of its last whole line."""
+        file = self._open()
+        if file is None:
+            return Mark(0, "")
+        with file:
+            end = os.fstat(file.fileno()).st_size
+            return Mark(end, _digest_before(file, end))
+
+
+_MARKED = 4096
+
+
+@final
+@dataclass(frozen=True)
+class Mark:
+    """A place in a journal, up to which tables hold what its lines do."""
+
+    end: int
+    digest: str
+    """Of the bytes before the place: in a journal that was written anew they are others."""
+
+    def fits(self, path: Path) -> bool:
+        """Return True where a journal still goes at least that far, with the same lines before."""
+        file = open_file(path.parent, path.name, most=LARGEST_JOURNAL)
+        if file is None:
+            return self.end == 0
+        with file:
+            long_enough = 0 <= self.end <= os.fstat(file.fileno()).st_size
+            return long_enough and _digest_before(file, self.end) == self.digest
+
+
+def _digest_before(file: IO[bytes], end: int) -> str:
+    start = max(0, end - _MARKED)
+    file.seek(start)
+    return hashlib.sha256(file.read(end - start)).hexdigest() if end else ""
 
 
 def read_journal(path: Path) -> dict[str, Finished]:
@@ -313,13 +367,43 @@ def _outcome(document: Mapping[str, Any]) -> Outcome:
         scores = tuple(from_values(ScoreRow, score) for score in document["scores"])
         audit = document.get("audit")
         numbers = None if audit is None else from_values(AuditRow, audit)
+        timings = tuple(_unpacked(row.key, item) for item in _timings_in(document))
     except KeyError as missing:
         raise StoreError(f"a line lacks {missing}: written by another version?") from None
     except UnicodeEncodeError:
         raise StoreError("a line is damaged (lone surrogates)") from None
     except (TypeError, ValueError) as problem:
         raise StoreError(f"a line is damaged ({problem})") from None
-    return Outcome(row, scores, audit=numbers)
+    return Outcome(row, scores, audit=numbers, timings=timings)
+
+
+def _packed(timing: TimingRow) -> list[Any]:
+    """A timing without its key, in microseconds' precision: there are dozens in a line."""
+    return [timing.phase, timing.metric, *(round(value, 6) for value in seconds_of(timing))]
+
+
+def _timings_in(document: Mapping[str, Any]) -> list[Any]:
+    """The timings of a line, checked; earlier versions wrote none."""
+    listed = document.get("timings", [])
+    if type(listed) is not list:
+        raise ValueError("timings are no list")
+    for item in listed:
+        if type(item) is not list or tuple(map(type, item)) not in _TIMING_TYPES:
+            raise ValueError("a timing has other values than a phase, a metric and three times")
+        check_timing(*item)
+    if len({(item[0], item[1]) for item in listed}) < len(listed):
+        raise ValueError("it holds two timings of one step")
+    return listed
+
+
+_TIMING_TYPES = {(str, str, *kinds) for kinds in itertools.product((float, int), repeat=3)}
+"""JSON of another writer may have a whole number of seconds."""
+
+
+def _unpacked(key: str, item: Sequence[Any]) -> TimingRow:
+    phase, metric, *seconds = item
+    metric.encode()  # lone surrogates
+    return TimingRow(key, phase, metric, *map(float, seconds))
 
 
 def _checked(line: bytes) -> CellRow:

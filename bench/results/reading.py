@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bench.errors import StoreError
-from bench.results.journal import Finished, Journal, json_lines, whole_lines
+from bench.results.compaction import AUDITS, TABLES, TIMINGS, mark_of, tables_of
+from bench.results.journal import Finished, Journal, Mark, json_lines, whole_lines
 from bench.results.opening import (
     LARGEST_JOURNAL,
     check_key,
@@ -32,14 +33,15 @@ from bench.results.opening import (
     read_bytes,
     read_text,
 )
-from bench.results.parquet_files import columns_in, read_parquet
+from bench.results.parquet_files import columns_in, parquet_file, read_parquet
 from bench.results.records import (
+    PHASES,
     AuditRow,
     CellRow,
     Outcome,
     Record,
-    ScoreRow,
     Status,
+    TimingRow,
     arrow_schema,
     required,
     to_table,
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 """Format version of run directories, written to `run.json`."""
-
-AUDITS = "audits.parquet"
 
 _HINT = "give a directory that `bench run --out` wrote, or run `bench run` there again to repair it"
 _CHUNK = 500
@@ -225,37 +225,140 @@ class RunTables:
     """One row per cell and metric: `ScoreRow`."""
     audits: pd.DataFrame
     """One row per audit: `CellRow` and `AuditRow` together, with the trials that were counted."""
+    timings: pd.DataFrame
+    """One row per cell and step: `TimingRow`. None for cells of earlier versions."""
 
 
 def load_results(directory: str | Path) -> RunTables:
     """Return the results of a run directory, also of one that is still being run."""
     directory = Path(directory)
-    if _compiled(directory) or modified(directory, "journal.jsonl") is None:
-        cells = read_table(directory, "cells.parquet", CellRow)
-        scores = read_table(directory, "scores.parquet", ScoreRow)
-    else:
-        check_run(directory)
-        cells, scores = _from_journal(open_journal(directory))
-    check_values(directory, cells, scores)
+    tables = read_tables(directory)
+    cells = tables.cells
     audits = _frame(to_table(_finished_audits(directory), AuditRow))
     released = cells["attack"] == ""
     attacked = cells[~released].drop(columns="trials").merge(audits, on="key", how="left")
-    return RunTables(directory, cells[released].reset_index(drop=True), scores, attacked)
+    return RunTables(
+        directory,
+        cells[released].reset_index(drop=True),
+        tables.scores,
+        attacked,
+        tables.timings,
+    )
 
 
 def _finished_audits(directory: Path) -> list[AuditRow]:
     return [outcome.audit for outcome in read_audits(directory) if outcome.audit is not None]
 
 
-def _from_journal(journal: Journal) -> tuple[pd.DataFrame, pd.DataFrame]:
+@final
+@dataclass(frozen=True)
+class Tables:
+    """Cells (audits among them), scores and timings of a run directory, as stored."""
+
+    cells: pd.DataFrame
+    scores: pd.DataFrame
+    timings: pd.DataFrame
+
+
+_TRIES = 3
+"""Readings of tables that a compaction replaces meanwhile, before the journal is read instead."""
+
+
+def read_tables(directory: Path) -> Tables:
+    """Return the tables as far as the journal goes, also of a run that is going.
+
+    A run compacts its journal every minute: the lines after that are read and added. Tables that do
+    not say how far they go count where they are newer than the journal.
+    """
+    for _ in range(_TRIES):
+        found = _compacted(directory)
+        if found is not None:
+            break
+    else:
+        if _compiled(directory) or modified(directory, "journal.jsonl") is None:
+            found = tuple(
+                read_table(directory, name, record)
+                for name, record in TABLES
+                if name != TIMINGS or modified(directory, name) is not None
+            )
+        else:
+            check_run(directory)
+            found = _from_journal(open_journal(directory))
+    cells, scores, *rest = found
+    timings = rest[0] if rest else _frame(to_table([], TimingRow))
+    check_values(directory, cells, scores)
+    _check_timings(directory, timings)
+    return Tables(cells, scores, timings)
+
+
+def _compacted(directory: Path) -> tuple[pd.DataFrame, ...] | None:
+    """Return the tables with what the journal has besides; None where they do not fit together."""
+    import pandas as pd
+
+    tail = tail_of(directory)
+    if tail is None:
+        return None
+    tables = tuple(read_table(directory, name, record) for name, record in TABLES)
+    again = tail_of(directory)
+    if again is None or again[0] != tail[0]:
+        return None  # another compaction came between
+    _, journal = tail
+    if not len(journal):
+        return tables
+    added = _from_journal(journal)
+    return tuple(
+        pd.concat([table[~table["key"].isin(set(journal))], more], ignore_index=True)
+        for table, more in zip(tables, added, strict=True)
+    )
+
+
+def tail_of(directory: Path) -> tuple[Mark, Journal] | None:
+    """Return how far the tables of a directory go, and the journal from there on.
+
+    None where they do not say, say different things, or were made from another journal.
+    """
+    names = [name for name, _ in TABLES]
+    if modified(directory, AUDITS) is not None:
+        names.append(AUDITS)
+    marks = {_mark_in(directory, name) for name in names}
+    mark = marks.pop()
+    path = directory / "journal.jsonl"
+    if marks or mark is None or modified(directory, path.name) is None or not mark.fits(path):
+        return None
+    check_run(directory)
+    return mark, Journal(path, start=mark.end)
+
+
+def _mark_in(directory: Path, name: str) -> Mark | None:
+    file = open_file(directory, name)
+    if file is None:
+        return None
+    with file:
+        try:
+            return mark_of(parquet_file(file, directory / name).schema_arrow)
+        except StoreError:
+            return None  # said where it is read
+
+
+def _from_journal(journal: Journal) -> tuple[pd.DataFrame, ...]:
     import pyarrow as pa
 
-    cells, scores = [to_table([], CellRow)], [to_table([], ScoreRow)]
-    remaining = journal.all()
+    parts = [tables_of([])]
+    remaining = journal.outcomes()
     while batch := list(itertools.islice(remaining, _CHUNK)):
-        cells.append(to_table([row for row, _ in batch], CellRow))
-        scores.append(to_table([score for _, given in batch for score in given], ScoreRow))
-    return _frame(pa.concat_tables(cells)), _frame(pa.concat_tables(scores))
+        parts.append(tables_of(batch))
+    return tuple(_frame(pa.concat_tables(tables)) for tables in zip(*parts, strict=True))
+
+
+def _check_timings(directory: Path, timings: pd.DataFrame) -> None:
+    """Refuse times that no version has written."""
+    numbers = timings[["wall_seconds", "processor_seconds", "reference_seconds"]].to_numpy()
+    strange = ~timings["phase"].isin(PHASES)
+    if strange.any() or not ((numbers >= 0) & (numbers < math.inf)).all():
+        raise StoreError(
+            f"{directory / TIMINGS}: a phase that is not known, or a time that is not a number of "
+            f"seconds (written by another version?); {_HINT}"
+        )
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
@@ -358,7 +461,11 @@ def read_audits(directory: Path) -> tuple[Outcome, ...]:
     for others holds.
     """
     refuse_old_audits(directory)
-    if _compiled(directory):
+    tail = tail_of(directory)
+    if tail is not None and not tail[1].lost_audits:
+        stored = _audits_in_tables(directory)
+        audits = [one for one in stored if one.row.key not in tail[1]] + list(tail[1].audits())
+    elif _compiled(directory):
         audits = _audits_in_tables(directory)
     elif modified(directory, "journal.jsonl") is not None:
         journal = open_journal(directory)

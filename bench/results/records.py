@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from bench.errors import InputError, StoreError
@@ -279,6 +279,32 @@ class ScoreRow:
     """On the leaderboard's page; the others are in its tables."""
 
 
+PHASES = ("load", "fit", "prove", "score", "write")
+"""Values of `TimingRow.phase`."""
+
+
+@final
+@dataclass(frozen=True)
+class TimingRow:
+    """One row of `timings.parquet`: what one step of one cell took.
+
+    The row of a phase as a whole has no metric; those of single metrics are parts of `score`.
+    """
+
+    key: str
+    phase: str
+    """`load` (the dataset, in the row of the first cell of it that ended in a run; a stored release
+    that is scored again), `fit`, `prove`, `score`, `write` (release and details)."""
+    metric: str
+    """Name of a metric; empty for the phase as a whole."""
+    wall_seconds: float
+    processor_seconds: float
+    """Of all threads, and of child processes that have ended."""
+    reference_seconds: float = 0.0
+    """Part of `processor_seconds` for what depends on the real rows alone: it is done once for many
+    releases of a dataset, and stands in the row of the cell that came first."""
+
+
 @final
 @dataclass(frozen=True)
 class AuditRow:
@@ -332,6 +358,8 @@ class Outcome:
     """Of an audit that has finished."""
     log: str = ""
     """What a failed cell printed, and the text of its exception: for the internal log only."""
+    timings: tuple[TimingRow, ...] = ()
+    """What each step took; empty where it was not measured."""
     ledger: str = ""
     """The text of `ledger.json` from where the release was judged; empty where none was."""
 
@@ -344,8 +372,8 @@ def log_name(key: str) -> str:
 Columns = tuple[tuple[str, type[Any], bool], ...]
 """Name, type and whether it may be absent, of each column of a record."""
 
-Record = type[CellRow] | type[ScoreRow] | type[AuditRow]
-AnyRecord = TypeVar("AnyRecord", CellRow, ScoreRow, AuditRow)
+Record = type[CellRow] | type[ScoreRow] | type[AuditRow] | type[TimingRow]
+AnyRecord = TypeVar("AnyRecord", CellRow, ScoreRow, AuditRow, TimingRow)
 
 
 def required(item: Field[Any]) -> bool:
@@ -413,7 +441,7 @@ _DOCUMENTS = ("parameters", "dataset_parameters", "notes", "versions", "metrics"
 """Columns of `CellRow` that hold JSON objects."""
 
 
-def check_record(record: CellRow | ScoreRow | AuditRow) -> None:
+def check_record(record: CellRow | ScoreRow | AuditRow | TimingRow) -> None:
     """Raise `ValueError` for a value that its column in the result tables cannot hold."""
     for name, types, _ in _STORED_COLUMNS[type(record).__name__]:
         _check_value(name, getattr(record, name), types)
@@ -441,6 +469,31 @@ def check_outcome(outcome: Outcome) -> None:
         raise ValueError("it holds two values of one score")
     if outcome.audit is not None:
         check_record(outcome.audit)
+    for timing in outcome.timings:
+        check_record(timing)
+        if timing.key != row.key:
+            raise ValueError("it holds timings of another cell")
+        check_timing(timing.phase, timing.metric, *seconds_of(timing))
+    if len({(one.phase, one.metric) for one in outcome.timings}) < len(outcome.timings):
+        raise ValueError("it holds two timings of one step")
+
+
+_LONGEST_SECONDS = 1e10
+"""Three centuries; what is longer was not measured."""
+
+
+def seconds_of(timing: TimingRow) -> tuple[float, float, float]:
+    """Return the numbers of a timing: wall, processor, and of that for references."""
+    return timing.wall_seconds, timing.processor_seconds, timing.reference_seconds
+
+
+def check_timing(phase: str, metric: str, *seconds: float) -> None:
+    """Raise `ValueError` for a timing that no version writes."""
+    if phase not in PHASES or (metric and phase != "score"):
+        raise ValueError(f"phase {phase[:40]!r} is not known")
+    # A comparison with NaN is false.
+    if not all(0.0 <= value < _LONGEST_SECONDS for value in seconds):
+        raise ValueError("a time is not a number of seconds that a cell can take")
 
 
 def columns_of(record: Record) -> Columns:
@@ -453,7 +506,7 @@ _COLUMNS: Mapping[str, Columns] = {
         (item.name, _KINDS[str(item.type).removesuffix(" | None")], "None" in str(item.type))
         for item in fields(record)
     )
-    for record in (CellRow, ScoreRow, AuditRow)
+    for record in (CellRow, ScoreRow, AuditRow, TimingRow)
 }
 
 
@@ -468,7 +521,7 @@ _STORED_COLUMNS: Mapping[str, tuple[tuple[str, frozenset[type], bool], ...]] = {
         )
         for (name, kind, optional), item in zip(columns_of(record), fields(record), strict=True)
     )
-    for record in (CellRow, ScoreRow, AuditRow)
+    for record in (CellRow, ScoreRow, AuditRow, TimingRow)
 }
 """Names of columns, types that are stored in them, and whether every version has written them."""
 
@@ -486,10 +539,9 @@ def arrow_schema(record: Record) -> pa.Schema:
     )
 
 
-def to_table(
-    rows: Iterable[CellRow] | Iterable[ScoreRow] | Iterable[AuditRow], record: type[Any]
-) -> pa.Table:
+def to_table(rows: Iterable[AnyRecord], record: type[AnyRecord]) -> pa.Table:
     """Return rows as an Arrow table with the fixed schema, also when there are none."""
     import pyarrow as pa
 
-    return pa.Table.from_pylist([asdict(row) for row in rows], schema=arrow_schema(record))
+    # Records hold plain values: `asdict` copies each of them, which takes ten times as long.
+    return pa.Table.from_pylist([vars(row) for row in rows], schema=arrow_schema(record))

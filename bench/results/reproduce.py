@@ -11,7 +11,6 @@ from typing import Any, final
 
 from bench.results.records import CellRow
 
-USUAL_DELTA = 1e-5
 USUAL_SPLIT = "default"
 USUAL_SPLIT_SEED = 0
 """What a grid has where it says nothing: no option of the command changes them."""
@@ -40,7 +39,6 @@ def repeat(row: CellRow) -> Repeat:
         and row.dataset == row.dataset_name
         and not json_object(row.parameters)
         and not json_object(row.dataset_parameters)
-        and row.delta == USUAL_DELTA
         and row.split == USUAL_SPLIT
         and row.split_seed == USUAL_SPLIT_SEED
     )
@@ -57,10 +55,16 @@ def repeat(row: CellRow) -> Repeat:
         axes += ["--ipc", "full" if row.ipc is None else str(row.ipc)]
     if row.eps_target is not None:
         axes += ["--eps", repr(row.eps_target)]
+    axes += ["--delta", repr(row.delta)]
     axes += ["--seeds", str(row.seed)]
-    if metrics := list(json_object(row.metrics)):
+    if metrics := _metrics(row):
         axes += ["--metrics", ",".join(metrics)]
     return Repeat(shlex.join(["bench", "run", *axes, *options]), "")
+
+
+def _metrics(row: CellRow) -> list[str]:
+    """Metrics that scored the cell; `none` where it was made without any, empty where unknown."""
+    return list(json_object(row.metrics)) or (["none"] if row.status == "ok" else [])
 
 
 def _audit_command(row: CellRow) -> list[str]:
@@ -106,7 +110,7 @@ def _grid(row: CellRow) -> str:
         lines["epsilon"] = [row.eps_target]
     lines |= {"delta": row.delta, "seeds": [row.seed]}
     lines |= {"split": row.split, "split_seed": row.split_seed}
-    if metrics := list(json_object(row.metrics)):
+    if metrics := _metrics(row):
         lines["metrics"] = metrics
     return "".join(f"{name} = {_toml(value)}\n" for name, value in lines.items())
 

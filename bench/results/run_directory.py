@@ -3,10 +3,12 @@
     run.json          what was run, with which versions
     journal.jsonl     the authoritative record: one line per finished cell, synced as it ends
     progress.json     how far the run is, for `bench status`
-    cells.parquet     compacted from the journal, as is
+    cells.parquet     compacted from the journal every minute and at the end, as are
     scores.parquet
+    timings.parquet   what each step of each cell took
     releases/<key>/   synthetic.parquet (in units), encoded.parquet (as models train on it),
-                      ledger.json, release.json
+                      ledger.json, release.json; without a proven epsilon rows.json and no rows
+    non-private-rows/<key>/   rows without a proven epsilon, where the user asked to keep them
     details/<key>/    tables for plots and paired tests
     audits.parquet    numbers of audits, where there are any; their cells are in cells.parquet
     audits/<key>/     trials.parquet, ledger.json (of the first trial); batches/ while it runs
@@ -24,14 +26,12 @@ from __future__ import annotations
 
 import datetime
 import fcntl
-import itertools
 import json
 import os
 import platform
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -39,35 +39,22 @@ from typing import IO, Any, Self, final
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.data.encoder import Encoder
 from bench.errors import InputError, StoreError
-from bench.plugins.release import Claim, Federation, Release
+from bench.plugins.release import Claim, Federation, Release, Rows
 from bench.privacy.ledger import Ledger
-from bench.results import encoded
+from bench.results import encoded, private_rows
+from bench.results.compaction import Compaction
 from bench.results.encoded import encoded_table
 from bench.results.integrity import Stated, changed_files, release_hashes
 from bench.results.journal import Finished, Journal, cut_charges, plain, unplain
-from bench.results.opening import open_lock, read_object, read_text, survey
+from bench.results.opening import names_in, open_lock, read_object, read_text, survey
 from bench.results.parquet_files import columns_in, read_parquet
-from bench.results.reading import (
-    AUDITS,
-    FORMAT_VERSION,
-    check_run,
-    read_charges,
-    refuse_old_audits,
-)
-from bench.results.records import (
-    AuditRow,
-    Cell,
-    CellRow,
-    Outcome,
-    ScoreRow,
-    arrow_schema,
-    log_name,
-    to_table,
-)
+from bench.results.private_rows import RowsSummary
+from bench.results.reading import FORMAT_VERSION, check_run, read_charges, refuse_old_audits
+from bench.results.records import Cell, CellRow, Outcome, log_name
+from bench.results.timings import Stopwatch, added_to
 from bench.results.writing import (
     OWNER_FOLDER,
     append,
@@ -86,9 +73,6 @@ from bench.results.writing import (
 _FIRST = frozenset({"lock", ".run.json.part"})
 """What is in a run directory before it is one."""
 
-_CHUNK = 500
-"""Cells that are held in memory at once while the tables are written."""
-
 _EVERY_SECONDS = 2.0
 """Time between two writings of `progress.json`."""
 
@@ -97,10 +81,13 @@ _EVERY_SECONDS = 2.0
 class RunStore:
     """A run directory, held by one writer at a time."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, keep_private_rows: bool = False) -> None:
+        """Name a run directory; rows without a proven epsilon are stored only where it is asked."""
         self.directory = directory
+        self._keep_private_rows = keep_private_rows
         self._lock: IO[bytes] | None = None
         self._journal: Journal | None = None
+        self._compaction: Compaction | None = None
         self._synced: set[str] = set()
         self.finished: MutableMapping[str, Finished] = {}
         """Cells that have ended, by key; read from the journal one at a time."""
@@ -162,6 +149,7 @@ class RunStore:
             self.write_manifest({})
         with writing(directory):
             self.finished = self._journal = Journal(directory / "journal.jsonl", write=True)
+            self._compaction = Compaction(directory, self._journal)
             cut_charges(directory / "charges.jsonl")
 
     @property
@@ -217,9 +205,11 @@ class RunStore:
             raise StoreError("the run directory is not open")
         key = outcome.row.key
         self.check_there()
+        watch = Stopwatch()
         with writing(self.directory):
             if outcome.fitted and outcome.release is not None and encoder is not None:
-                self._write_release(key, outcome.release, encoder, outcome.ledger)
+                proven = private_rows.may_travel(outcome.row)
+                self._write_release(key, outcome.release, encoder, outcome.ledger, proven)
                 hashes = release_hashes(self.directory, key)
                 outcome = replace(outcome, row=replace(outcome.row, release_hashes=hashes))
             if outcome.details is not None:
@@ -228,6 +218,9 @@ class RunStore:
         if outcome.log.strip():
             reason = f"{outcome.row.reason}; see {log_name(key)}"
             outcome = replace(outcome, row=replace(outcome.row, reason=reason))
+        if outcome.timings and (outcome.fitted or outcome.details is not None):
+            # Of a cell that was computed: not of one that is copied from another directory.
+            outcome = replace(outcome, timings=added_to(outcome.timings, watch.lap(key, "write")))
         self._journal.record(outcome)
         return outcome
 
@@ -280,9 +273,16 @@ class RunStore:
 
     def compact(self) -> None:
         """Write the tables from everything finished so far."""
-        audits = (outcome.audit for outcome in self.journal.audits())
-        with writing(self.directory):
-            write_tables(self.directory, self.all(), [row for row in audits if row is not None])
+        self._tables().compact()
+
+    def compact_now_and_then(self) -> None:
+        """Do so once a minute: for a run that is going, and is read meanwhile."""
+        self._tables().now_and_then()
+
+    def _tables(self) -> Compaction:
+        if self._compaction is None:
+            self._compaction = Compaction(self.directory, self.journal)
+        return self._compaction
 
     def all(self) -> Iterator[Finished]:
         """Return everything finished so far, read through once."""
@@ -294,13 +294,36 @@ class RunStore:
         """Return the folder of the release of a cell."""
         return self.directory / "releases" / key
 
-    def _write_release(self, key: str, release: Release, encoder: Encoder, ledger: str) -> None:
-        final_place = self.release_directory(key)
-        temporary = self._room("releases") / f".{key}.part"
+    def private_rows_directory(self, key: str) -> Path:
+        """Return the folder of rows without a proven epsilon that the user asked to keep."""
+        return self.directory / private_rows.FOLDER / key
+
+    def _write_release(
+        self, key: str, release: Release, encoder: Encoder, ledger: str, proven: bool
+    ) -> None:
+        self._fill_folder(
+            "releases",
+            key,
+            lambda folder: self._fill_release(folder, release, encoder, ledger, proven),
+        )
+        rows = release.rows
+        if rows is not None and not proven and self._keep_private_rows:
+            names = (private_rows.SYNTHETIC, private_rows.ENCODED)
+            self._fill_folder(
+                private_rows.FOLDER, key, lambda folder: _write_rows(folder, names, rows, encoder)
+            )
+        else:
+            # Of an earlier fit of the same cell: they are not the rows of this release.
+            shutil.rmtree(self.private_rows_directory(key), ignore_errors=True)
+
+    def _fill_folder(self, kind: str, key: str, fill: Callable[[Path], None]) -> None:
+        """Fill a folder of a cell under another name, and put it in its place when it is whole."""
+        final_place = self.directory / kind / key
+        temporary = self._room(kind) / f".{key}.part"
         shutil.rmtree(temporary, ignore_errors=True)
         make_folder(temporary)
         try:
-            self._fill_release(temporary, release, encoder, ledger)
+            fill(temporary)
             sync_files(temporary)
             shutil.rmtree(final_place, ignore_errors=True)
             temporary.replace(final_place)
@@ -310,16 +333,19 @@ class RunStore:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
 
-    def _fill_release(self, folder: Path, release: Release, encoder: Encoder, ledger: str) -> None:
+    def _fill_release(
+        self, folder: Path, release: Release, encoder: Encoder, ledger: str, proven: bool
+    ) -> None:
         def write(name: str, content: str) -> None:
             with create(folder / name) as file:
                 file.write(content.encode())
 
         rows = release.rows
-        if rows is not None:
-            decoded = encoder.decode(rows.values, rows.labels)
-            write_table(folder / "synthetic.parquet", pa.Table.from_pandas(decoded))
-            write_table(folder / encoded.FILE, encoded_table(rows, encoder))
+        if rows is not None and proven:
+            _write_rows(folder, ("synthetic.parquet", encoded.FILE), rows, encoder)
+        elif rows is not None:
+            columns = list(encoder.decode(rows.values[:1], rows.labels[:1]).columns)
+            write(private_rows.SUMMARY, RowsSummary.of(rows, columns).to_json())
         if release.ledger is not None:
             # Proven where the release was judged: methods are imported in this process.
             write("ledger.json", ledger or release.ledger.to_json())
@@ -332,15 +358,21 @@ class RunStore:
         write("release.json", json.dumps(about, indent=1))
 
     def read_release(self, key: str, encoder: Encoder) -> Release | None:
-        """Return a stored release of rows, or None where it is missing, torn or a model."""
+        """Return a stored release of rows, or None where it is missing, torn or a model.
+
+        The rows of a release without a proven epsilon are not stored unless the user asked for it.
+        """
         place = ("releases", key)
         try:
             about = _read_json(self.directory, *place, "release.json")
             ledger = Ledger.from_json(_read_text(self.directory, *place, "ledger.json"))
-            table = read_parquet(self.directory, *place, encoded.FILE)
+            summary = private_rows.read_summary(self.directory, key)
+            table = read_parquet(self.directory, *_encoded_place(key, summary))
             if table is None:
                 return None
             rows = encoded.rows_of(table, encoder)
+            if summary is not None and private_rows.digest(rows) != summary.sha256:
+                return None
         except InputError:
             return None
         try:
@@ -370,13 +402,29 @@ class RunStore:
         try:
             about = _read_json(self.directory, *place, "release.json")
             _read_json(self.directory, *place, "ledger.json")
-            names = (encoded.FILE, "synthetic.parquet") if about.get("result") == "rows" else ()
-            for name in names:
-                if not columns_in(self.directory, *place, name):
-                    return f"{name} is missing"
+            summary = private_rows.read_summary(self.directory, key)
+            if about.get("result") != "rows":
+                names: tuple[tuple[str, ...], ...] = ()
+            elif summary is None:
+                names = ((*place, encoded.FILE), (*place, "synthetic.parquet"))
+            elif names_in(self.directory, private_rows.FOLDER, key):
+                kept = (private_rows.FOLDER, key)
+                names = ((*kept, private_rows.ENCODED), (*kept, private_rows.SYNTHETIC))
+            else:
+                names = ()
+            for parts in names:
+                if not columns_in(self.directory, *parts):
+                    return f"{parts[-1]} is missing"
         except StoreError as problem:
             return str(problem)
         return ""
+
+    def rows_not_stored(self, key: str) -> str:
+        """Return the digest of released rows that are not stored; empty where they are, or none."""
+        summary = private_rows.read_summary(self.directory, key)
+        if summary is None or names_in(self.directory, private_rows.FOLDER, key):
+            return ""
+        return summary.sha256
 
     # Audits -------------------------------------------------------------------------------------
 
@@ -420,32 +468,6 @@ class RunStore:
         sync_folder(directory.parent)
 
 
-def write_tables(
-    directory: Path, finished: Iterable[Finished], audits: Sequence[AuditRow] = ()
-) -> None:
-    """Write `cells.parquet` and `scores.parquet`, a few hundred cells at a time; and the audits."""
-    kinds: tuple[tuple[str, type[CellRow] | type[ScoreRow]], ...] = (
-        ("cells.parquet", CellRow),
-        ("scores.parquet", ScoreRow),
-    )
-    with ExitStack() as stack:
-        # Both appear at the end, when both are whole.
-        places = [directory / name for name, _ in kinds]
-        files = [stack.enter_context(replacing(place)) for place in places]
-        with ExitStack() as open_writers:
-            writers = [
-                open_writers.enter_context(pq.ParquetWriter(file, arrow_schema(kind)))
-                for file, (_, kind) in zip(files, kinds, strict=True)
-            ]
-            remaining = iter(finished)
-            while batch := list(itertools.islice(remaining, _CHUNK)):
-                writers[0].write_table(to_table([row for row, _ in batch], CellRow))
-                scores = [score for _, given in batch for score in given]
-                writers[1].write_table(to_table(scores, ScoreRow))
-        if audits or (directory / AUDITS).is_file():
-            write_table(directory / AUDITS, to_table(audits, AuditRow), synced=True)
-
-
 def _make_with_parents(directory: Path) -> None:
     """Create the run directory for its owner only; folders above it as the user's mask says."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
@@ -463,6 +485,20 @@ def _remove(parts: Sequence[Path]) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+def _write_rows(folder: Path, names: tuple[str, str], rows: Rows, encoder: Encoder) -> None:
+    """Write rows in units and as models train on them, under these two names."""
+    decoded = encoder.decode(rows.values, rows.labels)
+    write_table(folder / names[0], pa.Table.from_pandas(decoded))
+    write_table(folder / names[1], encoded_table(rows, encoder))
+
+
+def _encoded_place(key: str, summary: RowsSummary | None) -> tuple[str, ...]:
+    """Return where the encoded rows of a release are, if they are stored."""
+    if summary is None:
+        return ("releases", key, encoded.FILE)
+    return (private_rows.FOLDER, key, private_rows.ENCODED)
 
 
 def _read_json(directory: Path, *parts: str) -> dict[str, Any]:

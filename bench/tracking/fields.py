@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bench.plugins.metric import HEADLINES, Family
-from bench.results.records import AuditRow, CellRow, ScoreRow
+from bench.results.records import AuditRow, CellRow, ScoreRow, TimingRow
 from bench.results.reproduce import json_object
 
 _PARAMETERS = (
@@ -92,7 +92,10 @@ def parameters_of(row: CellRow) -> dict[str, str]:
 
 
 def metrics_of(
-    row: CellRow, scores: Sequence[ScoreRow], audit: AuditRow | None = None
+    row: CellRow,
+    scores: Sequence[ScoreRow],
+    audit: AuditRow | None = None,
+    timings: Sequence[TimingRow] = (),
 ) -> dict[str, float]:
     """Return every finite number by name.
 
@@ -102,6 +105,8 @@ def metrics_of(
     values = {f"grid/{name}": getattr(row, name) for name in _GRID}
     values |= {f"epsilon/{name}": getattr(row, f"eps_{name}") for name in _EPSILONS}
     values |= {f"cost/{name}": getattr(row, name) for name in _COSTS}
+    # Those of single metrics are in `report.html`: there are dozens.
+    values |= {f"cost/{t.phase}_processor": t.processor_seconds for t in timings if not t.metric}
     if audit is not None:
         numbers = {name: value for name, value in asdict(audit).items() if name not in _AUDIT_TEXTS}
         values |= {f"audit/{name}": value for name, value in numbers.items()}

@@ -2,8 +2,10 @@
 
 A run directory has one parent run and one nested run per cell, identified by the cell's key:
 logging is idempotent, so a resumed run logs only what is missing. A separate thread logs, fed with
-keys only, so that a slow server does not delay the cells. If tracking fails the run continues; the
-run directory is authoritative, and `bench sync` logs later what is missing.
+keys only, so that a slow server does not delay the cells. Into the database of the run directory it
+logs all cells that wait in one transaction (`own_database`), elsewhere by MLflow's interface. If
+tracking fails the run continues; the run directory is authoritative, and `bench sync` logs later
+what is missing.
 """
 
 from __future__ import annotations
@@ -30,10 +32,17 @@ from urllib.parse import unquote, urlparse
 
 from bench.errors import StoreError
 from bench.leaderboard.dossier.cell import cell_report, cell_title
+from bench.results import private_rows
 from bench.results.opening import link_or_copy, open_file, read_text
 from bench.results.records import CellRow, Outcome, Status
 from bench.results.run_directory import RunStore
-from bench.results.writing import OWNER_FOLDER, OWNER_ONLY, make_folder, write_atomically
+from bench.results.writing import (
+    OWNER_FOLDER,
+    OWNER_ONLY,
+    make_folder,
+    replacing,
+    write_atomically,
+)
 from bench.tracking.fields import (
     VIEW,
     markdown,
@@ -43,6 +52,7 @@ from bench.tracking.fields import (
     valid_name,
     view,
 )
+from bench.tracking.own_database import NewRun, OwnDatabase
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -50,7 +60,8 @@ if TYPE_CHECKING:
 _ENDED = {Status.OK.value: "FINISHED", Status.SKIPPED.value: "FINISHED"}
 
 _IDENTITY = "tracking.id"
-_FILES = ("ledger.json", "release.json")
+_LEDGER = "ledger.json"
+_ABOUT = "release.json"
 _ROWS = ("synthetic.parquet", "encoded.parquet")
 
 _PARAMETERS_AT_ONCE = 100
@@ -62,6 +73,10 @@ _END_SECONDS = 60.0
 _STALL_SECONDS = 120.0
 """Logging that waits for its store for so long without a single cell is given up."""
 _LOOK_SECONDS = 0.2
+_AT_ONCE = 50
+"""Cells that are logged in one transaction, and are in memory together."""
+_GATHER_SECONDS = 1.0
+"""Time for others to end after a cell, to be logged with it."""
 
 
 @final
@@ -91,6 +106,8 @@ class Tracker:
         self._parent = ""
         self._manifest: Mapping[str, Any] = {}
         self._known: dict[str, tuple[str, str]] = {}
+        self._database: OwnDatabase | None = None
+        """The database of the run directory; None for any other store."""
         # None ends the thread. The queue holds keys only: a slow server does not fill the memory.
         self._keys: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         # A daemon: a driver that fails must not wait for a server before it can report that.
@@ -131,10 +148,29 @@ class Tracker:
 
     def _work(self) -> None:
         self._guarded(self._start)
-        waiting = itertools.chain(self._store.finished, iter(self._keys.get, None))
-        for key in waiting:
-            self._guarded(self._log_key, key)
+        for keys in self._batches():
+            self._guarded(self._log_keys, keys)
         self._guarded(self._end)
+        if self._database is not None:
+            self._database.close()
+
+    def _batches(self) -> Iterator[Sequence[str]]:
+        """Return the keys of all cells, as many at once as are waiting; first the stored ones."""
+        stored = iter(self._store.finished)
+        while keys := list(itertools.islice(stored, _AT_ONCE)):
+            yield keys
+        while (key := self._keys.get()) is not None:
+            keys, until = [key], time.monotonic() + _GATHER_SECONDS
+            while len(keys) < _AT_ONCE:
+                try:
+                    key = self._keys.get(timeout=max(0.0, until - time.monotonic()))
+                except queue.Empty:
+                    break
+                if key is None:
+                    yield keys
+                    return
+                keys.append(key)
+            yield keys
 
     def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
         if self._broken:
@@ -189,6 +225,16 @@ class Tracker:
                 # Incomplete, since an earlier driver was killed: its cell is logged again.
                 client.delete_run(run.info.run_id)
         self._client = client
+        self._database = self._own_database()
+
+    def _own_database(self) -> OwnDatabase | None:
+        if self._uri != default_uri(self._store.directory):
+            return None
+        database = OwnDatabase(self._store.directory / "mlflow.db", self._experiment)
+        if database.known:
+            return database
+        database.close()
+        return None
 
     def _read_manifest(self) -> Mapping[str, Any]:
         return self._store.manifest()
@@ -247,41 +293,86 @@ class Tracker:
 
     # A cell ---------------------------------------------------------------------------------------
 
-    def _log_key(self, key: str) -> None:
+    def _log_keys(self, keys: Sequence[str]) -> None:
+        outcomes = [found for key in dict.fromkeys(keys) if (found := self._unlogged(key))]
+        if self._database is not None:
+            self._log_at_once(self._database, outcomes)
+            return
+        for outcome in outcomes:
+            self._log(outcome)
+            self._progress = time.monotonic()
+
+    def _unlogged(self, key: str) -> Outcome | None:
+        """Return what a cell gave; None where it is logged already."""
         try:
             outcome = self._store.journal.outcome(key)
         except KeyError:
-            return  # it is being recorded again: its key will be queued again
-        self._log(dataclasses.replace(outcome, row=self._checked.get(key, outcome.row)))
+            return None  # it is being recorded again: its key will be queued again
+        row = self._checked.get(key, outcome.row)
+        earlier = self._known.get(key)
+        done = earlier is not None and earlier[1] == row.finished_at
+        return None if done else dataclasses.replace(outcome, row=row)
+
+    def _log_at_once(self, database: OwnDatabase, outcomes: Sequence[Outcome]) -> None:
+        """Log cells in one transaction: an interrupted one leaves no run behind."""
+        client, root = self._client, database.artifact_root()
+        assert client is not None
+        runs = []
+        for outcome in outcomes:
+            run_id = uuid.uuid4().hex
+            place = f"{root.rstrip('/')}/{run_id}/artifacts"
+            self._attach(client, run_id, place, outcome)
+            logged = _Logged.of(outcome)
+            runs.append(
+                NewRun(
+                    run_id=run_id,
+                    name=logged.name,
+                    status=logged.status,
+                    start=logged.start,
+                    end=logged.end,
+                    artifacts=place,
+                    tags={**self._tags(outcome.row), **_complete(outcome.row)},
+                    parameters=logged.parameters,
+                    metrics=logged.metrics,
+                )
+            )
+        database.add(runs)
+        for outcome, run in zip(outcomes, runs, strict=True):
+            self._replaced(client, outcome.row, run.run_id)
 
     def _log(self, outcome: Outcome) -> None:
+        """Log a cell by MLflow's interface."""
         from mlflow.entities import Metric, Param, RunTag
 
         row, client = outcome.row, self._client
-        earlier = self._known.get(row.key)
-        if client is None or (earlier is not None and earlier[1] == row.finished_at):
-            return
-        end = _milliseconds(row.finished_at)
-        seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
+        assert client is not None
+        logged = _Logged.of(outcome)
         run = client.create_run(
             self._experiment,
-            start_time=end - int(seconds * 1000),
-            run_name=cell_title(row),
-            tags={"mlflow.parentRunId": self._parent, **tags_of(row), **_source()},
+            start_time=logged.start,
+            run_name=logged.name,
+            tags=self._tags(row),
         )
         run_id = run.info.run_id
         self._attach(client, run_id, run.info.artifact_uri, outcome)
-        values = metrics_of(row, outcome.scores, outcome.audit)
-        metrics = [Metric(valid_name(name), value, end, 0) for name, value in values.items()]
-        params = [Param(valid_name(name), value) for name, value in parameters_of(row).items()]
+        metrics = [Metric(name, value, logged.end, 0) for name, value in logged.metrics.items()]
+        params = [Param(name, value) for name, value in logged.parameters.items()]
         while len(metrics) > _METRICS_AT_ONCE or len(params) > _PARAMETERS_AT_ONCE:
             client.log_batch(run_id, metrics[:_METRICS_AT_ONCE], params[:_PARAMETERS_AT_ONCE])
             metrics, params = metrics[_METRICS_AT_ONCE:], params[_PARAMETERS_AT_ONCE:]
         # MLflow writes the tags of a batch last (SqlAlchemyStore.log_batch): an interrupted run has
         # no key and is not taken for complete.
-        complete = [RunTag("bench.finished_at", row.finished_at), RunTag("bench.key", row.key)]
+        complete = [RunTag(name, value) for name, value in _complete(row).items()]
         client.log_batch(run_id, metrics, params, complete)
-        client.set_terminated(run_id, _ENDED.get(row.status, "FAILED"), end)
+        client.set_terminated(run_id, logged.status, logged.end)
+        self._replaced(client, row, run_id)
+
+    def _tags(self, row: CellRow) -> dict[str, str]:
+        return {"mlflow.parentRunId": self._parent, **tags_of(row), **_source()}
+
+    def _replaced(self, client: MlflowClient, row: CellRow, run_id: str) -> None:
+        """Take note of the run of a cell, and remove that of its earlier result."""
+        earlier = self._known.get(row.key)
         if earlier is not None:
             client.delete_run(earlier[0])
         self._known[row.key] = (run_id, row.finished_at)
@@ -289,20 +380,23 @@ class Tracker:
     def _attach(self, client: MlflowClient, run_id: str, uri: str, outcome: Outcome) -> None:
         """Attach the page of the cell and its release; the rows only to a store on this disk.
 
-        A server has other readers than the run directory, and a release need not be private.
+        A server has other readers than the run directory. Where no epsilon is proven, neither rows
+        nor what the method notes about them are copied anywhere.
         """
         key = outcome.row.key
-        page = cell_report(outcome.row, outcome.scores, outcome.audit)
+        proven = private_rows.may_travel(outcome.row)
+        about = (_LEDGER, _ABOUT) if proven else (_LEDGER,)
+        page = cell_report(outcome.row, outcome.scores, outcome.audit, outcome.timings)
         place = urlparse(uri)
         if place.scheme in ("", "file"):
             # On this disk the release is linked, not copied, and no call is needed.
             folder = Path(unquote(place.path))
             self._check_place(folder)
             self._make_folders(folder)
-            self._fill(folder, page, key, rows=self._local)
+            self._fill(folder, page, key, (*about, *_ROWS) if self._local and proven else about)
             return
         with tempfile.TemporaryDirectory(prefix="bench-tracking-") as scratch:
-            self._fill(Path(scratch), page, key, rows=False)
+            self._fill(Path(scratch), page, key, about)
             client.log_artifacts(run_id, scratch)
 
     def _make_folders(self, folder: Path) -> None:
@@ -325,18 +419,53 @@ class Tracker:
                 "or was moved; remove mlflow.db and mlartifacts, and log again"
             )
 
-    def _fill(self, folder: Path, page: str, key: str, *, rows: bool) -> None:
+    def _fill(self, folder: Path, page: str, key: str, names: Sequence[str]) -> None:
         """Put the page of a cell and the files of its release into a folder; no link is followed.
 
         On this disk files are linked, not copied: those of a release are never written to again.
         """
-        write_atomically(folder / "report.html", page.encode())
-        for name in (*_FILES, *(_ROWS if rows else ())):
+        # It can be written again: syncing it takes as long as all the rest.
+        with replacing(folder / "report.html", synced=False) as report:
+            report.write(page.encode())
+        for name in names:
             file = open_file(self._store.directory, "releases", key, name)
             if file is not None:
                 with file:
                     make_folder(folder / "release")
                     link_or_copy(file, folder / "release" / name)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class _Logged:
+    """What is logged of a cell, by whichever way."""
+
+    name: str
+    status: str
+    start: int
+    end: int
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, float]
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> _Logged:
+        row, end = outcome.row, _milliseconds(outcome.row.finished_at)
+        seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
+        values = metrics_of(row, outcome.scores, outcome.audit, outcome.timings)
+        return cls(
+            name=cell_title(row),
+            status=_ENDED.get(row.status, "FAILED"),
+            start=end - int(seconds * 1000),
+            end=end,
+            # Two names may become one.
+            parameters={valid_name(name): value for name, value in parameters_of(row).items()},
+            metrics={valid_name(name): value for name, value in values.items()},
+        )
+
+
+def _complete(row: CellRow) -> dict[str, str]:
+    """Return the tags that say that all of a cell is logged."""
+    return {"bench.finished_at": row.finished_at, "bench.key": row.key}
 
 
 def default_uri(directory: Path) -> str:

@@ -15,7 +15,9 @@ from typing import final
 from bench.errors import printable
 from bench.leaderboard.tables import show
 from bench.plugins.metric import Direction, Family
-from bench.results.records import AuditRow, CellRow, ScoreRow
+from bench.results.audits import power_in_words
+from bench.results.private_rows import may_travel
+from bench.results.records import PHASES, AuditRow, CellRow, ScoreRow, TimingRow
 from bench.results.reproduce import Repeat, json_object, repeat
 
 _LONGEST_TEXT = 4_000
@@ -67,7 +69,12 @@ class MissingScores:
     metrics: tuple[str, ...]
 
 
-def cell_report(row: CellRow, scores: Sequence[ScoreRow], audit: AuditRow | None = None) -> str:
+def cell_report(
+    row: CellRow,
+    scores: Sequence[ScoreRow],
+    audit: AuditRow | None = None,
+    timings: Sequence[TimingRow] = (),
+) -> str:
     """Return a self-contained HTML page about a cell, without scripts or links."""
     from markupsafe import Markup
 
@@ -86,6 +93,7 @@ def cell_report(row: CellRow, scores: Sequence[ScoreRow], audit: AuditRow | None
         families=score_families(scores),
         missing=missing_scores(scores),
         cost=cost(row),
+        timing=timing_lines(timings),
         repeated=repeated(row),
         facts=facts(row),
     )
@@ -106,7 +114,7 @@ def audit_lines(row: CellRow, audit: AuditRow | None) -> list[tuple[str, str]]:
         ("canary and scorer", f"{audit.canary}; {audit.scorer}"),
         ("p-values of claim and proof", f"{audit.p_claim:.2g}, {audit.p_proof:.2g}"),
         ("replicated epsilon", replicated),
-        ("share of planted bugs found", f"{show.number(audit.planted)} ({audit.planted_bug})"),
+        ("planted bug", power_in_words(audit)),
     )
     return [(name, text) for name, text in lines if text]
 
@@ -227,6 +235,55 @@ def cost(row: CellRow) -> tuple[tuple[str, str], ...]:
     )
 
 
+@final
+@dataclass(frozen=True)
+class TimingLines:
+    """What the steps of a cell took: phases in order, and metrics, the slowest first."""
+
+    phases: tuple[TimingLine, ...] = ()
+    metrics: tuple[TimingLine, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class TimingLine:
+    """One step."""
+
+    step: str
+    wall: str
+    processor: str
+    reference: str
+    """Part of the processor time for what depends on the real rows alone; empty for none."""
+    share: str
+    """Of the processor time of all phases, or of all metrics."""
+
+
+def timing_lines(timings: Sequence[TimingRow]) -> TimingLines:
+    """Return what a page shows of the timings of a cell."""
+    phases = sorted((t for t in timings if not t.metric), key=lambda t: PHASES.index(t.phase))
+    metrics = sorted((t for t in timings if t.metric), key=lambda t: -t.processor_seconds)
+    return TimingLines(_timing_lines(phases), _timing_lines(metrics))
+
+
+def _timing_lines(timings: Sequence[TimingRow]) -> tuple[TimingLine, ...]:
+    total = sum(one.processor_seconds for one in timings)
+    return tuple(
+        TimingLine(
+            one.metric or one.phase,
+            _short_seconds(one.wall_seconds),
+            _short_seconds(one.processor_seconds),
+            _short_seconds(one.reference_seconds) if one.reference_seconds >= 0.0005 else "",
+            f"{one.processor_seconds / total:.0%}" if total else "",
+        )
+        for one in timings
+    )
+
+
+def _short_seconds(seconds: float) -> str:
+    """Return seconds to the millisecond; in tenths from ten on."""
+    return f"{seconds:.3f}" if seconds < 10 else f"{seconds:,.1f}"
+
+
 def repeated(row: CellRow) -> Repeat:
     """Return how to repeat the cell, as text that a page can hold."""
     how = repeat(row)
@@ -252,7 +309,8 @@ def facts(
         ("Split", f"{row.split}, seed {row.split_seed}"),
         ("Finished", row.finished_at),
     ]
-    if not withheld:
+    # Notes of a method that reads rows without noise may hold values of rows, as its release may.
+    if not withheld and may_travel(row):
         lines += [(f"Note of the method: {k}", str(v)) for k, v in json_object(row.notes).items()]
     lines += [("Versions", versions), ("Hash of the method's source", row.source_hash)]
     if not public:

@@ -25,11 +25,12 @@ from bench.plugins.method import UNKNOWN
 from bench.plugins.metric import Family
 from bench.plugins.source import DatasetSource
 from bench.plugins.user_tables import OwnTable
-from bench.results import encoded
+from bench.results import encoded, private_rows
 from bench.results.integrity import digest_of
 from bench.results.journal import Finished
 from bench.results.opening import check_key, modified, open_file, read_object, read_text
 from bench.results.parquet_files import columns_in, parquet_file, read_parquet, table_of
+from bench.results.private_rows import RowsSummary
 from bench.results.reading import (
     charged_keys,
     check_run,
@@ -62,6 +63,8 @@ class ReleaseFiles:
     rows: int
     beside: tuple[str, ...] = ()
     """What every row has besides its columns: weights, soft labels."""
+    rows_digest: str = ""
+    """Digest of the encoded rows, where the rows have no proven epsilon and are not stored."""
 
 
 @final
@@ -126,7 +129,8 @@ class Material:
 
 _SHIPPED = "bench.methods."
 """Prefix of the modules of the methods in this distribution."""
-_FILES = ("synthetic.parquet", "encoded.parquet", "ledger.json")
+_ROW_FILES = ("synthetic.parquet", "encoded.parquet")
+_LEDGER = "ledger.json"
 _LISTED = 12
 _ANY = ("", "*")
 
@@ -281,6 +285,9 @@ def _read_files(directory: Path, row: CellRow) -> ReleaseFiles:
                 f"{proven}, is stored: see {folder / 'ledger.json'} and the leaderboard"
             )
         )
+    summary = private_rows.read_summary(directory, row.key)
+    if summary is not None:
+        return _without_rows(directory, row.key, summary)
     try:
         columns = columns_in(directory, *place, "synthetic.parquet")
         file = open_file(directory, *place, encoded.FILE)
@@ -297,9 +304,8 @@ def _read_files(directory: Path, row: CellRow) -> ReleaseFiles:
             "run directory says more"
         ) from None
     # Once it is known that they are tables: what is none can be very large.
-    digests = tuple(filter(None, (_digest(directory, *place, name) for name in _FILES)))
-    beside = ["a weight"] if special.weighted else []
-    beside += ["probabilities of the classes"] if special.soft else []
+    names = (*_ROW_FILES, _LEDGER)
+    digests = tuple(filter(None, (_digest(directory, *place, name) for name in names)))
     return ReleaseFiles(
         digests=digests,
         ledger=_ledger_text(directory, row.key),
@@ -307,8 +313,27 @@ def _read_files(directory: Path, row: CellRow) -> ReleaseFiles:
         columns=tuple(name for name in columns if not name.startswith("__index_level_")),
         by_class=tuple(by_class),
         rows=len(labels),
-        beside=tuple(beside),
+        beside=_beside(special.weighted, special.soft),
     )
+
+
+def _without_rows(directory: Path, key: str, summary: RowsSummary) -> ReleaseFiles:
+    """Return what is known of a release without a proven epsilon, whose rows are not with it."""
+    ledger = _digest(directory, "releases", key, _LEDGER)
+    return ReleaseFiles(
+        digests=() if ledger is None else (ledger,),
+        ledger=_ledger_text(directory, key),
+        columns=summary.columns,
+        by_class=summary.by_class,
+        rows=summary.rows,
+        beside=_beside(summary.weighted, summary.soft_labels),
+        rows_digest=summary.sha256,
+    )
+
+
+def _beside(weighted: bool, soft_labels: bool) -> tuple[str, ...]:
+    beside = ["a weight"] if weighted else []
+    return (*beside, "probabilities of the classes") if soft_labels else tuple(beside)
 
 
 def _ledger_text(directory: Path, key: str) -> str | None:

@@ -29,7 +29,7 @@ from bench.leaderboard.templates import rendering
 from bench.plugins.method import UNKNOWN
 from bench.results.records import CellRow
 from bench.results.reproduce import json_object
-from bench.results.writing import FOR_ALL, write_atomically, writing
+from bench.results.writing import FOR_ALL, OWNER_ONLY, write_atomically, writing
 
 _SHOWN_GROUPS = 40
 _SHOWN_COLUMNS = 60
@@ -46,26 +46,37 @@ class HeaderLine:
 
 
 def write_dossier(material: Material, output: Path, public: bool = False) -> None:
-    """Write the page atomically."""
+    """Write the page atomically; one with values computed from private rows for its owner only."""
     page = render(material, public)
     with writing(output, "or give another -o"):
-        write_atomically(output, page.encode(), FOR_ALL)
+        write_atomically(output, page.encode(), FOR_ALL if public else OWNER_ONLY)
 
 
-def file_name(row: CellRow, public: bool) -> str:
+def file_name(row: CellRow, public: bool, ending: str = "html") -> str:
     """Return a file name that identifies the release without its key."""
     target = "" if row.eps_target is None else f"eps{row.eps_target:g}"
     ipc = "full" if row.full_size else "" if row.ipc is None else f"ipc{row.ipc}"
     parts = ["dossier", row.label, row.dataset, target, ipc, f"seed{row.seed}"]
     name = "-".join(part for part in [*parts, "public" if public else ""] if part)
-    return re.sub(r"[^0-9A-Za-z._-]+", "_", name)[:150] + ".html"
+    return re.sub(r"[^0-9A-Za-z._-]+", "_", name)[:150] + f".{ending}"
+
+
+def concluded(material: Material) -> privacy.ReleaseConclusion:
+    """Return the conclusion of the page alone."""
+    replayed, row = _replayed(material)
+    return privacy.conclude(row, replayed, words.unit_of(row.unit))
+
+
+def _replayed(material: Material) -> tuple[privacy.LedgerReplay, CellRow]:
+    """Account the ledger again; return the row with the verdict that this leaves of it."""
+    digests = {digest.name: digest.sha256 for digest in material.files.digests}
+    replayed = privacy.replay(material.row, material.files.ledger, digests)
+    return replayed, privacy.checked_row(material.row, replayed)
 
 
 def render(material: Material, public: bool = False) -> str:
     """Return the page as text."""
-    digests = {digest.name: digest.sha256 for digest in material.files.digests}
-    replayed = privacy.replay(material.row, material.files.ledger, digests)
-    row = privacy.checked_row(material.row, replayed)
+    replayed, row = _replayed(material)
     unit = words.unit_of(row.unit)
     conclusion = privacy.conclude(row, replayed, unit)
     delta = delta_against(row, material.facts)

@@ -103,10 +103,27 @@ class ReleaseConclusion:
     text: str
     tone: str
     drawn: bool
+    head: str = "Conclusion"
+    """Headline of the box: what a reader must not miss."""
 
 
 def conclude(row: CellRow, replayed: LedgerReplay, unit: words.PrivacyUnit) -> ReleaseConclusion:
-    """Return a conclusion that the evidence supports; none for seeded noise or inconsistencies."""
+    """Return a conclusion that the evidence supports; none for inconsistencies or seeded noise.
+
+    What is wrong with a release whatever its noise comes first: secret noise would change nothing
+    about rows that were read without any.
+    """
+    verdict = verdict_of(row)
+    if replayed.problems or replayed.proof is None or verdict is None:
+        return ReleaseConclusion(
+            "No conclusion can be drawn from this page: the files of the run are inconsistent or "
+            "cannot be read. See the section on the ledger.",
+            "bad",
+            False,
+            "No conclusion",
+        )
+    if verdict not in (Verdict.SOUND, Verdict.SOUND_TRUSTING):
+        return _warning(row, verdict)
     if row.study_only:
         return ReleaseConclusion(
             "No conclusion can be drawn from this page. The release was made for study only: its "
@@ -115,43 +132,38 @@ def conclude(row: CellRow, replayed: LedgerReplay, unit: words.PrivacyUnit) -> R
             "be with secret noise. Use --secure-noise for a release that may be published.",
             "study",
             False,
+            "No conclusion",
         )
-    verdict = verdict_of(row)
-    if replayed.problems or replayed.proof is None or verdict is None:
-        return ReleaseConclusion(
-            "No conclusion can be drawn from this page: the files of the run are inconsistent or "
-            "cannot be read. See the section on the ledger.",
-            "bad",
-            False,
-        )
-    return _sentence(row, verdict, replayed.proof, unit)
+    return _bound(row, replayed.proof, unit)
 
 
-def _sentence(
-    row: CellRow, verdict: Verdict, proof: Proof, unit: words.PrivacyUnit
-) -> ReleaseConclusion:
+def _warning(row: CellRow, verdict: Verdict) -> ReleaseConclusion:
+    """Return the conclusion about a release whose privacy is absent, unproven or refuted."""
     if verdict is Verdict.NON_PRIVATE:
-        return ReleaseConclusion(
+        head = "Not private"
+        text = (
             "This release is not differentially private, and its method does not claim it: treat "
-            f"it like the private rows themselves ({row.verdict_reason}).",
-            "bad",
-            True,
+            f"it like the private rows themselves ({row.verdict_reason})."
         )
-    if verdict is Verdict.UNPROVEN:
-        return ReleaseConclusion(
+    elif verdict is Verdict.UNPROVEN:
+        head = "Privacy not proven"
+        text = (
             f"The privacy of this release is not proven: it {row.verdict_reason}."
             if row.verdict_reason.startswith("claims ")
-            else f"The privacy of this release is not as requested: {row.verdict_reason}.",
-            "bad",
-            True,
+            else f"The privacy of this release is not as requested: {row.verdict_reason}."
         )
-    if verdict in _REFUTED:
+    else:
+        head = "Privacy refuted"
         what = "claim" if verdict is Verdict.CLAIM_REFUTED else "proof"
-        return ReleaseConclusion(
-            f"An attack has refuted the privacy {what} of this release: {row.verdict_reason}.",
-            "bad",
-            True,
-        )
+        text = f"An attack has refuted the privacy {what} of this release: {row.verdict_reason}."
+    if row.study_only:
+        text += " Besides, it was made for study only, with seeded noise; secret noise would not "
+        text += "change this conclusion."
+    return ReleaseConclusion(text, "bad", True, head)
+
+
+def _bound(row: CellRow, proof: Proof, unit: words.PrivacyUnit) -> ReleaseConclusion:
+    """Return the conclusion about a sound release."""
     condition = (
         "If the schema is public knowledge"
         if row.private_counts

@@ -190,6 +190,9 @@ def _notes(
     results: Results, counts: CellCounts, omitted: Sequence[str], pages: int
 ) -> tuple[Note, ...]:
     notes = []
+    if results.unfinished:
+        text = f"{' '.join(results.unfinished)} Compile the site again for the others."
+        notes.append(Note("Not complete.", text, warning=True))
     if counts.study_only:
         every = counts.study_only == counts.cells
         which = "All cells" if every else f"{counts.study_only} of {counts.cells} cells"

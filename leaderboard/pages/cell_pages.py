@@ -42,7 +42,8 @@ from bench.leaderboard.tables.load import GROUP, WITHHELD, read_results, records
 from bench.leaderboard.tables.show import shortened
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
-from bench.results.records import CellRow, ScoreRow, Status
+from bench.results.private_rows import NOT_COPIED, may_travel
+from bench.results.records import CellRow, ScoreRow, Status, TimingRow
 from bench.results.reproduce import json_object
 
 _LONGEST_LOG = 20_000
@@ -84,17 +85,19 @@ class Download:
 def pages(board: Board) -> Iterator[Page]:
     """Yield one page per cell, and its release as a table if that is allowed and small."""
     cells = board.results.cells[board.results.cells["key"].isin(board.cell_pages)]
-    scores = _scores(board)
+    scores, timings = _scores(board), _timings(board)
     folders = _folders(board)
     siblings = _siblings(cells, board.cell_pages)
     for cell in records(cells):
-        yield from _pages(board, cell, scores.get(cell["key"], ()), folders, siblings)
+        key = cell["key"]
+        yield from _pages(board, cell, scores.get(key, ()), timings.get(key, ()), folders, siblings)
 
 
 def _pages(
     board: Board,
     cell: Mapping[str, Any],
     scores: Sequence[ScoreRow],
+    timings: Sequence[TimingRow],
     folders: Mapping[str, str],
     siblings: Mapping[str, tuple[CellLink, ...]],
 ) -> Iterator[Page]:
@@ -138,6 +141,7 @@ def _pages(
         dossier=_dossier(board, row, home, cell["shown_ipc"]),
         facts=parts.facts(row, public=access.public, withheld=access.withheld),
         cost=() if access.withheld else parts.cost(row),
+        timing=parts.timing_lines(() if access.withheld else timings),
     )
     if download.content:
         yield Page(download.path, download.content)
@@ -166,6 +170,14 @@ def _scores(board: Board) -> dict[str, list[ScoreRow]]:
             if pd.isna(score[name]):
                 score[name] = None
         by_key.setdefault(score["key"], []).append(ScoreRow(**score))
+    return by_key
+
+
+def _timings(board: Board) -> dict[str, list[TimingRow]]:
+    timings = board.results.timings
+    by_key: dict[str, list[TimingRow]] = {}
+    for timing in records(timings[timings["key"].isin(board.cell_pages)]):
+        by_key.setdefault(timing["key"], []).append(TimingRow(**timing))
     return by_key
 
 
@@ -201,6 +213,8 @@ def _download(row: CellRow, access: Access, files: CellFiles, page: str) -> Down
     path = f"{page.removesuffix('.html')}.csv"
     if row.status != Status.OK.value:
         return Download(path, b"", "the cell did not finish")
+    if not may_travel(row):
+        return Download(path, b"", NOT_COPIED)
     if access.public and row.study_only:
         reason = "left out of a public site, because its noise is seeded and can be subtracted"
         return Download(path, b"", reason)
@@ -217,6 +231,8 @@ def _grid(row: CellRow, access: Access, files: CellFiles) -> ImageGrid | str:
     """Return the released images, or why there are none; empty for tables."""
     if row.task != Task.IMAGE.value or row.status != Status.OK.value:
         return ""
+    if not may_travel(row):
+        return NOT_COPIED
     if access.public and (row.study_only or not is_sound(row.verdict)):
         return "left out of a public site, as the release is"
     try:

@@ -11,6 +11,8 @@ from bench.leaderboard.export import latex
 from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages import card_pages, cell_pages, front, plots_page
 from bench.leaderboard.pages.board import Board, compile_board
+from bench.leaderboard.tables.about import identity_of
+from bench.leaderboard.tables.load import records
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
 
@@ -46,17 +48,29 @@ def write_site(
     """Compile the tables of the runs into `output`; everything is computed before it is written.
 
     Tests are at level `alpha`; `seed` is that of the bootstrap over blocks. A `public` site leaves
-    out what was computed from private rows. At most `cells` cells get a page.
+    out what was computed from private rows; any other site that holds some of that can be read by
+    its owner only. At most `cells` cells get a page.
     """
     board = compile_board(run_directories, alpha, seed, public=public, cells=cells)
     return SiteSummary(
-        paths=rendering.write(Path(output), tuple(_pages(board))),
+        paths=rendering.write(Path(output), tuple(_pages(board)), private=_is_private(board)),
         cells=board.counts.cells,
         methods=int(board.results.cells["shown_label"].nunique()),
         datasets=int(board.results.cells["shown_dataset"].nunique()),
         failed=board.counts.failed,
         skipped=board.counts.skipped,
         warnings=tuple(f"{note.title} {note.text}" for note in board.notes if note.warning),
+    )
+
+
+def _is_private(board: Board) -> bool:
+    """Return True for a site with numbers that were computed from rows that are not public."""
+    if board.public:
+        return False
+    homes, about = board.results.homes, board.about
+    return not all(
+        about.is_open(homes.get(cell["key"]), identity_of(cell))
+        for cell in records(board.results.cells)
     )
 
 

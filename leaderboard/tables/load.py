@@ -13,8 +13,10 @@ import pandas as pd
 from bench.errors import StoreError
 from bench.leaderboard.tables.audits import audited
 from bench.leaderboard.tables.checks import checked
-from bench.results.reading import check_values, read_audits, read_table
-from bench.results.records import CellRow, ScoreRow, ipc_text
+from bench.results.opening import read_object
+from bench.results.reading import in_use, read_audits, read_tables
+from bench.results.records import ipc_text
+from bench.results.status import read_status
 
 SETTING = ["split", "delta", "private_counts", "study_only", "adjacency", "unit"]
 """Settings that must be equal for two results to be comparable, besides those in `GROUP`."""
@@ -41,6 +43,8 @@ class Results:
 
     cells: pd.DataFrame
     scores: pd.DataFrame
+    timings: pd.DataFrame
+    """One row per cell and step: `TimingRow`. None for cells of earlier versions."""
     runs: tuple[str, ...]
     """Names of the run directories, without paths, because pages may be published."""
     replaced: int = 0
@@ -55,6 +59,8 @@ class Results:
     """Number of cells whose stored files contradict their row."""
     without_ledger: int = 0
     """Number of cells that the tables call sound, without a ledger that shows it."""
+    unfinished: tuple[str, ...] = ()
+    """How far runs are that have not come to their end, in sentences."""
 
 
 def load_results(directories: Sequence[Path]) -> Results:
@@ -70,7 +76,22 @@ def load_results(directories: Sequence[Path]) -> Results:
         cells=audited(found.cells, audits),
         tampered=found.tampered,
         without_ledger=found.without_ledger,
+        unfinished=tuple(text for one in results.directories if (text := _how_far(one))),
     )
+
+
+def _how_far(directory: Path) -> str:
+    """Return how far a run is that has not come to its end; empty for all others."""
+    going = in_use(directory)
+    progress = read_object(directory, "progress.json")
+    if progress is None or (not going and progress.get("ended") == "finished"):
+        return ""
+    status = read_status(directory)
+    if status.planned is None or status.left is None or not status.left:
+        return ""
+    state = "is going" if status.state == "running" else "was interrupted"
+    done = status.planned - status.left
+    return f"The run {directory.name} {state}: {done:,} of {status.planned:,} planned cells so far."
 
 
 def read_results(directories: Sequence[Path]) -> Results:
@@ -78,13 +99,14 @@ def read_results(directories: Sequence[Path]) -> Results:
     unique = {directory.resolve(): directory for directory in directories}
     if not unique:
         raise StoreError(f"no run directory was given; {_HINT}")
-    cells, scores = [], []
+    cells, scores, timings = [], [], []
     directories_in_order = tuple(unique.values())
     for number, directory in enumerate(directories_in_order):
-        table = read_table(directory, "cells.parquet", CellRow)
-        cells.append(table[table["attack"] == ""].assign(run=number))  # audits are joined below
-        scores.append(read_table(directory, "scores.parquet", ScoreRow))
-        check_values(directory, cells[-1], scores[-1])
+        tables = read_tables(directory)
+        released = tables.cells[tables.cells["attack"] == ""]
+        cells.append(released.assign(run=number))  # audits are joined below
+        scores.append(tables.scores)
+        timings.append(tables.timings)
     all_cells = _named(pd.concat(cells, ignore_index=True))
     kept = _latest(_latest(all_cells, ["key"]), ["shown_label", *GROUP, "repetition"])
     _check_directions(scores)
@@ -97,6 +119,13 @@ def read_results(directories: Sequence[Path]) -> Results:
     return Results(
         cells=kept.drop(columns="run").reset_index(drop=True),
         scores=scores[0] if len(scores) == 1 else pd.concat(scores, ignore_index=True),
+        timings=pd.concat(
+            [
+                table[table["key"].isin(kept.loc[kept["run"] == number, "key"])]
+                for number, table in enumerate(timings)
+            ],
+            ignore_index=True,
+        ),
         runs=tuple(directory.name for directory in unique),
         replaced=len(all_cells) - len(kept),
         unclaimed=unclaimed,

@@ -88,6 +88,7 @@ def redact(results: Results, about: About) -> tuple[Results, tuple[str, ...]]:
         scores=_without_paths(
             results.scores[~hidden_scores].reset_index(drop=True), ("reason", "remark")
         ),
+        timings=results.timings[~results.timings["key"].isin(new_keys)].reset_index(drop=True),
         homes={new_keys.get(key, key): home for key, home in results.homes.items()},
     )
     return redacted, _in_words(cells, closed, int(hidden_scores.sum()))

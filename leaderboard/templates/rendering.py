@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from bench.leaderboard.tables import show
-from bench.results.writing import FOR_ALL, create, writing
+from bench.results.writing import FOR_ALL, OWNER_FOLDER, OWNER_ONLY, create, writing
 
 
 @final
@@ -64,17 +64,20 @@ def asset(name: str) -> str:
     return loader.get_source(environment(), name)[0]
 
 
-def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
-    """Write all files; they appear at the end, when all are whole."""
+def write(output: Path, pages: Iterable[Page], *, private: bool = False) -> tuple[Path, ...]:
+    """Write all files; they appear at the end, when all are whole.
+
+    Files and folders of a `private` site can be read by their owner only.
+    """
     waiting: list[tuple[Path, Path]] = []
     try:
         with writing(output, "or give -o another folder"):
             for item in pages:
                 path = output / item.path
-                path.parent.mkdir(parents=True, exist_ok=True)
+                _make_folders(output, path.parent, private)
                 temporary = path.with_name(f".{path.name}.part")
                 waiting.append((temporary, path))
-                with create(temporary, FOR_ALL) as file:
+                with create(temporary, OWNER_ONLY if private else FOR_ALL) as file:
                     file.write(item.content)
             for temporary, path in waiting:
                 os.replace(temporary, path)
@@ -84,6 +87,15 @@ def write(output: Path, pages: Iterable[Page]) -> tuple[Path, ...]:
                 temporary.unlink(missing_ok=True)
         raise
     return tuple(path for _, path in waiting)
+
+
+def _make_folders(output: Path, folder: Path, private: bool) -> None:
+    """Create the folder of a page; new ones of a private site are closed to others."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    place = output
+    for part in ("", *folder.relative_to(output).parts):
+        place = place / part
+        place.mkdir(mode=OWNER_FOLDER if private else 0o777, exist_ok=True)
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -195,7 +195,7 @@ def weighted_sums(columns: Array, weights: Array | Counts) -> Array:
         else:
             few.append((place, *coded))
     while few:
-        few = _add_codes(few, weights, sums)
+        few = _add_codes(few, cast(Counts, weights), sums)
     if many:
         chosen = columns[many]
         sums[many] = 0.0

@@ -331,7 +331,7 @@ class KernelMachine(ReleasedModel):
     factors: Array
     """(landmarks, boundaries): one boundary of two classes, otherwise one per class."""
     intercepts: Array
-    seen: npt.NDArray[np.intp]
+    seen: Integers
     """Classes among the training rows; the others have the lowest score of all."""
     classes: int
 
@@ -349,7 +349,7 @@ class KernelMachine(ReleasedModel):
         return _of_all_classes(known, self.seen, self.classes)
 
 
-def _of_all_classes(known: Array, seen: npt.NDArray[np.intp], classes: int) -> Array:
+def _of_all_classes(known: Array, seen: Integers, classes: int) -> Array:
     """Scores of the classes that were seen; the others have the lowest score of all."""
     scores = np.full((len(known), classes), known.min(initial=0.0))
     scores[:, seen] = known
@@ -415,7 +415,7 @@ class Network(ReleasedModel):
     hidden_bias: npt.NDArray[np.float32]
     last: npt.NDArray[np.float32]
     last_bias: npt.NDArray[np.float32]
-    seen: npt.NDArray[np.intp]
+    seen: Integers
     """Classes among the training rows; the others have the probability 0."""
     classes: int
 
@@ -479,7 +479,8 @@ def fit_mlp(examples: Examples, classes: int, rng: np.random.Generator) -> Netwo
         )
     if not finite:
         raise NotComputable("the network diverged on the training rows")
-    return Network(*parameters, seen, classes)
+    hidden, hidden_bias, last, last_bias = parameters
+    return Network(hidden, hidden_bias, last, last_bias, seen, classes)
 
 
 FITS: Mapping[str, Fit] = {

@@ -277,12 +277,13 @@ def scores_by_detector(evaluation: Evaluation, normal: int) -> dict[str, Detecto
     released = evaluation.shared(
         "anomaly/released", lambda: asked(released_detector(evaluation, normal))
     )
-    return {"released": released} | {
-        name: evaluation.reference(
-            f"anomaly/scores/{name}", lambda _, name=name: asked(real_detector(evaluation, name))
+
+    def by_real_rows(name: str) -> DetectorScores:
+        return evaluation.reference(
+            f"anomaly/scores/{name}", lambda _: asked(real_detector(evaluation, name))
         )
-        for name in REAL_DETECTORS
-    }
+
+    return {"released": released} | {name: by_real_rows(name) for name in REAL_DETECTORS}
 
 
 def scores_of(

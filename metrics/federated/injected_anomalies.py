@@ -158,7 +158,7 @@ class InjectedAnomalies(Metric):
     ) -> tuple[Score, ...]:
         released = by_detector["released"]
         area, forest = (auroc(anomalous, one.scores) for one in (released, by_detector[_FOREST]))
-        statistics = {
+        statistics: dict[str, _bootstrap.Statistic] = {
             "injected/auc": area,
             "injected/auc-ratio": _bootstrap.quotient(area, forest),
         }

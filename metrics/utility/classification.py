@@ -29,7 +29,7 @@ from bench import (
 )
 from bench.metrics._shared import bootstrap, downstream_models
 from bench.metrics._shared.auroc import auprc, auroc, one_against_rest
-from bench.metrics._shared.bootstrap import Array, Estimate, Statistic, average, share
+from bench.metrics._shared.bootstrap import Array, Counted, Estimate, Statistic, average, share
 
 SENSITIVITY = 0.85
 """Sensitivity on the validation rows that the threshold must reach."""
@@ -536,11 +536,11 @@ def decision_rates(labels: npt.ArrayLike, decided: npt.ArrayLike) -> dict[str, S
     }
 
 
-def macro_f1(labels: npt.ArrayLike, decided: npt.ArrayLike, classes: int) -> Statistic:
+def macro_f1(labels: npt.ArrayLike, decided: npt.ArrayLike, classes: int) -> Counted:
     """Mean over classes of the F1 of that class against all others."""
     codes, chosen = np.asarray(labels), np.asarray(decided)
     return average([_f1(codes == code, chosen == code) for code in range(classes)])
 
 
-def _f1(positive: npt.NDArray[np.bool_], yes: npt.NDArray[np.bool_]) -> Statistic:
+def _f1(positive: npt.NDArray[np.bool_], yes: npt.NDArray[np.bool_]) -> Counted:
     return share(2 * (positive & yes), positive.astype(np.intp) + yes)

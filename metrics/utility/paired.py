@@ -18,7 +18,7 @@ from scipy import stats
 from bench import NotComputable
 from bench.metrics._shared import bootstrap
 from bench.metrics._shared.auroc import auroc, one_against_rest
-from bench.metrics._shared.bootstrap import RESAMPLES, Array, Estimate, Statistic, paired
+from bench.metrics._shared.bootstrap import RESAMPLES, Array, Counted, Estimate, paired
 from bench.metrics._shared.c_index import concordance
 
 
@@ -31,12 +31,12 @@ class ComparableMetric:
     """Name of the table in `details/<key>/`."""
     identity: tuple[str, ...]
     """Columns that identify the test rows: equal for both methods."""
-    statistic: Callable[[pd.DataFrame], Statistic]
+    statistic: Callable[[pd.DataFrame], Counted]
     stratum: str | None
     """Resamples are drawn within each value of this column."""
 
 
-def _auroc(frame: pd.DataFrame) -> Statistic:
+def _auroc(frame: pd.DataFrame) -> Counted:
     scores = frame.drop(columns="label").to_numpy(dtype=np.float64)
     labels = frame["label"].to_numpy()
     if scores.shape[1] == 1:
@@ -44,11 +44,11 @@ def _auroc(frame: pd.DataFrame) -> Statistic:
     return one_against_rest(auroc, labels, scores)
 
 
-def _concordance(frame: pd.DataFrame) -> Statistic:
+def _concordance(frame: pd.DataFrame) -> Counted:
     return concordance(frame["time"], frame["event"], frame["risk"])
 
 
-def _accuracy(frame: pd.DataFrame) -> Statistic:
+def _accuracy(frame: pd.DataFrame) -> Counted:
     return bootstrap.mean(frame["label"] == frame["predicted"])
 
 

@@ -113,6 +113,20 @@ def test_lists(kind: str) -> None:
     assert max(map(len, table.output.splitlines())) < 260
 
 
+@pytest.mark.parametrize("columns", [80, 100, 160, 300])
+@pytest.mark.parametrize("kind", ["methods", "datasets", "metrics"])
+def test_lists_are_no_wider_than_the_terminal(
+    kind: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = bench("list", kind).stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    row = json.loads(bench("list", kind, "--json").stdout)[0]
+    told = " ".join(lines)
+    if kind != "metrics":
+        assert all(head in told for head in row), "what is left out is named"
+
+
 def test_one_plugin_is_listed_with_its_full_text() -> None:
     (row,) = json.loads(bench("list", "metrics", "ks", "--json").output)
     assert " ".join(bench("list", "metrics", "ks").output.split()).count(row["definition"]) == 1

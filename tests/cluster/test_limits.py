@@ -66,7 +66,8 @@ def cell_process(ticket: Ticket, what: str) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         assert process.stdout is not None and process.stdin is not None
         try:
-            assert process.stdout.readline() == "shown\n"
+            # Nothing where it was stopped before it could say so.
+            assert process.stdout.readline() in ("shown\n", "")
             yield process
         finally:
             process.stdin.close()
@@ -188,6 +189,22 @@ def test_a_watcher_that_does_not_watch_is_replaced_with_a_warning(
     assert message.startswith("warning: ") and f"({reason})" in message
 
 
+def test_a_watcher_that_is_still_starting_is_waited_for(
+    fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    fake_ray.answer = None
+    said: list[str] = []
+    watchers = Watchers(said.append)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 299)
+    watchers.refresh()
+    assert (fake_ray.watchers, said) == (1, []), "another one would make the machine busier"
+    monkeypatch.setattr(time, "monotonic", lambda: now + 301)
+    watchers.refresh()
+    assert fake_ray.watchers == 2 and "(no answer for 301 s)" in said[0]
+
+
 def test_a_run_without_enforceable_limits_is_stopped(fake_ray: FakeRay) -> None:
     fake_ray.answer = FakeRay.exceptions.ActorDiedError("the folder is another user's")
     said: list[str] = []
@@ -197,6 +214,48 @@ def test_a_run_without_enforceable_limits_is_stopped(fake_ray: FakeRay) -> None:
     with pytest.raises(LimitsLostError, match=r"another user's.*run the same command to resume"):
         watchers.refresh()
     assert len(said) == 5
+
+
+SERVER = """
+import subprocess, sys, tempfile; tempfile.tempdir = sys.argv[1]
+from bench.cluster.watcher import Ticket
+from bench.engine.limits import Limits
+
+hold = "import sys; kept = bytearray(400 * 2**20); print(1, flush=True); sys.stdin.read()"
+command = [sys.executable, "-c", hold]
+server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+server.stdout.readline()
+with TICKET.shown([server.pid]):
+    print("shown", flush=True)
+    sys.stdin.readline()
+print("ended", flush=True)
+sys.stdin.readline()
+print(server.poll(), flush=True)
+server.kill()
+"""
+
+
+@linux
+def test_a_server_of_many_cells_is_neither_counted_nor_ended_with_one(temporary: Path) -> None:
+    """Without `kept` it is killed for its memory, or at the end of a cell in which it was seen."""
+    cell = ticket(memory_mb=250.0)
+    watcher = Watcher(cell.run)
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER.replace("TICKET", repr(cell)), str(temporary)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        for said in ("shown\n", "ended\n"):
+            assert process.stdout.readline() == said
+            looked = watcher._looked
+            until(lambda looked=looked: watcher._looked > looked + 1.0)  # some turns later
+            assert watcher._deaths == {}
+            process.stdin.write("\n")
+            process.stdin.flush()
+        assert process.stdout.readline() == "None\n", "the server was ended"
+    watcher.close()
 
 
 # What others put into the shared temporary folder ------------------------------------------------
@@ -224,7 +283,15 @@ def test_garbage_among_the_cells_is_passed_over(temporary: Path) -> None:
     cell = ticket(seconds=0.0)
     base = make_private(watching.base_folder(cell.run))
     for number, text in enumerate(
-        ['"', "7", "[]", '["a", 1, 2, 3, 4]', "[1, 2, 3, 4, 5, 6]", "{}"]
+        [
+            '"',
+            "7",
+            "[]",
+            '["a", 1, 2, 3, 4, []]',
+            "[1, 2, 3, 4, 5, 6]",
+            "[1, 2, 3, 4, 5, [6]]",
+            "{}",
+        ]
     ):
         (base / str(number)).mkdir()
         (base / str(number) / "cell.json").write_text(text)

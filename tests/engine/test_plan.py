@@ -58,12 +58,16 @@ class Memory:
     finished: Mapping[str, Finished] = field(default_factory=dict)
     intact: bool = True
     charges: frozenset[str] = frozenset()
+    missing_rows: str = ""
 
     def all(self) -> Iterator[Finished]:
         return iter(self.finished.values())
 
     def release_intact(self, key: str) -> bool:
         return self.intact
+
+    def rows_not_stored(self, key: str) -> str:
+        return self.missing_rows
 
     def charged(self) -> set[str]:
         return set(self.charges)

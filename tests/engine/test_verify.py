@@ -74,7 +74,8 @@ def rekeyed(outcome: Outcome) -> Outcome:
     """The outcome under the key that follows from its row."""
     key = keys.cell_key(outcome.row.cell, outcome.row.fingerprint)
     scores = tuple(replace(score, key=key) for score in outcome.scores)
-    return replace(outcome, row=replace(outcome.row, key=key), scores=scores)
+    timings = tuple(replace(timing, key=key) for timing in outcome.timings)
+    return replace(outcome, row=replace(outcome.row, key=key), scores=scores, timings=timings)
 
 
 def bench_verify(*arguments: object) -> Result:
@@ -210,7 +211,7 @@ def test_a_dataset_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_sample_is_not_used_up_by_what_cannot_be_verified(tmp_path: Path) -> None:
     lost = [
-        replace(GOOD, row=replace(GOOD.row, key=f"k{n}", source_hash="older"), scores=())
+        Outcome(replace(GOOD.row, key=f"k{n}", source_hash="older"), (), GOOD.release, fitted=True)
         for n in range(6)
     ]
     found = verify(stored(tmp_path, *lost, GOOD), sample=1)

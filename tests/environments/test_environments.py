@@ -373,3 +373,24 @@ def test_smartnoise_has_another_opacus_than_the_main_environment() -> None:
     assert not metadata.version("opacus").startswith("0.")
     checked = subprocess.run([sys.executable, "-P", "-m", "pip", "check"], check=False)
     assert checked.returncode == 0
+
+
+def test_an_old_numpy_gets_the_name_by_which_arrays_are_sent(tmp_path: Path) -> None:
+    """numpy 1.26 in an overlay has to read arrays of numpy 2."""
+    numpy = tmp_path / "numpy"
+    overlays.read_newer_arrays(tmp_path)  # the overlay shares the main numpy
+    assert not numpy.exists()
+    (numpy / "_core").mkdir(parents=True)
+    (numpy / "__init__.py").touch()
+    (numpy / "_core" / "__init__.py").touch()
+    overlays.read_newer_arrays(tmp_path)  # numpy 2: no `core`
+    assert not (numpy / "_core" / "numeric.py").exists()
+    (numpy / "core").mkdir()
+    (numpy / "core" / "__init__.py").touch()
+    (numpy / "core" / "numeric.py").write_text("def _frombuffer():\n    return 'read'\n")
+    overlays.read_newer_arrays(tmp_path)
+    code = "from numpy._core.numeric import _frombuffer; print(_frombuffer())"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "read\n"

@@ -11,6 +11,7 @@ import pytest
 
 from bench.errors import InputError, UnknownNameError
 from bench.plugins import registry
+from bench.plugins.metric import HEADLINES
 
 
 def test_built_in_plugins_are_found_by_file_name() -> None:
@@ -208,3 +209,12 @@ def test_commands_go_on_without_a_broken_metric(tmp_path: Path) -> None:
             kind = command.split()[1].removesuffix("s")
             said = f"skipped: {kind} 'broken' (no_such_module:Broken of broken) cannot be imported"
             assert said in done.stderr and len(done.stdout.splitlines()) > 5
+
+
+def test_metrics_can_be_the_headlines_or_none() -> None:
+    assert registry.select_metrics(["none"]) == ()
+    chosen = registry.select_metrics(["headline"])
+    outputs = {output.name for name in chosen for output in registry.metric(name).declared()}
+    assert set(HEADLINES.values()) <= outputs and len(chosen) == len(HEADLINES)
+    with pytest.raises(InputError, match="`none` excludes all others"):
+        registry.select_metrics(["none", "ks"])

@@ -29,6 +29,7 @@ from tests.support.places import ROOT
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "method": ("method", {}),
     "method in a folder": ("method", {"as_folder": True}),
+    "wrapped library": ("method", {"wraps": True}),
     "dataset": ("dataset", {}),
     "metric": ("metric", {}),
 }

@@ -120,9 +120,10 @@ def test_only_places_of_cells_are_kept_in_memory(tmp_path: Path) -> None:
             key = f"key{number}"
             scores = tuple(replace(score, key=key) for score in done.scores)
             row = replace(done.row, key=key)
-            store.record(replace(done, row=row, scores=scores), DATASET.encoder)
+            store.record(replace(done, row=row, scores=scores, timings=()), DATASET.encoder)
         assert isinstance(store.finished, Journal)
-        kept = {"_path", "_places", "_statuses", "_audits", "_file", "notices", "lost_audits"}
+        kept = {"_path", "_start", "_places", "_statuses", "_audits", "_file"}
+        kept |= {"notices", "lost_audits"}
         assert set(vars(store.finished)) == kept
         assert not store.finished._audits and not store.finished.notices
         assert set(map(type, store.finished._places.values())) == {int}

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bench import PrivateData
+from bench import Encoder, PrivateData
 from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
@@ -37,6 +37,24 @@ class Boaster(Method):
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         rows = private.raw("fitted on the rows themselves")
         return Release(Rows(rows.values, rows.labels), claim=Claim.of(spec.budget, "its paper"))
+
+
+@final
+@dataclass(frozen=True)
+class Talkative(Method):
+    """Prints values of a row and writes them into its notes, and claims a budget."""
+
+    name: ClassVar[str] = "talkative"
+    title: ClassVar[str] = "Says what it has read"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        rows = private.raw("fitted on the rows themselves")
+        first = Encoder(private.schema).decode(rows.values[:1], rows.labels[:1]).iloc[0]
+        print(first)
+        notes = {"first row": str(first.to_dict()), "first value": float(rows.values[0, 0])}
+        return Release(
+            Rows(rows.values, rows.labels), claim=Claim.of(spec.budget, "its paper"), notes=notes
+        )
 
 
 @final

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -14,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from bench.results.records import CellRow, ScoreRow
+from bench.results.records import CellRow, ScoreRow, TimingRow
+from bench.tracking import tracker as tracking
 from bench.tracking.fields import parameters_of, tags_of, valid_name
+from bench.tracking.own_database import OwnDatabase
 from bench.tracking.tracker import Tracker, default_uri, ui_address, ui_command
 from tests.support.tracked_runs import (
     cells,
@@ -108,25 +112,151 @@ def test_logging_again_adds_only_new_and_changed_cells(directory: Path) -> None:
     assert len([run for run in runs(default_uri(directory)) if "bench.run" in run.data.tags]) == 1
 
 
+def cut_off(*_: object, **__: object) -> None:
+    raise OSError("the cable was pulled")
+
+
 def test_an_interrupted_log_is_not_taken_for_complete(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
 
-    def cut_off(*_: object, **__: object) -> None:
-        raise OSError("the cable was pulled")
-
+    # A database elsewhere, which is written to by MLflow's interface, as a server is.
+    uri = f"sqlite:///{shutil.copy(template, directory.parent / 'other.db')}"
     with monkeypatch.context() as broken:
         broken.setattr(MlflowClient, "log_batch", cut_off)
-        with tracked(directory) as (store, tracker, said):
+        with tracked(directory, uri) as (store, tracker, said):
             keep(store, tracker, outcome("a"), outcome("b"))
     (message,) = said
     assert "the cable was pulled" in message and "bench sync" in message
-    nested = [run for run in runs(default_uri(directory)) if "mlflow.parentRunId" in run.data.tags]
+    nested = [run for run in runs(uri) if "mlflow.parentRunId" in run.data.tags]
     assert len(nested) == 1 and "bench.key" not in nested[0].data.tags
+    with tracked(directory, uri) as (_, _, said):
+        pass
+    assert said == [] and set(cells(uri)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("runs", "NEW.name LIKE 'ldpdc%'"),
+        ("params", "NEW.key = 'dataset'"),
+        ("metrics", "NEW.key = 'grid/ipc'"),
+        ("latest_metrics", "NEW.key = 'grid/ipc'"),
+        ("tags", "NEW.key = 'bench.key'"),
+    ],
+)
+def test_an_interrupted_transaction_leaves_no_run(directory: Path, table: str, row: str) -> None:
+    """The rows of a run are in several tables: whichever fails, none of them stays."""
+    database = directory / "mlflow.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute(
+            f"CREATE TRIGGER broken BEFORE INSERT ON {table} WHEN {row} "
+            "BEGIN SELECT RAISE(FAIL, 'the disk is gone'); END"
+        )
+    with tracked(directory) as (store, tracker, said):
+        keep(store, tracker, outcome("a"), outcome("b"))
+    (message,) = said
+    assert "the disk is gone" in message and "bench sync" in message
+    assert cells(default_uri(directory)) == {}
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        counts = [
+            connection.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0]
+            for name in ("params", "metrics", "latest_metrics")
+        ]
+        connection.execute("DROP TRIGGER broken")
+    assert counts == [0, 0, 0]
     with tracked(directory) as (_, _, said):
         pass
     assert said == [] and set(cells(default_uri(directory))) == {"a", "b"}
+
+
+def test_the_own_database_holds_what_the_interface_of_mlflow_would_write(
+    directory: Path, template: Path
+) -> None:
+    """Compared with MLflow itself: what its client reads is the same, row by row."""
+    other = Path(shutil.copy(template, directory.parent / "other.db"))
+    timings = (TimingRow("a", "fit", "", 2.0, 1.5), TimingRow("a", "score", "auroc", 1.0, 1.0))
+    odd = outcome("b", status="error", reason="x" * 9000, parameters=json.dumps({"p": "y" * 9000}))
+    for uri in (None, f"sqlite:///{other}"):
+        with tracked(directory, uri) as (store, tracker, said):
+            keep(store, tracker, dataclasses.replace(outcome("a"), timings=timings), odd)
+        assert said == []
+    own, through_mlflow = cells(default_uri(directory)), cells(f"sqlite:///{other}")
+
+    def facts(run: Any) -> dict[str, Any]:
+        found = {**run.to_dictionary()["info"], **run.to_dictionary()["data"]}
+        found["tags"].pop("mlflow.parentRunId")
+        return {k: v for k, v in found.items() if k not in ("run_id", "run_uuid", "artifact_uri")}
+
+    assert set(own) == {"a", "b"}
+    for key in own:
+        assert facts(own[key]) == facts(through_mlflow[key])
+    assert own["a"].data.metrics["cost/fit_processor"] == 1.5
+    assert "cost/score_processor" not in own["a"].data.metrics, "only whole phases"
+    place = own["a"].info.artifact_uri
+    assert place.endswith(f"/{own['a'].info.run_id}/artifacts")
+    histories = [
+        client(uri).get_metric_history(run.info.run_id, "utility/auroc")
+        for uri, run in (
+            (default_uri(directory), own["a"]),
+            (f"sqlite:///{other}", through_mlflow["a"]),
+        )
+    ]
+    points = [[(p.value, p.timestamp, p.step) for p in history] for history in histories]
+    assert points[0] == points[1] and len(points[0]) == 1
+    # Whatever rows there are: every table, every column but the ids.
+    for table in ("tags", "params", "metrics", "latest_metrics", "runs"):
+        assert _rows(directory / "mlflow.db", table) == _rows(other, table), table
+
+
+def _rows(database: Path, table: str) -> list[tuple[object, ...]]:
+    """The rows of nested runs without their ids, sorted."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        nested = "SELECT run_uuid FROM tags WHERE key = 'bench.key'"
+        found = connection.execute(f"SELECT * FROM {table} WHERE run_uuid IN ({nested})")
+        ids = ("run_uuid", "artifact_uri", "experiment_id")
+        return sorted(
+            tuple((name, row[name]) for name in sorted(row.keys()) if name not in ids)
+            for row in found
+            if row["key" if table != "runs" else "name"] != "mlflow.parentRunId"
+        )
+
+
+def test_a_database_of_an_unknown_version_is_left_to_mlflow(directory: Path) -> None:
+    with contextlib.closing(sqlite3.connect(directory / "mlflow.db")) as connection:
+        connection.execute("ALTER TABLE runs ADD COLUMN colour TEXT")
+        assert OwnDatabase(directory / "mlflow.db", "0").known, "it may be empty"
+        connection.execute("ALTER TABLE tags RENAME TO labels")
+        connection.execute(
+            "CREATE TABLE tags (key TEXT, value TEXT, run_uuid TEXT, who TEXT NOT NULL)"
+        )
+        assert not OwnDatabase(directory / "mlflow.db", "0").known
+        connection.execute("DROP TABLE tags")
+        connection.execute("CREATE TABLE tags (key TEXT, value TEXT)")
+        assert not OwnDatabase(directory / "mlflow.db", "0").known
+
+
+def test_cells_that_end_together_are_logged_together(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+    add = OwnDatabase.add
+
+    def counted(self: OwnDatabase, new: Any) -> None:
+        listed = list(new)
+        batches.append(len(listed))
+        add(self, listed)
+
+    monkeypatch.setattr(OwnDatabase, "add", counted)
+    monkeypatch.setattr(tracking, "_GATHER_SECONDS", 60.0)
+    with tracked(directory) as (store, tracker, said):
+        for number in range(120):
+            keep(store, tracker, outcome(f"k{number}"))
+    assert said == [] and len(cells(default_uri(directory))) == 120
+    # Some may have been stored when logging began; none waits for a minute at the end.
+    assert sum(batches) == 120 and max(batches) <= 50 and len(batches) <= 6
 
 
 def test_a_slow_server_does_not_delay_the_run(

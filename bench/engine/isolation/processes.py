@@ -89,12 +89,15 @@ class FitServer:
         main = threading.current_thread() is threading.main_thread()
         arguments = [str(theirs.fileno()), json.dumps(sys.path), "yes" if main else "no"]
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _START, *arguments],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
+            try:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-c", _START, *arguments],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    env=environment,
+                )
+            except OSError as problem:
+                raise _not_started(problem) from None
         self._owner = os.getpid()
         self._control = ours
         self._said = b""
@@ -111,10 +114,7 @@ class FitServer:
                 self._listen()
         except (OSError, _Lost) as problem:
             self.close()
-            raise BenchError(
-                "the process from which fits are started did not start "
-                f"({type(problem).__name__}); the machine may have too little memory left"
-            ) from None
+            raise _not_started(problem) from None
         ours.settimeout(None)
 
     @property
@@ -221,6 +221,13 @@ class FitServer:
                 # What runs is finished with it; the next cell gets another server.
                 self._threads = True
                 self.refused.add(message["threads"])
+
+
+def _not_started(problem: Exception) -> BenchError:
+    return BenchError(
+        f"the process that starts fits did not start ({type(problem).__name__}); the machine may "
+        "have too little memory left, or the environment is broken"
+    )
 
 
 def _ending(status: int) -> str:

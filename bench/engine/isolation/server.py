@@ -184,7 +184,8 @@ class _Server:
         self._settle()
         self._say({"ready": os.getpid()})
         while True:
-            ready, _, _ = select.select([self.control, ended], [], [])
+            waiting: list[Any] = [self.control, ended]
+            ready, _, _ = select.select(waiting, [], [])
             if ended in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(ended, 4096)

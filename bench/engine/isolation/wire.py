@@ -82,7 +82,7 @@ def send(channel: socket.socket, value: Plain) -> None:
         # Bytes of the array in its own order; an empty one has none.
         if array.size:
             ordered = array if array.flags.c_contiguous else array.T
-            channel.sendall(memoryview(ordered.reshape(-1)).cast("B"))
+            channel.sendall(ordered.reshape(-1).data.cast("B"))
 
 
 def receive(fill: Fill) -> Plain:
@@ -110,7 +110,7 @@ def receive(fill: Fill) -> Plain:
     for array in heads:
         if array.size:
             ordered = array if array.flags.c_contiguous else array.T
-            fill(memoryview(ordered.reshape(-1)).cast("B"))
+            fill(ordered.reshape(-1).data.cast("B"))
     try:
         return _put_together(value, heads)
     except (RecursionError, LookupError, TypeError) as problem:
@@ -284,6 +284,7 @@ def of_result(fitted: FitResult) -> Plain:
         "log": fitted.log,
         "seconds": fitted.seconds,
         "peak_memory_mb": fitted.peak_memory_mb,
+        "processor_seconds": fitted.processor_seconds,
         "versions": dict(fitted.versions),
         "release": None if fitted.release is None else _of_release(fitted.release),
     }
@@ -351,6 +352,7 @@ def to_result(
         log=fitted.log,
         seconds=fitted.seconds,
         peak_memory_mb=fitted.peak_memory_mb,
+        processor_seconds=fitted.processor_seconds,
         versions=fitted.versions,
     )
 
@@ -388,6 +390,7 @@ def _result(value: Plain) -> FitResult:
         log=_text(value["log"], _LOG_CHARACTERS),
         seconds=_positive(value["seconds"]),
         peak_memory_mb=_positive(value["peak_memory_mb"]),
+        processor_seconds=_positive(value["processor_seconds"]),
         versions={_text(name, 200): _text(text, 200) for name, text in versions.items()},
     )
 

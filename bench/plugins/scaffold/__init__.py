@@ -38,14 +38,23 @@ class Written:
 
 
 def write_plugin(
-    kind: str, name: str, root: Path, *, group: str | None = None, as_folder: bool = False
+    kind: str,
+    name: str,
+    root: Path,
+    *,
+    group: str | None = None,
+    as_folder: bool = False,
+    wraps: bool = False,
 ) -> Written:
     """Write plugin, test and documentation entry into a checkout, overwriting nothing.
 
     `group` is the folder below `methods/`, `datasets/` or `metrics/`. A method `as_folder` has a
-    folder that holds the plugin beside a module of its parts.
+    folder that holds the plugin beside a module of its parts. One that `wraps` a library is fitted
+    on a data frame.
     """
     _check(kind, name, root, as_folder)
+    if wraps and (kind != "method" or as_folder):
+        raise InputError("--wrap writes a method in one file; leave out --folder and other kinds")
     group = _checked_group(kind, group, root)
     module = name.replace("-", "_")
     place = "/".join(part for part in (f"{kind}s", group, module if as_folder else "") if part)
@@ -58,7 +67,10 @@ def write_plugin(
         "package": f"bench.{place.replace('/', '.')}",
     }
     test = f"tests/{place}/test_{module}.py"
-    files = _files(kind, place, module, as_folder) | {test: f"{kind}_test.py.txt"}
+    template = "wrapped_method" if wraps else kind
+    files = _files(kind, place, module, as_folder) | {test: f"{template}_test.py.txt"}
+    if wraps:
+        files[f"{place}/{module}.py"] = "wrapped_method.py.txt"
     taken = [path for path in files if (root / path).exists()]
     if taken:
         raise InputError(f"{', '.join(taken)}: already there; choose another name or delete it")
@@ -66,7 +78,7 @@ def write_plugin(
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_filled(template, words), encoding="utf-8")
-    extended = _document(kind, words, root)
+    extended = _document(kind, words, root, "unproven" if wraps else "sound")
     return Written(tuple(files), extended, _next_steps(kind, name, test))
 
 
@@ -128,14 +140,16 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     return string.Template(text).substitute(words)
 
 
-def _document(kind: str, words: Mapping[str, str], root: Path) -> tuple[str, ...]:
+def _document(
+    kind: str, words: Mapping[str, str], root: Path, verdict: str = "sound"
+) -> tuple[str, ...]:
     """Add the card of a method; those of datasets and metrics are made from the plugins."""
     page = root / _CARDS
     if kind != "method" or not page.is_file():
         return ()
     lines = page.read_text(encoding="utf-8").splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith("| [`"))
-    row = "| [`{name}`](#{name}) | {title} | yes | `sound` |".format(**words)
+    row = "| [`{name}`](#{name}) | {title} | yes | `{verdict}` |".format(**words, verdict=verdict)
     lines.insert(last + 1, row)
     text = "\n".join(lines) + "\n" + _filled("method_card.md.txt", words)
     page.write_text(text, encoding="utf-8")

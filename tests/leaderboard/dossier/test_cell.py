@@ -151,6 +151,7 @@ def _cells(made: CellRow) -> list[Cell]:
         datasets=options.get("--datasets", "").split(",") if "--datasets" in options else (),
         ipc=() if ipc is None else (None if ipc == "full" else int(ipc),),
         epsilon=(parse_float(options["--eps"]),) if "--eps" in options else (),
+        delta=parse_float(options["--delta"]) if "--delta" in options else None,
         seeds=(parse_integer(options["--seeds"]),) if "--seeds" in options else (),
         metrics=options.get("--metrics", "").split(",") if "--metrics" in options else (),
     )

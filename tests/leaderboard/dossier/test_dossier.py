@@ -116,15 +116,19 @@ def test_study_only_gets_no_conclusion_at_all(one: Callable[..., Made]) -> None:
     assert "Had they been made with secure noise" in page
 
 
-@pytest.mark.parametrize("kind", ["unproven", "non_private"])
-def test_study_only_says_nothing_about_bad_ones_either(
-    one: Callable[..., Made], kind: str, request: pytest.FixtureRequest
+@pytest.mark.parametrize(
+    "kind, head", [("unproven", "Privacy not proven"), ("non_private", "Not private")]
+)
+def test_what_seeded_noise_does_not_change_comes_before_study_only(
+    one: Callable[..., Made], kind: str, head: str, request: pytest.FixtureRequest
 ) -> None:
     changes = request.getfixturevalue(kind)
     page = one(raw_ledger(changes.get("eps_target", 1.0)), **changes, study_only=True).page(
         "abc123"
     )
-    assert ">Conclusion<" not in page and "No conclusion" in box(page)
+    text = box(page)
+    assert f">{head}<" in page and "No conclusion" not in text
+    assert "secret noise would not change this conclusion" in text
 
 
 def test_unproven_non_private_and_refuted_are_said(
