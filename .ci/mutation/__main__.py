@@ -14,7 +14,6 @@ survived, when a test changed. `--fresh` runs all again.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import subprocess
 import sys
@@ -43,6 +42,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     parser.add_argument("--survivors", action="store_true", help="list survivors and stop")
     parser.add_argument("--report", action="store_true", help="write scores and page and stop")
+    parser.add_argument("--commit", default="", help="what the results belong to; default: HEAD")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.targets if name not in TARGETS]
@@ -63,7 +63,7 @@ def main() -> None:
                 minutes = (until - time.monotonic()) / 60.0
                 _start(target, options.module, minutes, options.quick, options.fresh)
     if not options.inside:
-        scores.write(ROOT)
+        scores.write(ROOT, options.commit)
 
 
 def _start(
@@ -99,7 +99,7 @@ def _run(
     if modules:
         mutants = [one for one in mutants if one.module in modules]
     store = scores.Store(ROOT, target)
-    tests = _digest(target)
+    tests = scores.tests_digest(ROOT, target)
     waiting = [one for one in mutants if fresh or store.is_due(one, tests, quick)]
     print(f"{target.name}: {len(mutants)} mutants, {len(waiting)} to run", flush=True)
     if not waiting:
@@ -127,16 +127,6 @@ def _say(number: int, total: int, mutant: Mutant, status: str, seconds: float) -
     line = f"{number}/{total} {status} {seconds:.1f}s {where}"
     # pytest captures what is printed; this is the terminal's own descriptor, saved by it.
     print(line, file=sys.__stderr__, flush=True)
-
-
-def _digest(target: Target) -> str:
-    """Return the hash of all files that tests of a target consist of."""
-    digest = hashlib.sha256()
-    for name in [*target.tests, "tests/support", "tests/conftest.py"]:
-        path = ROOT / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import math
+import subprocess
 import sys
 import tomllib
 from collections import Counter
@@ -78,6 +79,16 @@ class Store:
             stream.write(json.dumps(entry) + "\n")
 
 
+def tests_digest(root: Path, target: Target) -> str:
+    """Return the hash of all files that tests of a target consist of."""
+    digest = hashlib.sha256()
+    for name in [*target.tests, "tests/support", "tests/conftest.py"]:
+        path = root / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 def equivalents(root: Path) -> dict[str, dict[str, str]]:
     """Return the mutants that were argued to change nothing, by their names."""
     path = root / EQUIVALENT
@@ -102,10 +113,16 @@ def print_survivors(root: Path, target: Target, modules: list[str] | None) -> No
             print(f"{mutant.id} {entry['status']} {mutant.module}:{mutant.line} {mutant.change}")
 
 
-def write(root: Path) -> None:
-    """Write scores and page from the stored results of all targets."""
+def write(root: Path, commit: str) -> None:
+    """Write scores and page from the stored results of all targets, which belong to a commit."""
     known = equivalents(root)
-    report: dict[str, Any] = {"version": VERSION, "python": _python(), "seed": SEED, "targets": {}}
+    report: dict[str, Any] = {
+        "version": VERSION,
+        "python": _python(),
+        "seed": SEED,
+        "commit": commit or _commit(root),
+        "targets": {},
+    }
     seen: set[str] = set()
     for target in TARGETS.values():
         report["targets"][target.name] = _target(root, target, known, seen)
@@ -129,6 +146,7 @@ def _target(
     modules: dict[str, Counter[str]] = {}
     survivors: list[str] = []
     limits: list[float] = []
+    tests, outdated = tests_digest(root, target), 0
     dates: set[str] = set()
     every = [mutant for source in sources for mutant in source.mutants()]
     seen.update(mutant.id for mutant in every)
@@ -144,6 +162,7 @@ def _target(
             status = "equivalent"
         elif status in SURVIVED:
             limits.append(float(entry["quick"]))
+            outdated += entry["tests"] != tests
             survivors.append(f"{mutant.id} {mutant.module} {mutant.function}: {mutant.change}")
             status = "survived"
         counts[status] += 1
@@ -154,8 +173,16 @@ def _target(
         "last_run": max(dates, default=""),
         "modules": {name: dict(sorted(counts.items())) for name, counts in modules.items()},
         "survivors": survivors,
+        "survivors_of_earlier_tests": outdated,
         "longest_test": min(limits) if limits and min(limits) < math.inf else None,
     }
+
+
+def _commit(root: Path) -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(
+        command, cwd=root, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def _python() -> str:
@@ -204,9 +231,11 @@ def page(report: dict[str, Any], known: dict[str, dict[str, str]]) -> str:
     lines.append("")
     lines.append(
         "Where a sample was drawn, `mutants` says of how many (seed "
-        f"{report['seed']}), and the 95% interval is Wilson's; elsewhere all mutants were run. "
+        f"{report['seed']}), and the 95% interval is Wilson's. Mutants that were not run are in no "
+        "score; survivors that were not run again since tests were added count as survivors. "
         f"Operators of version {report['version']}, Python {report['python']}; last run "
-        f"{max((one['last_run'] for one in report['targets'].values()), default='')}."
+        f"{max((one['last_run'] for one in report['targets'].values()), default='')}, "
+        f"commit {report['commit']}."
     )
     for name, target in report["targets"].items():
         lines += [
@@ -221,6 +250,9 @@ def page(report: dict[str, Any], known: dict[str, dict[str, str]]) -> str:
         if target["survivors"]:
             limit = target["longest_test"]
             short = "" if limit is None else f", by tests of at most {limit:g} s each"
+            earlier = target["survivors_of_earlier_tests"]
+            if earlier:
+                short += f" ({earlier} of {len(target['survivors'])} before tests were changed)"
             lines += ["", f"Survivors{short}:", ""]
             for survivor in target["survivors"]:
                 lines.append("- " + survivor.partition(" ")[2].replace("|", "\\|"))
