@@ -158,8 +158,8 @@ def add(file: Path, name: str | None, propose: Path | None, **options: Any) -> N
             "off the rows. That counts as"
         )
         click.echo("non-private access: no release of this dataset is proven private until you run")
-        click.echo(f"  bench data confirm {request.name}")
-    click.echo(f"Then: bench run --datasets {request.name}")
+        click.echo(f"  bench data confirm {request.name}{shared.data_folder_given()}")
+    click.echo(f"Then: bench run --datasets {request.name}{shared.data_folder_given()}")
 
 
 @data.command()
@@ -186,7 +186,8 @@ def confirm(name: str, columns: tuple[str, ...], by: str, because: str) -> None:
             "Compare it with your data dictionary; correct it in the TOML file. What cannot be "
             "known without looking at the rows must not be confirmed. Then:"
         )
-        click.echo(f'  bench data confirm {name} --by "YOUR NAME" --because "HOW YOU KNOW"')
+        again = f"bench data confirm {name}{shared.data_folder_given()}"
+        click.echo(f'  {again} --by "YOUR NAME" --because "HOW YOU KNOW"')
         return
     confirmed = confirm_columns(name, columns, by, because)
     for column in confirmed:

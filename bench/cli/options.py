@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -65,10 +66,20 @@ mlflow_uri = click.option(
 no_mlflow = click.option("--no-mlflow", is_flag=True, help="Do not log to MLflow.")
 
 
-def _use_data_folder(_: click.Context, __: click.Parameter, value: str | None) -> None:
+_GIVEN = "bench.data_folder"
+
+
+def _use_data_folder(context: click.Context, _: click.Parameter, value: str | None) -> None:
     from bench.engine.options import use_data_folder
 
     use_data_folder(value)
+    context.meta[_GIVEN] = value
+
+
+def data_folder_given() -> str:
+    """Return --data-dir as it was given, for a command that is proposed; empty without it."""
+    value = click.get_current_context().meta.get(_GIVEN)
+    return f" --data-dir {shlex.quote(value)}" if value else ""
 
 
 data_dir = click.option(

@@ -93,6 +93,7 @@ def leaderboard(
     "--public", is_flag=True, help="Leave out everything that was computed from private rows."
 )
 @click.option("--pdf", is_flag=True, help="Write a PDF, printed by the Chromium of this machine.")
+@shared.data_dir
 def dossier(directory: Path, cell: str, output: Path | None, public: bool, pdf: bool) -> None:
     """Write the dossier of one release: what it is, what is proven, what attacks found.
 
@@ -111,6 +112,12 @@ def dossier(directory: Path, cell: str, output: Path | None, public: bool, pdf: 
     else:
         write_dossier(material, place, public)
     click.echo(f"wrote {place}")
+    if material.schema is not None and material.schema.unread:
+        name = material.row.dataset_name or material.row.dataset
+        shared.echo_error(
+            f"warning: table {name!r} is not in the data folder, so that the dossier cannot "
+            "say what was proposed from its rows; name the folder by --data-dir"
+        )
     conclusion = concluded(material)
     if conclusion.tone != "plain":
         shared.echo_error(one_line(f"{conclusion.head}: {conclusion.text}"))

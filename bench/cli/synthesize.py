@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _MUCH = 0.05
 """Noise on a count, as a share of the smallest class, from which a person is warned."""
+_WEAK = 20.0
+"""Epsilon from which the promise is empty: odds may grow by a factor of 500 million."""
 _LISTED = 6
 """Columns that a refusal lists."""
 
@@ -162,7 +164,7 @@ class _Table:
         """Refuse where bounds come from the rows; leave a dictionary to correct, and say how."""
         from bench.data.provenance import SchemaSources
         from bench.errors import InputError
-        from bench.plugins.user_tables import write_dictionary
+        from bench.plugins.user_tables import own_table, write_dictionary
 
         if not self.not_public:
             return
@@ -174,10 +176,17 @@ class _Table:
             f"({listed}). Nothing was spent."
         )
         name = self.request.name
-        if self.proposal is None:
+        if self.proposal is None and self.request.dictionary.file:
             raise InputError(
-                f"{problem} Check them with `bench data confirm {name}`, then confirm them: bench "
-                f'data confirm {name} --by "YOUR NAME" --because "HOW YOU KNOW"'
+                f"{problem} A dictionary is read when a table is added, and this one was added "
+                f"before, as {name!r}. Remove {own_table(name).toml} to read "
+                f"{self.request.dictionary.file} anew"
+            )
+        if self.proposal is None:
+            folder = shared.data_folder_given()
+            raise InputError(
+                f"{problem} Check them with `bench data confirm {name}{folder}`, then confirm "
+                f'them: bench data confirm {name}{folder} --by "YOUR NAME" --because "HOW YOU KNOW"'
             )
         if self.request.dictionary.file:
             raise InputError(
@@ -305,6 +314,12 @@ def _say_plan(
         f"spends   epsilon {order.budget.epsilon:g} at delta {order.budget.delta:.3g}; privacy "
         "that is spent cannot be won back"
     )
+    if order.budget.epsilon >= _WEAK:
+        shared.echo_error(
+            f"warning: epsilon {order.budget.epsilon:g} promises next to nothing to the people in "
+            "the table: the odds that one of them is identified may grow by a factor of "
+            f"e^{order.budget.epsilon:g}. Usual values are 0.1 to 10"
+        )
     click.echo(f"so far   {known.total().describe()} ({path})")
     if known.limit is not None:
         click.echo(f"limit    epsilon {known.limit:g} in total")

@@ -53,6 +53,10 @@ Identity = tuple[str, str]
 """A dataset as a run means it: the plugin's name and its parameters as JSON with sorted keys."""
 
 
+OWN_TABLE = "the user's own table"
+"""Origin of a dataset that `bench data add` made."""
+
+
 @final
 @dataclass(frozen=True)
 class ParameterDescription:
@@ -333,7 +337,7 @@ def open_to_anybody(source: DatasetSource, declared: Declaration) -> bool:
 
 def _origin(source: DatasetSource, declared: Declaration) -> str:
     if isinstance(source, OwnTable):
-        return "the user's own table"
+        return OWN_TABLE
     if declared.simulated:
         return "a simulator"
     if declared.obtain is not None:

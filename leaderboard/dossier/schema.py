@@ -15,7 +15,7 @@ from typing import Any, final
 
 from bench.data.provenance import SchemaSources, facts_in_words, is_public
 from bench.errors import BenchError
-from bench.plugins.description import ColumnDescription, DatasetDescription
+from bench.plugins.description import OWN_TABLE, ColumnDescription, DatasetDescription
 from bench.plugins.user_tables import own_table
 from bench.results.reading import read_descriptions
 from bench.results.records import CellRow
@@ -48,6 +48,8 @@ class SchemaFacts:
     columns: int
     own: bool
     """True for a user's own table."""
+    unread: bool = False
+    """True where the record of what the rows proposed is not in the data folder."""
 
     @property
     def more(self) -> int:
@@ -67,6 +69,7 @@ class SchemaFacts:
 
 AS_PROPOSED = "as proposed from the rows"
 _CHANGED = "not as proposed from the rows"
+UNREAD = "not known here"
 
 
 def schema_facts(directory: Path, row: CellRow) -> SchemaFacts | None:
@@ -79,9 +82,12 @@ def schema_facts(directory: Path, row: CellRow) -> SchemaFacts | None:
     if not described:
         return None
     dataset = described[0]
-    recorded = _recorded(row)
-    lines = tuple(_line(column, recorded) for column in dataset.columns[:_SHOWN])
-    return SchemaFacts(lines, dataset.column_count, recorded is not None)
+    # By what the run recorded: the data folder may be another one, or not there, and bounds that
+    # were read off the rows must not pass for public then.
+    own = dataset.origin == OWN_TABLE
+    recorded = _recorded(row) if own else None
+    lines = tuple(_line(column, own, recorded) for column in dataset.columns[:_SHOWN])
+    return SchemaFacts(lines, dataset.column_count, own, own and recorded is None)
 
 
 def without_proposals(facts: SchemaFacts) -> SchemaFacts:
@@ -94,11 +100,11 @@ def without_proposals(facts: SchemaFacts) -> SchemaFacts:
             line.declared if line.public or not facts.own else "(read off the rows)",
             line.source,
             line.public,
-            line.proposed if line.proposed in ("", AS_PROPOSED) else _CHANGED,
+            line.proposed if line.proposed in ("", AS_PROPOSED, UNREAD) else _CHANGED,
         )
         for line in facts.lines
     )
-    return SchemaFacts(lines, facts.columns, facts.own)
+    return SchemaFacts(lines, facts.columns, facts.own, facts.unread)
 
 
 def _is_of(dataset: DatasetDescription, row: CellRow) -> bool:
@@ -110,22 +116,22 @@ def _is_of(dataset: DatasetDescription, row: CellRow) -> bool:
 
 
 def _recorded(row: CellRow) -> SchemaSources | None:
-    """Return the sources on record of a user's own table; None for any other dataset."""
+    """Return the sources on record of a user's own table; None where its folder is not here."""
     try:
         return own_table(row.dataset_name or row.dataset).sources()
     except BenchError:
         return None
 
 
-def _line(column: ColumnDescription, recorded: SchemaSources | None) -> SchemaLine:
+def _line(column: ColumnDescription, own: bool, recorded: SchemaSources | None) -> SchemaLine:
     declared = _facts(column)
     more = column.category_count - len(column.categories)
     text = facts_in_words(declared) + (f" and {more:,} more" if more > 0 else "")
-    if recorded is None:
+    if not own:
         source = column.source or "declared in the dataset's file"
         return SchemaLine(column.name, column.role, text, source, True)
-    proposal = recorded.proposal(column.name)
-    proposed = ""
+    proposal = None if recorded is None else recorded.proposal(column.name)
+    proposed = UNREAD if recorded is None else ""
     if proposal is not None:
         plain = {key: value for key, value in proposal.items() if key in declared}
         same = plain == declared

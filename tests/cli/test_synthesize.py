@@ -271,3 +271,37 @@ def test_rows_without_a_proof_are_not_exported(monkeypatch: pytest.MonkeyPatch) 
     assert "inferred from the rows" in spent.output and not Path("t.csv").exists()
     refused = bench("export", "t.release", "noisy-tree", "-o", "u.csv")
     assert refused.exit_code == 2 and not Path("u.csv").exists()
+
+
+def test_a_dictionary_for_a_table_that_was_added_before_is_not_passed_over(place: Path) -> None:
+    ward().to_csv("ward.csv", index=False)
+    bench("data", "add", "ward.csv", "--target", "died", "--propose", "p.csv")
+    Path("d.csv").write_text(Path("p.csv").read_text().replace("proposed from the rows", "form"))
+    asked = ["synthesize", "ward.csv", "--eps", 1, "-o", "s.csv"]
+    done = bench(*asked, "--dictionary", "d.csv")
+    assert done.exit_code != 0
+    assert "A dictionary is read when a table is added" in done.output
+    (place / "data" / "own" / "ward.toml").unlink()
+    done = bench(*asked, "--target", "died", "--dictionary", "d.csv", "--dry-run")
+    assert done.exit_code == 0, done.output
+
+
+def test_proposed_commands_name_the_data_folder_that_was_given(place: Path) -> None:
+    ward().to_csv("ward.csv", index=False)
+    (place / "other one").mkdir()
+    folder = ["--data-dir", "other one"]
+    said = bench("data", "add", "ward.csv", "--target", "died", *folder).output
+    assert "bench data confirm ward --data-dir 'other one'\n" in said
+    said = bench("data", "confirm", "ward", *folder).output
+    assert "bench data confirm ward --data-dir 'other one' --by" in said
+    done = bench("synthesize", "ward.csv", "--eps", 1, "-o", "s.csv", *folder)
+    assert "--data-dir 'other one' --by" in done.output
+
+
+def test_an_epsilon_that_promises_nothing_is_warned_of() -> None:
+    ward().to_csv("ward.csv", index=False)
+    Path("d.csv").write_text(DICTIONARY)
+    asked = ["synthesize", "ward.csv", "--target", "died", "--dictionary", "d.csv", "--dry-run"]
+    warning = "promises next to nothing"
+    assert warning in bench(*asked, "-o", "s.csv", "--eps", 1e9).output
+    assert warning not in bench(*asked, "-o", "s.csv", "--eps", 8).output

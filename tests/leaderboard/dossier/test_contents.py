@@ -391,3 +391,28 @@ def test_bounds_that_nobody_stands_for_are_not_on_a_public_page(
     _own_table(made, data)
     assert "integer from 20 to 80" in plain(made.page("abc123"))
     assert "from 20 to 80" not in plain(made.page("abc123", public=True))
+
+
+def test_without_the_data_folder_nothing_passes_for_public_that_was_read_off_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    monkeypatch.setenv("BENCH_DATA", str(data))
+    run = tmp_path / "run"
+    run.mkdir()
+    made = one_release(run, dataset="ward")
+    _own_table(made, data, "died")
+    monkeypatch.delenv("BENCH_DATA")
+    text = plain(made.page("abc123"))
+    assert "2 columns of the table below were read off the rows" in text
+    assert "What the rows had proposed is not known here" in text
+    assert "from 20 to 80" not in plain(made.page("abc123", public=True))
+    place = str(tmp_path / "page.html")
+    done = CliRunner().invoke(main, ["dossier", str(run), "abc123", "-o", place])
+    assert "warning: table 'ward' is not in the data folder" in done.output
+    told = ["dossier", str(run), "abc123", "-o", place, "--data-dir", str(data)]
+    done = CliRunner().invoke(main, told)
+    assert done.exit_code == 0 and "not in the data folder" not in done.output
+    page = plain(Path(place).read_text())
+    assert "1 column is exactly as the rows proposed" in page
