@@ -358,7 +358,9 @@ def _release(
         shared.fail(str(problem), 1)
     except KeyboardInterrupt:
         shared.fail(
-            f"interrupted: epsilon {order.budget.epsilon:g} stays charged in {spending.path}", 130
+            f"interrupted: epsilon {order.budget.epsilon:g} stays charged in {spending.path}. "
+            f"{places.run} is left of it, without rows: name another -o, or remove it",
+            130,
         )
     _warn_of_noise(row, dataset.counts.by_class)
     total = spending.known.total().describe()

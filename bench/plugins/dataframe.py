@@ -198,7 +198,10 @@ def encoded_frame(
     if len(frame) != rows:
         raise InvalidReleaseError(f"asked for {rows} rows, the library sampled {len(frame)}")
     schema = encoder.schema
-    needed = [*(block.column for block in encoder.blocks), schema.label]
+    # The encoder adds a block that says whether a number is there, which is no column of the table.
+    declared = {column.name for column in schema}
+    features = [block.column for block in encoder.blocks if block.column.name in declared]
+    needed = [*features, schema.label]
     names = [str(name) for name in frame.columns]
     if absent := [column.name for column in needed if column.name not in names]:
         raise InvalidReleaseError(f"the sampled table lacks the columns {', '.join(absent)}")

@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 from bench import DataFrameMethod, FitRequest, Sampler
+from bench.conformance import contract
 from bench.conformance.kit import check_subject, to_text
 from bench.conformance.subject import CheckStatus, Subject
+from bench.conformance.tables import toy_dataset
 from bench.data.encoder import Encoder
 from bench.engine.fit import Randomness, run_method
 from bench.errors import InvalidReleaseError, NotApplicable
@@ -186,3 +188,36 @@ def test_the_check_says_what_passing_means_for_a_wrapped_library() -> None:
     assert not any(result.status is CheckStatus.FAILED for result in report.results)
     assert "whether pandas adds the noise that it claims was not checked" in text
     assert "bench audit resampler" in text
+
+
+def test_numbers_that_can_be_missing_come_back_with_their_gaps() -> None:
+    dataset = toy_dataset("missing entries")
+    seen: list[pd.DataFrame] = []
+
+    class Whole(DataFrameMethod):
+        name: ClassVar[str] = "whole"
+        title: ClassVar[str] = "The rows in their order"
+        paper: ClassVar[str] = "none"
+        package: ClassVar[str] = "pandas"
+
+        def fit(self, frame: pd.DataFrame, request: FitRequest) -> Sampler:
+            seen.append(frame)
+            return lambda rows: frame.iloc[np.arange(rows) % len(frame)]
+
+    randomness = Randomness.of(lambda what: np.random.default_rng(len(what)))
+    budget = Budget(1.0, 1e-5)
+    release = run_method(Whole(), dataset, randomness, ipc=None, budget=budget, delta=1e-5)
+    assert release.rows is not None
+    (frame,) = seen
+    assert list(frame.columns) == [c.name for c in dataset.schema] and frame["bmi"].isna().any()
+    # The declared number of rows is not that of a split to the last row.
+    back = dataset.encoder.decode(release.rows.values, release.rows.labels).head(len(frame))
+    frame = frame.head(len(back))
+    assert back["bmi"].isna().tolist() == frame["bmi"].isna().tolist()
+    assert np.allclose(back["bmi"], frame["bmi"], equal_nan=True, rtol=1e-5)
+
+
+def test_a_wrapped_library_passes_the_checks_of_what_it_releases() -> None:
+    checks = (contract.releases_what_was_asked, contract.survives_difficult_tables)
+    report = check_subject(Subject(Resampler), checks=checks)
+    assert {result.status for result in report.results} == {CheckStatus.PASSED}, to_text(report)

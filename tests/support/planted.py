@@ -9,6 +9,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -96,13 +97,12 @@ class Planted:
     def found_in(self, root: Path) -> list[str]:
         """Return the files below a folder that hold a planted value, each with the value."""
         files = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
-        patterns = self._patterns
+        search, values = self._search(), self._values
         return [
-            f"{path}: {match.group()[:40]!r}"
+            f"{path}: {found[:40]!r}"
             for path in files
-            for content in _contents(path, self._values)
-            for pattern in patterns
-            if (match := pattern.search(content))
+            for content in _contents(path, values)
+            for found in search.in_bytes(content)
         ]
 
     @property
@@ -110,8 +110,7 @@ class Planted:
         """Numbers that a column of a table could hold."""
         return frozenset([*self.units.ravel().tolist(), *self.encoded.ravel().tolist()])
 
-    @property
-    def _patterns(self) -> tuple[re.Pattern[bytes], ...]:
+    def _search(self) -> _Search:
         numbers, ages = self.units.T
         encoded = self.encoded
         texts = [
@@ -136,10 +135,36 @@ class Planted:
                 for column in (0, 1)
             ),
         }
-        return (
-            re.compile(rb"(?<![0-9.])(?:" + b"|".join(re.escape(t.encode()) for t in texts) + b")"),
-            re.compile(b"|".join(re.escape(word) for word in sorted(words))),
+        return _Search(
+            frozenset(text.encode() for text in texts),
+            np.unique(np.frombuffer(b"".join(words), "<u8")),
         )
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Looks for all texts and words at once: an alternation of a thousand takes a minute."""
+
+    texts: frozenset[bytes]
+    """Numbers as they are written; what follows one does not matter, it may be cut."""
+    words: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    """Eight bytes each, at any place."""
+
+    def in_bytes(self, content: bytes) -> Iterator[bytes]:
+        """Yield the first text and the first word that are there."""
+        sizes = sorted({len(text) for text in self.texts})
+        # Also after a comma or a sign inside of a longer one, so that the matches overlap.
+        starts = re.finditer(
+            rb"(?<![0-9.])(?=(-?[0-9][0-9.,e+-]{%d,40}))" % (sizes[0] - 2), content
+        )
+        written = (match.group(1)[:size] for match in starts for size in sizes)
+        yield from islice((text for text in written if text in self.texts), 1)
+        for shift in range(min(8, len(content) - 7)):
+            eight = np.frombuffer(content, "<u8", (len(content) - shift) // 8, shift)
+            found = eight[np.isin(eight, self.words)]
+            if len(found):
+                yield found[0].tobytes()
+                return
 
 
 def _contents(path: Path, values: frozenset[float]) -> Iterator[bytes]:
