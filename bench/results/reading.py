@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bench.errors import StoreError
-from bench.results.compaction import AUDITS, TABLES, TIMINGS, mark_of, tables_of
+from bench.results.compaction import AUDITS, CELLS, TABLES, TIMINGS, mark_of, tables_of
 from bench.results.journal import Finished, Journal, Mark, json_lines, whole_lines
 from bench.results.opening import (
     LARGEST_JOURNAL,
@@ -317,16 +317,21 @@ def tail_of(directory: Path) -> tuple[Mark, Journal] | None:
 
     None where they do not say, say different things, or were made from another journal.
     """
-    names = [name for name, _ in TABLES]
-    if modified(directory, AUDITS) is not None:
-        names.append(AUDITS)
-    marks = {_mark_in(directory, name) for name in names}
+    marks = set(_marks(directory))
     mark = marks.pop()
     path = directory / "journal.jsonl"
     if marks or mark is None or modified(directory, path.name) is None or not mark.fits(path):
         return None
     check_run(directory)
     return mark, Journal(path, start=mark.end)
+
+
+def _marks(directory: Path) -> list[Mark | None]:
+    """Return how far each table goes."""
+    names = [name for name, _ in TABLES]
+    if modified(directory, AUDITS) is not None:
+        names.append(AUDITS)
+    return [_mark_in(directory, name) for name in names]
 
 
 def _mark_in(directory: Path, name: str) -> Mark | None:
@@ -499,8 +504,11 @@ def refuse_old_audits(directory: Path) -> None:
 
 
 def _compiled(directory: Path) -> bool:
-    """True where the tables hold all that the journal does."""
-    journal, table = modified(directory, "journal.jsonl"), modified(directory, "cells.parquet")
+    """True where the tables hold all that the journal does, as far as they can tell."""
+    journal, table = modified(directory, "journal.jsonl"), modified(directory, CELLS)
+    if journal is not None and len(set(marks := _marks(directory))) > 1 and None not in marks:
+        # A compaction was cut short. Times of files decide nothing: two may be equal.
+        return False
     return table is not None and (journal is None or table >= journal)
 
 

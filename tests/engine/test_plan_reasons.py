@@ -39,7 +39,8 @@ def keep(store: RunStore, **facts: object) -> None:
     """The finished cell with another past: under another key, unless that is among the facts."""
     row: CellRow = replace(DONE.row, **{"key": "elsewhere", **facts})  # type: ignore[arg-type]
     scores = tuple(replace(score, key=row.key) for score in DONE.scores)
-    store.record(replace(DONE, row=row, scores=scores), DATASET.encoder)
+    timings = tuple(replace(timing, key=row.key) for timing in DONE.timings)
+    store.record(replace(DONE, row=row, scores=scores, timings=timings), DATASET.encoder)
 
 
 def why(store: RunStore, cell: Cell = CELL, metrics: tuple[str, ...] = ("ks",)) -> str:

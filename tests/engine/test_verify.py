@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -20,6 +21,7 @@ from bench.cli.runs import verify as command
 from bench.engine import keys
 from bench.engine import verify as verification
 from bench.engine.cell import failed_row, run_cell
+from bench.engine.fit import InThisProcess
 from bench.engine.verify import verify
 from bench.errors import BenchError, InputError
 from bench.plugins import registry
@@ -147,6 +149,9 @@ def test_a_cell_that_fails_now_differs(tmp_path: Path, monkeypatch: pytest.Monke
         raise ValueError("no more")
 
     run = stored(tmp_path, GOOD)
+    # A process of its own would import the method anew, without this fault.
+    here = contextlib.nullcontext(InThisProcess())
+    monkeypatch.setattr(verification, "isolated", lambda: here)
     monkeypatch.setattr(registry.method_class("marginals"), "synthesize", broken)
     (cell,) = verify(run).recomputed
     (difference,) = cell.differences
