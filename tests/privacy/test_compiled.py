@@ -33,9 +33,15 @@ def test_other_threads_run_meanwhile_whether_or_not_machine_code_is_kept(
     asked: list[dict[str, Any]] = []
     original = numba.njit
 
-    def njit(**options: Any) -> Any:
-        asked.append(options)
-        return original(**options)
+    def njit(*arguments: Any, **options: Any) -> Any:
+        made = original(*arguments, **options)
+
+        def decorate(function: Any) -> Any:
+            if function.__name__ == "doubled":  # numba imports compiled functions of its own
+                asked.append(options)
+            return made(function)
+
+        return made if arguments else decorate
 
     monkeypatch.setattr(numba, "njit", njit)
     call = compiled(doubled if kept else without_a_file())
