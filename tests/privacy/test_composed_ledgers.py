@@ -93,3 +93,14 @@ class TestTooManyCombinations:
         )
         for kept in ([crossed], [charged(((), 5.0)), crossed]):
             assert compose_ledgers(kept, DELTA) == (math.inf, "none")
+
+    def test_twenty_thousand_are_the_limit(self) -> None:
+        """3 x 59 x 113 is one more."""
+        one_more = charged(
+            *(
+                (((key, str(number)),), 5.0 + number)
+                for key, parts in (("x", 3), ("y", 59), ("z", 113))
+                for number in range(parts)
+            )
+        )
+        assert ledgers.compositions(one_more.entries, "row") is None
