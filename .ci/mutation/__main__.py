@@ -8,7 +8,7 @@
 
 `operators.py` says what is changed, `workers.py` how tests are run, `scores.py` what is reported.
 Results are kept in build/mutation; a mutant is run again when its module changed, or, where it
-survived, when a test changed. `--fresh` runs all again.
+survived and is not argued to be equivalent, when a test changed. `--fresh` runs all again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,14 @@ def _run(
         mutants = [one for one in mutants if one.module in modules]
     store = scores.Store(ROOT, target)
     tests = scores.tests_digest(ROOT, target)
-    waiting = [one for one in mutants if fresh or store.is_due(one, tests, quick)]
+    argued = scores.equivalents(ROOT)
+    waiting = [
+        one
+        for one in mutants
+        # What was argued to change nothing survives other tests too: once per module is enough.
+        if fresh
+        or (store.is_due(one, tests, quick) and not (one.id in argued and store.current(one)))
+    ]
     print(f"{target.name}: {len(mutants)} mutants, {len(waiting)} to run", flush=True)
     if not waiting:
         return

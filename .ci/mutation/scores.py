@@ -170,6 +170,7 @@ def _target(
         "tests": list(target.tests),
         "all_mutants": len(every),
         "sample": target.sample,
+        "environment": target.environment,
         "last_run": max(dates, default=""),
         "modules": {name: dict(sorted(counts.items())) for name, counts in modules.items()},
         "survivors": survivors,
@@ -247,6 +248,14 @@ def page(report: dict[str, Any], known: dict[str, dict[str, str]]) -> str:
         lines.append("|---|---|---|---|---|---|---|")
         for module, counts in target["modules"].items():
             lines.append(f"| `{module}` | {_row(Counter(counts), None, False)} |")
+        missing = sum(counts.get("missing", 0) for counts in target["modules"].values())
+        if missing and target["environment"]:
+            lines += [
+                "",
+                f"{missing} mutants were not run: their tests need the environment "
+                f"`{target['environment']}` (`bench env build {target['environment']}`), in which "
+                f"`make mutation ARGS='{name}'` runs them.",
+            ]
         if target["survivors"]:
             limit = target["longest_test"]
             short = "" if limit is None else f", by tests of at most {limit:g} s each"

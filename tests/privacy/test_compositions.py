@@ -296,3 +296,49 @@ def test_absl_is_silenced_for_as_long_as_it_takes() -> None:
         assert logger.level == logging.INFO
     finally:
         logger.setLevel(before)
+
+
+class TestElsewhere:
+    """A short-lived process asks a longer-lived one, and computes what that one does not know."""
+
+    @staticmethod
+    def composition(multiplier: float) -> ComposedEvents:
+        """One that no other test computes: answers are kept for as long as the process lives."""
+        return compose_events([(gaussian(multiplier), 1)])
+
+    def asked(
+        self, monkeypatch: pytest.MonkeyPatch, answer: float | None
+    ) -> list[tuple[str, ComposedEvents, float, float | None]]:
+        """Answer all questions alike from now on, and return the list that they will be in."""
+        questions: list[tuple[str, ComposedEvents, float, float | None]] = []
+
+        def ask(by: str, one: ComposedEvents, delta: float, order: float | None) -> float | None:
+            questions.append((by, one, delta, order))
+            return answer
+
+        monkeypatch.setattr(accounting, "_elsewhere", None)
+        accounting.account_elsewhere(ask)
+        return questions
+
+    def test_an_answer_is_taken_and_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        questions = self.asked(monkeypatch, 0.125)
+        one = self.composition(3.141)
+        for _ in range(2):
+            assert rdp_epsilon(one, DELTA, 7.0) == 0.125
+            assert pld_epsilon(one, DELTA) == 0.125
+        assert questions == [("rdp", one, DELTA, 7.0), ("pld", one, DELTA, None)]
+
+    def test_zero_is_an_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked(monkeypatch, 0.0)
+        one = self.composition(3.142)
+        assert rdp_epsilon(one, DELTA) == pld_epsilon(one, DELTA) == 0.0
+
+    def test_what_is_not_known_there_is_computed_here(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = self.composition(3.143)
+        questions = self.asked(monkeypatch, None)
+        answers = [rdp_epsilon(one, DELTA), pld_epsilon(one, DELTA)]
+        assert {by for by, *_ in questions} == {"rdp", "pld"}
+        monkeypatch.setattr(accounting, "_elsewhere", None)
+        assert answers == [rdp_epsilon.__wrapped__(one, DELTA), pld_epsilon.__wrapped__(one, DELTA)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from dp_accounting import dp_event
@@ -80,9 +81,10 @@ USABLE = [
     dp_event.PoissonSampledDpEvent(1e-300, gaussian(1.0)),
     dp_event.PoissonSampledDpEvent(1.0, gaussian(1.0)),
 ]
+TOO_LARGE = math.nextafter(1e12, math.inf)
 UNUSABLE = [
-    *(kind(number) for kind in (gaussian, laplace) for number in (9e-13, 1.1e12, 0.0, -1.0)),
-    *(dp_event.DiscreteLaplaceDpEvent(number, 1) for number in (9e-13, 1.1e12)),
+    *(kind(number) for kind in (gaussian, laplace) for number in (9e-13, TOO_LARGE, 0.0, -1.0)),
+    *(dp_event.DiscreteLaplaceDpEvent(number, 1) for number in (9e-13, TOO_LARGE)),
     dp_event.ZCDpEvent(-0.1, 1.0),
     dp_event.ZCDpEvent(1.0, -0.1),
     dp_event.ZCDpEvent(1e12, 0.0),

@@ -97,6 +97,17 @@ def test_sums_of_millions_of_rows_do_not_overflow() -> None:
     assert grid.answer(grid.sum(vectors, clip), silent)[0] == pytest.approx(rows * clip, rel=1e-6)
 
 
+def test_sums_beyond_the_whole_numbers_of_doubles_are_exact() -> None:
+    """Entries of up to 2^37 of the grid, 2^18 rows: above 2^53 a sum in doubles rounds."""
+    grid = Grid.of(1e-12, 1.99, 1)
+    integers = np.random.default_rng(0).integers(2**36, 1.98 * 2**36, 2**18)
+    vectors = (integers * 2.0**grid.exponent)[:, None]
+    assert grid.exponent == -36
+    assert grid.sum(vectors, 1.99).tolist() == [sum(integers.tolist())]
+    in_doubles = int(np.add.accumulate(integers.astype(np.float64))[-1])
+    assert in_doubles != sum(integers.tolist()) > 2**53
+
+
 def test_large_counts_do_not_overflow() -> None:
     grid = Grid.of_counts(1e-9)
     assert grid.answer(grid.counts(np.array([2**25, 0, 7])), silent).tolist() == [2.0**25, 0.0, 7.0]

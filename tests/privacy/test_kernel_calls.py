@@ -15,6 +15,7 @@ from bench.data.encoder import EncodedRows
 from bench.data.schema import Task
 from bench.errors import BudgetExceededError, PrivacyContractError
 from bench.privacy import kernel
+from bench.privacy.kernel import PlannedEvents, Vault
 from bench.privacy.ledger import Ledger
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
@@ -132,6 +133,34 @@ class TestOutputs:
             lambda s: [private.plan(gaussian(1e-6), 0), private.plan(gaussian(s))]
         )
         assert 1.0 < noise < 20.0
+
+
+class TestDefaults:
+    def test_a_planned_event_is_one_call(self) -> None:
+        private, ledger = opened(BUDGET)
+        private.reserve_all([PlannedEvents((("split", "train"),), gaussian(20.0))])
+        private.gaussian_sum(ones, 1.0, 20.0)
+        assert list(ledger.entries.values()) == [1]
+
+    def test_the_kernels_own_mechanisms_trust_nobody(self) -> None:
+        private, ledger = opened(BUDGET)
+        private.reserve(gaussian(30.0))
+        for _ in range(2):
+            private.gaussian_sum(ones, 1.0, 30.0)
+        assert len(ledger.entries) == 2 and ledger.proof().trust == ()
+
+    def test_a_vault_has_answered_nothing_and_evaluates_rows_once(self) -> None:
+        vault = Vault(Ledger(), SeededNoise(np.random.default_rng(0)))
+        private = PrivateData(DATASET.train.rows, DATASET.encoder, DATASET.counts, vault, ())
+        assert not private.adaptive and vault.public_entropy == 0
+        asked = []
+
+        def function(rows: EncodedRows) -> np.ndarray:
+            asked.append(len(rows))
+            return np.ones((len(rows), 1))
+
+        private.gaussian_sum(function, 1.0, 1.0)
+        assert asked == [len(DATASET.train)]
 
 
 class TestBudget:

@@ -14,6 +14,7 @@ from bench.data.dataset import Counts, Dataset, Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import InputError
 from bench.plugins.source import DatasetSource, build_dataset
+from bench.privacy.interception import Call, PassThrough, Vectors
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
 from tests.support.kernel import DATASET, ones
@@ -95,6 +96,20 @@ class TestPaidCounts:
             "train": (laplace(10.0), 1),
             "validation": (laplace(10.0), 1),
         }
+
+    def test_checks_of_methods_see_the_call_that_was_charged(self) -> None:
+        seen: list[Call] = []
+
+        class Watching(PassThrough):  # type: ignore[misc]
+            def answer(self, call: Call, answer: Vectors) -> Vectors:
+                seen.append(call)
+                return answer
+
+        open_private(SITES, Budget(2.0, 1e-5), noise(), private_counts=True, interceptor=Watching())
+        assert seen == [
+            Call("histograms", (("split", split),), 10.0, bins=(6,), mechanism="laplace")
+            for split in ("train", "validation")
+        ]
 
     def test_no_count_is_below_one(self) -> None:
         private, _ = open_private(SITES, Budget(1e-3, 1e-5), noise(), private_counts=True)
