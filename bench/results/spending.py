@@ -17,7 +17,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -58,12 +58,6 @@ class Spent:
     def exact(self) -> bool:
         """True where the events can be composed with those of other releases."""
         return self.ledger is not None and not any(one.adaptive for one in self.ledger.entries)
-
-    def describe(self) -> str:
-        """Return one line for people."""
-        what = f"epsilon {self.epsilon:.4g}, delta {self.budget.delta:.3g}"
-        lost = "" if self.state == RELEASED else " (started, not finished: charged with its target)"
-        return f"{self.started_at}  {self.method}  {what}  {self.output}{lost}"
 
 
 @final
@@ -221,11 +215,6 @@ class HeldSpending:
         """Write and sync: from here on it is charged, whatever happens to this process."""
         with writing(self.path, "nothing was spent"):
             write_atomically(self.path, known.to_json().encode(), OWNER_ONLY)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
         self.known = known
 
 
@@ -246,11 +235,6 @@ def held(path: Path, table: str) -> Iterator[HeldSpending]:
         yield HeldSpending(path, read_spending(path, table))
     finally:
         os.close(descriptor)
-
-
-def composed_lines(releases: Sequence[Spent]) -> list[str]:
-    """Return the releases in lines for people."""
-    return [one.describe() for one in releases]
 
 
 def _now() -> str:
