@@ -120,10 +120,15 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **quiet}
 
 
+def name_of(cells: int, seconds: float, cpus: int, tracking: bool) -> str:
+    """Return the name of the run directory, and of its grid file without the ending."""
+    return f"{cells}-{seconds:g}-{cpus}-{tracking:d}"
+
+
 def run(
     folder: Path, cells: int, seconds: float, cpus: int, tracking: bool, known: dict[str, str]
 ) -> dict[str, float]:
-    name = f"{cells}-{seconds:g}-{cpus}-{tracking:d}"
+    name = name_of(cells, seconds, cpus, tracking)
     grid = folder / f"{name}.toml"
     grid.write_text(
         f'datasets = ["gbsg2"]\nipc = [1]\nseeds = {list(range(cells))}\nmetrics = ["ks"]\n'

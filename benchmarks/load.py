@@ -68,7 +68,8 @@ def size(path: Path) -> float:
 def report(folder: Path, cells: int, environment: dict[str, str]) -> dict[str, float]:
     """Run that many cells, print all about them, and return the numbers."""
     result = engine.run(folder, cells, 0.0, 2, False, environment)
-    directory, grid = folder / f"{cells}-0-2", folder / f"{cells}-0-2.toml"
+    name = engine.name_of(cells, 0.0, 2, False)
+    directory, grid = folder / name, folder / f"{name}.toml"
     computing = result["computing"] / 2 / cells * 1000
     stored = result["seconds"] / cells * 1000
     print(f"{cells:,} cells")
