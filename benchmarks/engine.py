@@ -82,7 +82,8 @@ summary = run_grid(load_grid(grid), RunOptions(out, cpus=cpus), observers)
 for tracker in trackers:
     tracker.close(summary.failed)
 end = time.perf_counter()
-computing = [row.fit_seconds + row.score_seconds for row, _ in summary.results()]
+# A cell that failed has neither; how many did is told, and ends the benchmark.
+computing = [(row.fit_seconds or 0) + (row.score_seconds or 0) for row, _ in summary.results()]
 print(json.dumps({
     "cells": len(computing), "failed": summary.failed, "computing": sum(computing),
     "seconds": clock.last - clock.first,
@@ -135,13 +136,28 @@ def run(
         f'methods = [{{name = "zeros", parameters = {{seconds = {seconds}}}}}]\n'
     )
     arguments = [str(grid), str(folder / name), str(cpus), "yes" if tracking else "no"]
-    driver = subprocess.run(
-        [sys.executable, "-c", DRIVER, *arguments], env=known, check=True, text=True,
-        capture_output=True,
-    )  # fmt: skip
-    result: dict[str, float] = json.loads(driver.stdout.splitlines()[-1])
-    assert not result["failed"]
+    result: dict[str, float] = json.loads(last_line(DRIVER, *arguments, known=known))
+    if result["failed"]:
+        raise SystemExit(f"{result['failed']} of {cells} cells failed:\n{reasons(folder / name)}")
     return result
+
+
+def last_line(program: str, *arguments: str, known: dict[str, str]) -> str:
+    """Run a program and return its last line; where it fails, end with all that it printed."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout.splitlines()[-1]
+
+
+def reasons(directory: Path) -> str:
+    """Return the statuses and reasons of the cells of a run directory that failed."""
+    lines = [json.loads(line) for line in (directory / "journal.jsonl").read_text().splitlines()]
+    cells = [line.get("cell", {}) for line in lines]
+    return "\n".join(
+        f"{row['status']}: {row['reason']}" for row in cells if row.get("status", "ok") != "ok"
+    )
 
 
 def plain_efficiency() -> float:
@@ -167,11 +183,7 @@ def main() -> None:
             print(f"  {(many - few) / 18_000 * 1024:.1f} KB more per cell")
             return
         start = time.perf_counter()
-        bare = subprocess.run(
-            [sys.executable, "-c", BARE, "2000"], env=known, check=True, text=True,
-            capture_output=True,
-        )  # fmt: skip
-        task = 1000 * float(bare.stdout.splitlines()[-1])
+        task = 1000 * float(last_line(BARE, "2000", known=known))
         result = run(folder, 2_000, 0.0, 2, True, known)
         computing = result["computing"] / 2 / result["cells"] * 1000
         stored = result["seconds"] / result["cells"] * 1000

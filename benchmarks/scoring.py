@@ -99,7 +99,8 @@ def _write(results: dict[str, Any]) -> None:
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     stored |= results
     RESULTS.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
-    PAGE.write_text(page(stored))
+    # From the file, whose keys are sorted: the page is then that of the stored numbers.
+    PAGE.write_text(page(json.loads(RESULTS.read_text())))
 
 
 class _Absent(Exception):
@@ -318,7 +319,7 @@ def _syntheval(name: str, file: str) -> dict[str, Any]:
         judge = SynthEval(
             train, holdout_dataframe=test, cat_cols=kinds, verbose=False, enable_plots=False
         )
-        table = judge.evaluate(released, dataset.schema.target.name, presets_file="full_eval")
+        table = judge.evaluate(released, dataset.schema.label.name, presets_file="full_eval")
     return {"seconds": _processor() - started, "scores": len(table)}
 
 

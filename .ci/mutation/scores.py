@@ -114,28 +114,42 @@ def print_survivors(root: Path, target: Target, modules: list[str] | None) -> No
 
 
 def write(root: Path, commit: str) -> None:
-    """Write scores and page from the stored results of all targets, which belong to a commit."""
+    """Write scores and page from the stored results of all targets, which belong to a commit.
+
+    A target that was never run in this checkout keeps the scores that were written before, with
+    the commit that they belong to.
+    """
     known = equivalents(root)
+    path = root / SCORES
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"targets": {}}
     report: dict[str, Any] = {
         "version": VERSION,
         "python": _python(),
         "seed": SEED,
-        "commit": commit or _commit(root),
         "targets": {},
     }
     seen: set[str] = set()
     for target in TARGETS.values():
-        report["targets"][target.name] = _target(root, target, known, seen)
+        counted = _target(root, target, known, seen)
+        old = before["targets"].get(target.name)
+        if old is not None and not Store(root, target).found and _comparable(before, report):
+            report["targets"][target.name] = {"commit": before.get("commit"), **old}
+        else:
+            report["targets"][target.name] = {"commit": commit or _commit(root), **counted}
     stale = sorted(set(known) - seen)
     for name in stale:
         print(
             f"{EQUIVALENT}: {name} ({known[name]['change']}) is no mutant any more", file=sys.stderr
         )
-    path = root / SCORES
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     (root / PAGE).write_text(page(report, known), encoding="utf-8")
     print(f"{SCORES}, {PAGE}")
+
+
+def _comparable(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether scores that were written before are of the same operators and sample."""
+    return all(before.get(name) == now[name] for name in ("version", "python", "seed"))
 
 
 def _target(
@@ -234,9 +248,12 @@ def page(report: dict[str, Any], known: dict[str, dict[str, str]]) -> str:
         "Where a sample was drawn, `mutants` says of how many (seed "
         f"{report['seed']}), and the 95% interval is Wilson's. Mutants that were not run are in no "
         "score; survivors that were not run again since tests were added count as survivors. "
-        f"Operators of version {report['version']}, Python {report['python']}; last run "
-        f"{max((one['last_run'] for one in report['targets'].values()), default='')}, "
-        f"commit {report['commit']}."
+        f"Operators of version {report['version']}, Python {report['python']}. Last runs: "
+        + ", ".join(
+            f"{name} {one['last_run'] or 'never'} (commit {one['commit']})"
+            for name, one in report["targets"].items()
+        )
+        + "."
     )
     for name, target in report["targets"].items():
         lines += [

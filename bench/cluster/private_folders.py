@@ -108,8 +108,12 @@ def _abandoned(folder: Path, minimum_age: float) -> bool:
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
+        try:
+            age = time.time() - os.lstat(folder).st_mtime
+        except OSError:
+            return False  # gone: its holder has removed it meanwhile
         # Its watcher never came to hold it.
-        return time.time() - os.lstat(folder).st_mtime > max(minimum_age, _UNMARKED_SECONDS)
+        return age > max(minimum_age, _UNMARKED_SECONDS)
     except OSError:
         return False
     with _closing(descriptor):

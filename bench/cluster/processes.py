@@ -93,13 +93,22 @@ def descendants(pid: int) -> set[Process]:
     found: set[Process] = set()
     waiting = [pid]
     while waiting:
-        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+        for child in _children(waiting.pop()):
+            process = Process.find(child)
+            if process is not None and process not in found:
+                found.add(process)
+                waiting.append(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """Return the numbers of the children of a process, which may end at any moment."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):
-                for child in map(int, task.read_text(encoding="ascii").split()):
-                    process = Process.find(child)
-                    if process is not None and process not in found:
-                        found.add(process)
-                        waiting.append(child)
+                listed = Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii")
+                found += map(int, listed.split())
     return found
 
 
@@ -156,12 +165,10 @@ def end_all(processes: Collection[Process]) -> None:
 def _reap(before: Collection[Process]) -> None:
     """Take note of the end of our children, so that the system can forget them."""
     kept = {process.pid for process in before}
-    for task in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in map(int, task.read_text(encoding="ascii").split()):
-                if child not in kept:
-                    with contextlib.suppress(ChildProcessError):
-                        os.waitpid(child, os.WNOHANG)
+    for child in _children(os.getpid()):
+        if child not in kept:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
 
 
 # Memory -------------------------------------------------------------------------------------------

@@ -197,3 +197,26 @@ class TestKeys:
         found = json.loads(keys.versions())
         assert found["numpy"] == np.__version__
         assert found["python"] == platform.python_version() and found["platform"] == sys.platform
+
+
+def test_a_guess_is_the_mean_of_what_such_cells_took(
+    row: CellRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float | None] = []
+
+    def expected(resources: object, dataset: object, typical: float | None) -> float:
+        given.append(typical)
+        return 10.0
+
+    monkeypatch.setattr(planning, "expected_seconds", expected)
+    stored = {
+        "a": replace(row, key="a", fit_seconds=1.0, score_seconds=0.5),
+        "b": replace(row, key="b", fit_seconds=2.0, score_seconds=None),
+        "c": replace(row, key="c", fit_seconds=None),  # it failed
+        "d": replace(row, key="d", fit_seconds=900.0, attack="one-run"),
+        "e": replace(row, key="e", fit_seconds=900.0, label="another"),
+    }
+    guess = planning._Guess(Memory({key: (one, ()) for key, one in stored.items()}))
+    assert guess.seconds(CELL, DATASET, share=0.5) == 5.0
+    assert guess.seconds(replace(CELL, dataset=Variant("toy-table", "other")), DATASET) == 10.0
+    assert given == [1.75, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -164,3 +165,31 @@ def test_every_equivalent_mutant_has_a_reason(tool: dict[str, ModuleType]) -> No
     for entry in tool["scores"].equivalents(ROOT).values():
         assert set(entry) == {"id", "module", "change", "why"}
         assert len(entry["why"]) > 20 and (ROOT / entry["module"]).exists()
+
+
+def test_a_target_that_was_not_run_here_keeps_its_scores(
+    tool: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, target = tool["scores"], tool["targets"].Target
+    targets = {name: target(name, name, ()) for name in ("here", "there")}
+    monkeypatch.setattr(scores, "TARGETS", targets)
+    for name in (*targets, "docs", "tests/support"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "tests/conftest.py").touch()
+    for name in targets:
+        (tmp_path / name / "module.py").write_text(SOURCE)
+    source = tool["operators"].Source(tmp_path / "there/module.py", tmp_path)
+    scores.Store(tmp_path, targets["there"]).add(source.mutants()[0], "killed", "a", "t", 1.0)
+    scores.write(tmp_path, "first")
+    (tmp_path / "build/mutation/there.jsonl").unlink()
+    source = tool["operators"].Source(tmp_path / "here/module.py", tmp_path)
+    scores.Store(tmp_path, targets["here"]).add(source.mutants()[0], "survived", "", "t", 1.0)
+    scores.write(tmp_path, "second")
+    found = json.loads((tmp_path / scores.SCORES).read_text())["targets"]
+    assert {name: one["commit"] for name, one in found.items()} == {
+        "here": "second",
+        "there": "first",
+    }
+    assert found["there"]["modules"]["there/module.py"]["killed"] == 1
+    page = (tmp_path / scores.PAGE).read_text()
+    assert "(commit first)" in page and "(commit second)" in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,30 @@ class TestNotices:
         found = Journal(tmp_path / "journal.jsonl")
         with pytest.raises(StoreError, match="not open"):
             found["x"] = None, ()  # type: ignore[assignment]
+
+
+def test_opening_a_journal_to_write_syncs_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut loses the name of the file, with all synced lines in it."""
+    synced: list[tuple[int, int]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        synced.append((found.st_dev, found.st_ino))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = (tmp_path.stat().st_dev, tmp_path.stat().st_ino)
+    for _ in range(2):  # created, and there already: who created it may have been killed
+        synced.clear()
+        Journal(tmp_path / "journal.jsonl", write=True).close()
+        assert folder in synced
+
+
+def test_lines_that_are_no_cells_are_moved_away_when_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"cell": 1}\n')
+    Journal(path, write=True).close()
+    assert path.read_bytes() == b""

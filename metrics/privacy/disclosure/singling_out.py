@@ -56,41 +56,38 @@ class Predicates:
         """The predicates at `index`."""
         return Predicates(self.columns[index], self.operators[index], self.values[index])
 
-    def fits(self, number: int, table: Array) -> npt.NDArray[np.bool_]:
-        """Whether the predicate fits each row of a (columns, rows) table."""
-        fits: npt.NDArray[np.bool_] | None = None
-        for column, operator, value in zip(
-            self.columns[number], self.operators[number], self.values[number], strict=True
-        ):
-            cells = table[column]
-            if operator == EQUAL:
-                condition = cells == value
-            elif operator == AT_MOST:
-                condition = cells <= value
-            else:
-                condition = cells >= value
-            fits = condition if fits is None else np.logical_and(fits, condition, out=fits)
-        if fits is None:
-            raise ValueError("a predicate needs at least one condition")
-        return fits
+    def counts(self, table: Array, enough: int | None = None) -> Counts:
+        """Number of rows of a (columns, rows) table that each predicate fits.
 
-    def counts(self, table: Array) -> Counts:
-        """Number of rows that each predicate fits."""
-        fitting = [np.count_nonzero(self.fits(number, table)) for number in range(len(self))]
-        return np.array(fitting, dtype=np.int64)
+        With `enough`, counts of at least that many are lower bounds: counting stops there.
+        """
+        return self._fitting(table, enough)[0]
 
     def hits(self, table: Array) -> PredicateHits:
         """Rows that the predicates fit, and how often the same row is singled out."""
-        counts = np.zeros(len(self), dtype=np.int64)
-        alone: list[int] = []
-        for number in range(len(self)):
-            fits = self.fits(number, table)
-            counts[number] = np.count_nonzero(fits)
-            if counts[number] == 1:
-                alone.append(int(fits.argmax()))
-        times = np.bincount(alone) if alone else np.ones(1)
+        counts, first = self._fitting(table)
+        alone = first[counts == 1]
+        times = np.bincount(alone) if len(alone) else np.ones(1)
         together = float((times**2).sum() / times.sum()) if self.univariate else 1.0
         return PredicateHits(counts, table.shape[1], together)
+
+    def _fitting(self, table: Array, enough: int | None = None) -> tuple[Counts, Counts]:
+        """Number of rows that each predicate fits, and the first of them."""
+        from bench.metrics.privacy.disclosure import _predicate_kernel
+
+        if not self.columns.shape[1]:
+            raise ValueError("a predicate needs at least one condition")
+        counts, first = np.zeros((2, len(self)), dtype=np.int64)
+        _predicate_kernel.count_fitting(
+            np.ascontiguousarray(self.columns, dtype=np.intp),
+            np.ascontiguousarray(self.operators, dtype=np.int8),
+            np.ascontiguousarray(self.values, dtype=np.float64),
+            np.ascontiguousarray(table, dtype=np.float64),
+            table.shape[1] + 1 if enough is None else enough,
+            counts,
+            first,
+        )
+        return counts, first
 
     @property
     def univariate(self) -> bool:
@@ -323,7 +320,7 @@ def multivariate(
         if not new:
             break  # nearly all predicates were tried
         batch = Predicates(columns, operators, values).take(np.array(new, dtype=np.intp))
-        alone = np.flatnonzero(batch.counts(released) == 1)[: attacks - count]
+        alone = np.flatnonzero(batch.counts(released, enough=2) == 1)[: attacks - count]
         parts.append(batch.take(alone))
         count += len(alone)
         if count >= attacks:

@@ -82,7 +82,38 @@ def test_predicates_are_conjunctions():
     predicate = Predicates(
         np.array([[0, 2]]), np.array([[AT_LEAST, EQUAL]], dtype=np.int8), np.array([[1.5, 0.0]])
     )
-    assert predicate.fits(0, FOUR).tolist() == [False, False, False, True]
+    assert predicate.counts(FOUR).tolist() == [1]
+    each = [predicate.counts(FOUR[:, [row]]).tolist() for row in range(4)]
+    assert each == [[0], [0], [0], [1]]
+
+
+@pytest.mark.parametrize("rows", [1, 255, 256, 257, 1000])
+def test_counts_are_those_of_comparing_every_cell(rows):
+    """Missing values fit nothing, also at the ends of the chunks that are compared together."""
+    rng = np.random.default_rng(rows)
+    table = rng.integers(3, size=(4, rows)).astype(float)
+    table[rng.random(table.shape) < 0.1] = np.nan
+    columns = rng.integers(4, size=(60, 3))
+    operators = rng.integers(3, size=(60, 3)).astype(np.int8)
+    values = rng.integers(3, size=(60, 3)).astype(float)
+    compare = {EQUAL: np.equal, AT_MOST: np.less_equal, AT_LEAST: np.greater_equal}
+    plain = [
+        np.logical_and.reduce(
+            [compare[how](table[column], value) for column, how, value in zip(*one, strict=True)]
+        ).sum()
+        for one in zip(columns, operators, values, strict=True)
+    ]
+    predicates = Predicates(columns, operators, values)
+    assert predicates.counts(table).tolist() == plain
+    stopped = predicates.counts(table, enough=2)
+    assert np.minimum(stopped, 2).tolist() == np.minimum(plain, 2).tolist()
+
+
+def test_a_predicate_needs_a_condition():
+    nothing = np.empty((1, 0))
+    empty = Predicates(nothing.astype(np.intp), nothing.astype(np.int8), nothing)
+    with pytest.raises(ValueError, match="at least one condition"):
+        empty.counts(FOUR)
 
 
 def test_successes_on_the_same_row_weigh_as_one():
