@@ -158,6 +158,37 @@ def normalised_uniform(shape: tuple[int, ...], rng: np.random.Generator) -> Arra
     return weights
 
 
+def mixup(shape: tuple[int, ...], concentration: float, rng: np.random.Generator) -> Array:
+    """Rows of coefficients of mixup, iterated over the constituents in their order.
+
+    x <- lambda x + (1 - lambda) x_i for i = 2, ..., N, each lambda from Beta(a, a) (Zhang et al.,
+    mixup, section 2, repeated): later constituents weigh more, the last one 1/2 on average.
+    """
+    kept = np.ones(shape)
+    kept[:, 1:] = rng.beta(concentration, concentration, size=(shape[0], shape[1] - 1))
+    # What a constituent brings is multiplied by every lambda drawn after it.
+    later = np.cumprod(kept[:, ::-1], axis=1)[:, ::-1]
+    weights: Array = np.empty(shape)
+    weights[:, :-1] = later[:, 1:]
+    weights[:, -1] = 1.0
+    weights[:, 1:] *= 1.0 - kept[:, 1:]
+    return weights
+
+
+def stick_breaking(shape: tuple[int, ...], concentration: float, rng: np.random.Generator) -> Array:
+    """Rows of coefficients of a stick that is broken N - 1 times, the last constituent first.
+
+    Each piece is a share from Beta(1, a) of what is left (Sethuraman, Statistica Sinica 4:639,
+    1994); the first constituent gets the rest.
+    """
+    broken = np.ones(shape)
+    broken[:, :-1] = rng.beta(1.0, concentration, size=(shape[0], shape[1] - 1))
+    left = np.ones(shape)
+    left[:, 1:] = np.cumprod(1.0 - broken[:, :-1], axis=1)
+    weights: Array = np.ascontiguousarray((left * broken)[:, ::-1])
+    return weights
+
+
 @final
 @dataclass(frozen=True)
 class Combiner:

@@ -111,6 +111,8 @@ class NoisyMatching:
     anneal: bool
     """Whether the step falls linearly to zero over the iterations."""
     together: int
+    scale_step: bool
+    """Whether the step grows with the rows of a class, beyond L of them."""
 
     def descend(self, targets: Sequence[PrivateTarget], generator: torch.Generator) -> None:
         """Take all iterations over all targets."""
@@ -145,11 +147,17 @@ class NoisyMatching:
         step: float,
         generator: torch.Generator,
     ) -> None:
-        """Take one gradient step; of `together` rows, where there are more."""
+        """Take one gradient step; of `together` rows, where there are more.
+
+        The gradient in one row has a factor L / M, or L / `together` in the iterations in which it
+        has its turn. With `scale_step` it is taken out for classes of more than L rows: over all
+        iterations a row moves as far in a release of 1,000 rows as in one of L.
+        """
         turn = _turn(len(rows), self.together, generator)
         moving = rows[turn].requires_grad_(True)
         (gradient,) = torch.autograd.grad(self.loss(moving, feature_map, wanted), moving)
-        rows[turn] = moving.detach() - step * gradient
+        factor = max(1.0, len(rows) / self.group_size) if self.scale_step else 1.0
+        rows[turn] = moving.detach() - step * factor * gradient
 
 
 # Without privacy --------------------------------------------------------------------------------

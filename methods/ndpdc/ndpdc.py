@@ -19,6 +19,9 @@ Choices where the paper is silent, and deviations:
 * Tables: the step falls linearly to zero (`table_anneal`), from `table_step`. With the paper's
   constant step of 1 the noise of the last sums stays in the rows, which run to 15 times the bounds
   on Adult, and trees trained on them are no better than guessing.
+* Tables: the gradient in one row shrinks with L / M. For more than L rows per class the step is
+  multiplied by M / L, so that rows of a large release move as far as those of a small one. The
+  paper has one step for all M, which `table_scale=False` keeps; so do images here.
 * A class of more than `together` synthetic rows takes turns: each iteration moves a random
   `together` of them, matched with the factor L / together. The paper has 200 at most.
 * The released rows are left as the descent leaves them, outside [-1, 1] too; decoding clips.
@@ -53,6 +56,7 @@ class Ndpdc(Method):
     tuned_on: ClassVar[tuple[str, ...]] = (
         "adult",
         "cifar10",
+        "curial-sim",
         "fashion-mnist",
         "mnist",
         "mnist-5k",
@@ -80,6 +84,9 @@ class Ndpdc(Method):
     """Whether the step falls linearly to zero, for tables; the paper's is constant."""
     together: int = 200
     """Synthetic rows of a class that are moved in one iteration, at most."""
+    table_scale: bool = True
+    """Whether the step is multiplied by M / L for M > L rows per class, for tables; the paper's is
+    not."""
     time_bins: int = 4
     """Time bins per event status, for survival."""
 
@@ -141,6 +148,7 @@ class Ndpdc(Method):
             self.step if image else self.table_step,
             bool(self.table_anneal and not image),
             self.together,
+            bool(self.table_scale and not image),
         ).descend(targets, generator)
         rows = released_rows([target.synthetic for target in targets])
         claim = Claim.of(spec.budget, "Theorem III.2, noise calibrated to the target")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from bench.methods.gats._rows import dirichlet
+from bench.methods.gats._rows import dirichlet, mixup, stick_breaking
 from bench.plugins.registry import build_source
 from tests.support.gats import MARKER, SMOKER, made, make, opened, private_rows
 
@@ -90,3 +90,58 @@ def test_one_dominant_constituent_gives_near_copies_that_the_filter_rejects() ->
     notes = make(private, 50, max_retries=0, **parameters).notes
     assert isinstance(notes["acceptance_rate"], float)
     assert notes["acceptance_rate"] < 0.1
+
+
+def test_mixup_coefficients_are_those_of_the_iteration() -> None:
+    drawn = mixup((500, 4), 0.5, np.random.default_rng(3))
+    shares = np.random.default_rng(3).beta(0.5, 0.5, size=(500, 3))
+    expected = np.empty((500, 4))
+    for row, lambdas in enumerate(shares):
+        mixed = np.eye(4)[0]
+        for step, share in enumerate(lambdas, start=1):
+            mixed = share * mixed + (1.0 - share) * np.eye(4)[step]
+        expected[row] = mixed
+    assert np.allclose(drawn, expected)
+    assert np.allclose(drawn.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("constituents", [1, 2, 100])
+def test_the_last_constituent_of_mixup_carries_half_whatever_their_number(
+    constituents: int,
+) -> None:
+    drawn = mixup((4000, constituents), 0.1, np.random.default_rng(0))
+    assert np.allclose(drawn.sum(axis=1), 1.0)
+    if constituents == 1:
+        assert (drawn == 1.0).all()
+        return
+    assert stats.kstest(drawn[:, -1], stats.beta(0.1, 0.1).cdf).pvalue > 0.01
+
+
+def test_broken_sticks_follow_their_distribution() -> None:
+    drawn = stick_breaking((4000, 6), 0.5, np.random.default_rng(0))
+    assert np.allclose(drawn.sum(axis=1), 1.0)
+    assert stats.kstest(drawn[:, -1], stats.beta(1.0, 0.5).cdf).pvalue > 0.01
+    # The second piece is a share of the rest: E = a / (1 + a) * 1 / (1 + a).
+    assert drawn[:, -2].mean() == pytest.approx((0.5 / 1.5) * (1 / 1.5), abs=0.015)
+
+
+def test_mixup_keeps_foreign_constituents_for_the_small_coefficients() -> None:
+    # Rows of class 0 have the marker 0, those of class 1 the marker 1: the marker of a row made
+    # for class 0 is the weight of its foreign constituents, which come first.
+    count = 40
+    private = private_rows(
+        [0] * count, [0] * 20 + [1] * 20, [1] * count, [0] * count, [0] * 20 + [1] * 20
+    )
+    rows = made(
+        private,
+        2000,
+        constituents=4,
+        mixed_share=1.0,
+        mixed_ratio=0.5,
+        coefficients="mixup",
+        concentration=1.0,
+        filter="off",
+    )
+    foreign = rows.values[rows.labels == 0][:, MARKER].astype(np.float64)
+    # Two foreign rows, then two of the class: the product of two uniform numbers, mean 1/4.
+    assert foreign.mean() == pytest.approx(0.25, abs=0.02)

@@ -61,6 +61,7 @@ def matching(**settings: object) -> NoisyMatching:
         "step": 1.0,
         "anneal": False,
         "together": 200,
+        "scale_step": True,
     }
     return NoisyMatching(**{**chosen, **settings})  # type: ignore[arg-type]
 
@@ -128,6 +129,35 @@ def test_rows_beyond_the_limit_take_turns() -> None:
     before = rows.clone()
     settings.move(rows, feature_map, torch.full((8,), 3.0), 1.0, seeded(2))
     assert int((rows != before).any(dim=1).sum()) == 5
+
+
+@pytest.mark.parametrize("together", [200, 25])
+def test_rows_of_a_large_class_move_as_far_as_those_of_a_small_one(together: int) -> None:
+    # 100 equal rows have the features of one: all that depends on their number is the step. With
+    # turns, a quarter of the rows moves four times as far.
+    feature_map = FeatureMap(extractor("linear", (4,), 8, seeded()), None, (4,))
+    wanted = torch.full((8,), 3.0)
+
+    def moved(rows: int, **settings: object) -> torch.Tensor:
+        start = torch.ones(rows, 4)
+        after = start.clone()
+        matching(**settings).move(after, feature_map, wanted, 1e-3, seeded(2))
+        return (after - start).sum(dim=0) / rows
+
+    few = moved(50)
+    assert torch.allclose(moved(100, together=together), few, rtol=1e-3)
+    assert torch.allclose(moved(100, scale_step=False), few / 2, rtol=1e-3)
+    assert torch.allclose(moved(20), few * 2.5, rtol=1e-3)  # as published below L rows
+
+
+def test_images_keep_the_step_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled: list[bool] = []
+    monkeypatch.setattr(NoisyMatching, "move", lambda *given: scaled.append(given[0].scale_step))
+    made(Ndpdc(iterations=1), IMAGES)
+    assert not any(scaled)
+    scaled.clear()
+    made(Ndpdc(iterations=1), TABLE)
+    assert all(scaled)
 
 
 def test_an_annealed_step_falls_linearly_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
