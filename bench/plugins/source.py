@@ -116,28 +116,36 @@ class FileSource(DatasetSource):
     def paths(self) -> dict[str, Path]:
         """Return where each file is; the error for a missing one says how to obtain it."""
         obtain = self.obtain()
-        paths: dict[str, Path] = {}
-        for file in obtain.files:
-            path = find_file(file.name, self._folders(obtain))
-            if path is not None:
-                paths[file.name] = path
-            elif not file.optional:
-                raise DataError(
-                    f"{file.name} is not in {data_folder() / obtain.folder}; obtain it from "
-                    f"{obtain.publisher} ({obtain.page}; agreement: {obtain.agreement}) and see "
-                    "`bench data list`"
-                )
+        paths = self._found(obtain)
+        missing = self._missing(obtain, paths)
+        if missing:
+            get = f"run `bench data get {self.name}`, or " if obtain.packaged(missing[0]) else ""
+            raise DataError(
+                f"{missing[0]} is not in {data_folder() / obtain.folder}; {get}obtain it from "
+                f"{obtain.publisher} ({obtain.page}; agreement: {obtain.agreement}) and see "
+                "`bench data list`"
+            )
         return paths
 
     def missing(self) -> tuple[str, ...]:
         """Return the names of required files that are not there."""
         obtain = self.obtain()
+        return self._missing(obtain, self._found(obtain))
+
+    def _found(self, obtain: Obtain) -> dict[str, Path]:
         folders = self._folders(obtain)
-        return tuple(
-            file.name
-            for file in obtain.files
-            if not file.optional and find_file(file.name, folders) is None
-        )
+        found = {file.name: find_file(file.name, folders) for file in obtain.files}
+        return {name: path for name, path in found.items() if path is not None}
+
+    def _missing(self, obtain: Obtain, found: Mapping[str, Path]) -> tuple[str, ...]:
+        """Return the required files of which neither they nor all of their stand-ins are there."""
+        missing = []
+        for file in obtain.files:
+            others = [other.name for other in obtain.files if other.instead_of == file.name]
+            replaced = bool(others) and all(other in found for other in others)
+            if file.required and file.name not in found and not replaced:
+                missing.append(file.name)
+        return tuple(missing)
 
     def check(self) -> list[str]:
         """Return what differs from the published dataset; an empty list means nothing does."""

@@ -1,4 +1,4 @@
-"""Image files: the idx format of MNIST, the binary format of CIFAR-10, tables of pixels.
+"""Image files: the idx format of MNIST, the binary and PNG batches of CIFAR-10, tables of pixels.
 
 All parsers read bytes with numpy and nothing else: no format here can run code. A file that is
 truncated, of another kind or of another image size is refused.
@@ -7,9 +7,11 @@ truncated, of another kind or of another image size is refused.
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import struct
 import tarfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, TypeAlias
@@ -137,6 +139,99 @@ def parse_cifar(content: bytes, where: str) -> tuple[Bytes, Bytes]:
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, _CIFAR_RECORD)
     check_classes(records[:, 0], len(records), where)
     return records[:, 1:], records[:, 0]
+
+
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+_PNG_WIDTH = math.prod(CIFAR_SHAPE[1:])
+
+
+def parse_cifar_png(content: bytes, where: str) -> Bytes:
+    """Pixels of a batch that was stored as one PNG image: a line per image, a column per pixel.
+
+    Only the kind of PNG that holds CIFAR-10 is read: 8 bits of red, green and blue, not interlaced.
+    Filters as in section 9 of the PNG specification (W3C, 2003).
+    """
+    header, packed = _png_chunks(content, where)
+    width, height, *kind = struct.unpack(">IIBBBBB", header)
+    if width != _PNG_WIDTH or not 0 < height <= _CIFAR_IMAGES or kind != [8, 2, 0, 0, 0]:
+        raise DataError(
+            f"{where}: an image of {width} x {height} pixels, kind {kind}; expected {_PNG_WIDTH} "
+            f"columns and up to {_CIFAR_IMAGES} lines of 8-bit red, green and blue"
+        )
+    expected = height * (1 + 3 * width)
+    try:
+        raw = zlib.decompressobj().decompress(packed, expected)
+    except zlib.error as problem:
+        raise DataError(f"{where}: damaged ({problem}); obtain the file again") from None
+    if len(raw) != expected:
+        raise DataError(f"{where}: truncated: {len(raw)} of {expected} bytes of pixels")
+    stored = np.frombuffer(raw, dtype=np.uint8).reshape(height, 1 + 3 * width)
+    lines = _unfiltered(stored[:, 0], stored[:, 1:].reshape(height, width, 3), where)
+    return np.ascontiguousarray(lines.transpose(0, 2, 1)).reshape(height, 3 * width)
+
+
+def _png_chunks(content: bytes, where: str) -> tuple[bytes, bytes]:
+    """Header and packed pixels of a PNG image, whose checksums are compared."""
+    header, packed, at = b"", [], len(_PNG_MAGIC)
+    if not content.startswith(_PNG_MAGIC):
+        raise DataError(f"{where}: not a PNG image; obtain the file again")
+    while True:
+        if at + 12 > len(content):
+            raise DataError(f"{where}: truncated; obtain the file again")
+        length, kind = struct.unpack(">I4s", content[at : at + 8])
+        body, at = content[at + 8 : at + 8 + length], at + 12 + length
+        if zlib.crc32(kind + body) != int.from_bytes(content[at - 4 : at]):
+            raise DataError(f"{where}: damaged or truncated; obtain the file again")
+        if kind == b"IHDR" and len(body) == 13:
+            header = body
+        elif kind == b"IDAT":
+            packed.append(body)
+        elif kind == b"IEND" and header:
+            return header, b"".join(packed)
+        elif kind == b"IEND":
+            raise DataError(f"{where}: a PNG image without a header; obtain the file again")
+
+
+def _unfiltered(filters: Bytes, stored: Bytes, where: str) -> Bytes:
+    if filters.max() > 4:
+        raise DataError(f"{where}: damaged: no filter {filters.max()} in PNG")
+    lines = stored.copy()
+    left = filters == 1
+    # Sums modulo 256: bytes wrap around.
+    lines[left] = np.cumsum(stored[left], axis=1, dtype=np.uint8)
+    for number in np.flatnonzero(filters > 1):
+        above = lines[number - 1] if number else np.zeros_like(lines[0])
+        if filters[number] == 2:
+            lines[number] = stored[number] + above
+        else:
+            _predicted(lines[number], above.astype(int), paeth=bool(filters[number] == 4))
+    return lines
+
+
+def _predicted(line: Bytes, above: npt.NDArray[np.int_], *, paeth: bool) -> None:
+    """Add to each pixel its prediction from those to the left, above and above left."""
+    a = c = np.zeros(3, dtype=int)
+    for column, b in enumerate(above):
+        if paeth:
+            p = a + b - c
+            da, db, dc = abs(p - a), abs(p - b), abs(p - c)
+            guess = np.where((da <= db) & (da <= dc), a, np.where(db <= dc, b, c))
+        else:
+            guess = (a + b) // 2
+        a = (line[column] + guess) % 256
+        line[column] = a
+        c = b
+
+
+def parse_json_classes(content: bytes, where: str) -> Bytes:
+    """Classes as a JSON list of numbers from 0 to 9."""
+    try:
+        classes = json.loads(content)
+        if not all(type(item) is int and 0 <= item <= 9 for item in classes):
+            raise ValueError
+        return np.array(classes, dtype=np.uint8)
+    except (ValueError, TypeError, RecursionError):
+        raise DataError(f"{where}: not a list of classes 0 to 9; obtain the file again") from None
 
 
 def tar_members(path: Path, name: str, wanted: tuple[str, ...]) -> dict[str, bytes]:

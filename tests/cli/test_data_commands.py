@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.main import main
+from bench.data.downloads import download
 from bench.data.files import DataFile
 from bench.errors import DataError
-from bench.plugins.data_files import download
 
 CONTENT = bytes(range(256)) * 500
 
@@ -225,7 +225,7 @@ def test_a_redirect_does_not_leave_https(tmp_path: Path, address: str, url: str)
 
 
 def test_a_server_elsewhere_does_not_redirect_to_this_machine() -> None:
-    from bench.plugins.data_files import _check_address
+    from bench.data.downloads import _check_address
 
     _check_address("http://127.0.0.1:8/x", "http://127.0.0.1:8/y")
     with pytest.raises(DataError, match=r"only https .*redirected from 'https://example.org/x'"):
@@ -247,7 +247,7 @@ def test_a_broken_server_is_one_line_in_bounded_time(
         ("_WINDOW_SECONDS", 0.5),
         ("_MOST_BYTES", 5_000_000),
     ):
-        monkeypatch.setattr(f"bench.plugins.data_files.{name}", value)
+        monkeypatch.setattr(f"bench.data.downloads.{name}", value)
     if already:
         (tmp_path / ".part-file.bin").write_bytes(CONTENT[:already])
     started = time.monotonic()

@@ -38,7 +38,9 @@ CLOSED = {
     "curial",
     "dig",
     "eicu",
+    "meps-drugs",  # public files, whose terms of use forbid to identify anyone
     "mimic3-ihm",
+    "nhanes",  # likewise
     "nis",
     "seer-breast",
     "seer-incidence",
