@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 STAMP := .venv/.complete
 
 .PHONY: help env quick full test slow chaos isolated mutation lint format types imports cards docs \
-	audits claims benchmarks timings lock clean
+	audits claims reproduction benchmarks timings lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -97,7 +97,7 @@ isolated: $(STAMP) ## the tests of methods with a separate environment, which is
 	$(BIN)/bench env build
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m isolated tests/environments
 	OMP_NUM_THREADS=1 "$$($(BIN)/bench env python smartnoise)" -P -m pytest -n 2 -m isolated \
-		tests/contract tests/methods $(ARGS)
+		tests/contract tests/methods tests/privacy $(ARGS)
 
 mutation: $(STAMP) ## plants faults and counts those that tests notice: docs/mutation.md; hours, resumes
 	nice -n 19 $(BIN)/python .ci/mutation $(ARGS)
@@ -141,6 +141,10 @@ claims: $(STAMP) ## attack published claims: docs/claims.md; 4 hours of one core
 	$(BIN)/bench audit --claims docs/audits/claims.toml --out runs/audits --cpus 1 || [ $$? -eq 1 ]
 	$(BIN)/bench audit --table runs/audits --keep docs/audits
 	$(BIN)/bench audit --table docs/audits --claims docs/audits/claims.toml --page docs/claims.md
+
+# Exit code 1 of `bench fill --check DOCUMENT` says which line was edited by hand.
+reproduction: $(STAMP) ## the tables of docs/reproduction.md, from the results in docs/results
+	$(BIN)/bench fill docs/reproduction.md
 
 docs: $(STAMP) ## documentation, into build/docs
 	$(BIN)/mkdocs build --strict --quiet

@@ -13,6 +13,7 @@ import click
 from bench import __version__
 from bench.cli.audit import audit
 from bench.cli.data import data
+from bench.cli.documents import fill, keep
 from bench.cli.environments import env
 from bench.cli.options import fail
 from bench.cli.pages import dossier, leaderboard
@@ -25,6 +26,7 @@ COMMANDS: tuple[click.Command, ...] = (
     *(run, score, status, compare, merge, verify, sync, ui),
     *(leaderboard, dossier, audit),
     *(synthesize, export),
+    *(keep, fill),
     *(list_plugins, new, check, data, env),
 )
 

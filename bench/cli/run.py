@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--grid", default="quick", show_default=True, help="smoke, quick, full or a .toml file."
+    "--grid",
+    default="quick",
+    show_default=True,
+    help="smoke, quick, full, core, paper:NAME or a .toml file.",
 )
 @click.option("--out", type=shared.PATH, help="Run directory [default: runs/<grid>].")
 @click.option(
@@ -107,7 +110,7 @@ if TYPE_CHECKING:
 )
 def run(**options: Any) -> None:
     """Run a grid of cells on Ray; the same command again runs only what is missing."""
-    from bench.engine.grid import load_grid
+    from bench.engine.grid import built_in, load_grid
     from bench.engine.limits import Asked
 
     if options["estimate"] and not options["dry_run"]:
@@ -128,6 +131,8 @@ def run(**options: Any) -> None:
     if options["dry_run"]:
         _dry_run(grid, options)
         return
+    if built_in(options["grid"]) and not options["datasets"]:
+        grid = _obtained(grid, options["grid"])
     settings = shared.run_options(
         options["out"] or Path(f"runs/{grid.name}"),
         options,
@@ -142,8 +147,27 @@ def run(**options: Any) -> None:
     sys.exit(_exit_code(run_with_progress(grid, settings)))
 
 
+def _obtained(grid: Grid, name: str, cells: Sequence[Cell] = ()) -> Grid:
+    """Return the grid without datasets that are not here, each of which is named."""
+    from bench.plugins.data_files import missing_datasets
+
+    missing = missing_datasets([entry.name for entry in grid.datasets])
+    skipped = [entry for entry in grid.datasets if entry.name in missing]
+    for entry in skipped:
+        fetched = f"run bench data get {entry.name}"
+        way = fetched if missing[entry.name] else "see bench data list for how to obtain it"
+        count = sum(cell.dataset == entry for cell in cells)
+        counted = f" ({shared.counted(count, 'cell')})" if count else ""
+        # To the error stream: the list of cells, or the JSON, stays what it is.
+        shared.echo_error(f"{entry.label}{counted}: skipped: not obtained, {way}")
+    if any(missing.values()):
+        shared.echo_error(f"all of them that can be fetched: bench data get --grid {name}")
+    return grid if cells else grid.without([entry.label for entry in skipped])
+
+
 def _dry_run(grid: Grid, options: Mapping[str, Any]) -> None:
     """Print the cells, or what they cost; and which datasets are not there."""
+    from bench.engine.grid import built_in
     from bench.plugins.data_files import remedies
 
     cells = grid.cells()
@@ -152,12 +176,14 @@ def _dry_run(grid: Grid, options: Mapping[str, Any]) -> None:
     else:
         for cell in cells:
             click.echo(cell.describe())
-    for entry in grid.datasets:
-        count = sum(cell.dataset == entry for cell in cells)
-        for number, line in enumerate(remedies(entry.name, dict(entry.parameters))):
-            # To the error stream: the list of cells, or the JSON, stays what it is.
-            head = f"missing: {entry.label} ({shared.counted(count, 'cell')} would fail): "
-            shared.echo_error(f"{head if number == 0 else '  '}{line}")
+    if built_in(options["grid"]) and not options["datasets"]:
+        _obtained(grid, options["grid"], cells)
+    else:
+        for entry in grid.datasets:
+            count = sum(cell.dataset == entry for cell in cells)
+            for number, line in enumerate(remedies(entry.name, dict(entry.parameters))):
+                head = f"missing: {entry.label} ({shared.counted(count, 'cell')} would fail): "
+                shared.echo_error(f"{head if number == 0 else '  '}{line}")
     if not options["estimate"]:
         click.echo(shared.counted(len(cells), "cell"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import math
 import re
@@ -17,7 +18,9 @@ from bench.errors import GridError, InputError, SchemaError, UnknownNameError, s
 from bench.plugins import registry
 from bench.results.records import Cell, Variant
 
-BUILT_IN = ("smoke", "quick", "full")
+BUILT_IN = ("smoke", "quick", "full", "core")
+PAPER = "paper:"
+"""Begins the names of the grids that make the tables of the documentation."""
 
 _KEYS = {
     "name",
@@ -172,6 +175,13 @@ class Grid:
             split=split or self.split,
         )
 
+    def without(self, labels: Sequence[str]) -> Grid:
+        """Return the grid without some datasets, by label."""
+        kept = tuple(entry for entry in self.datasets if entry.label not in labels)
+        if labels and not kept:
+            raise GridError(f"grid {self.name!r}: none of its datasets is here")
+        return replace(self, datasets=kept)
+
 
 DEFAULT_DELTA = "min(1e-5, 1/(10 n))"
 """In words, for `run.json`: rows of the results have the number."""
@@ -212,17 +222,33 @@ def plain_name(name: str) -> bool:
     )
 
 
+def paper_grids() -> tuple[str, ...]:
+    """Return the names of the grids of papers, such as `paper:gats`."""
+    folder = resources.files("bench.engine") / "grids" / "papers"
+    stems = (file.name.removesuffix(".toml") for file in folder.iterdir())
+    return tuple(f"{PAPER}{stem}" for stem in sorted(stems))
+
+
+def built_in(name: str) -> bool:
+    """Return True for a grid of this package; any other is a user's file."""
+    return name in BUILT_IN or name in paper_grids()
+
+
 def load_grid(name: str) -> Grid:
     """Return a built-in grid by name, or that of a TOML file."""
+    folder = resources.files("bench.engine") / "grids"
     if name in BUILT_IN:
-        text = (resources.files("bench.engine") / "grids" / f"{name}.toml").read_text(
-            encoding="utf-8"
-        )
-        return parse_grid(text, name)
+        return parse_grid((folder / f"{name}.toml").read_text(encoding="utf-8"), name)
+    if name in paper_grids():
+        stem = name.removeprefix(PAPER)
+        return parse_grid((folder / "papers" / f"{stem}.toml").read_text(encoding="utf-8"), stem)
     path = Path(name)
     if path.suffix != ".toml":
+        near = difflib.get_close_matches(name[:_LONGEST_NAME], paper_grids(), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
         raise GridError(
-            f"unknown grid {name!r}; built-in grids are {', '.join(BUILT_IN)}, or name a .toml file"
+            f"unknown grid {shortened(name)}; {hint}built-in grids are {', '.join(BUILT_IN)}, "
+            f"{', '.join(paper_grids())}, or name a .toml file"
         )
     try:
         text = read_text_file(path)
