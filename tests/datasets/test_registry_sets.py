@@ -270,8 +270,6 @@ def test_adult_out_of_a_package_equals_the_original_files(monkeypatch):
     packaged = source.load(), source.load_official_test()
     monkeypatch.setenv("BENCH_DATA", str(originals))
     assert not origin_lines(source.paths()["adult.data"])
-    for table, original in zip(
-        packaged, (source.load(), source.load_official_test()), strict=True
-    ):
+    for table, original in zip(packaged, (source.load(), source.load_official_test()), strict=True):
         pd.testing.assert_frame_equal(table, original, check_exact=True)
     assert [len(table) for table in packaged] == [32561, 16281]

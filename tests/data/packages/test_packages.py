@@ -213,7 +213,7 @@ def test_what_a_client_does_wrong_is_one_line(
 
 def test_a_missing_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ProgramMissingError, match="npm, the client .* is not on this machine"):
+    with pytest.raises(ProgramMissingError, match=r"npm, the client .* is not on this machine"):
         fetch(package_of("a.tgz", b"x"), tmp_path, quiet)
     with pytest.raises(ProgramMissingError, match="apt-get, the client"):
         fetch(package_of("a.deb", b"x", "debian"), tmp_path, quiet)
