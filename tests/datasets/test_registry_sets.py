@@ -15,8 +15,10 @@ import rdata
 
 from bench.data.encoder import Encoder
 from bench.data.packages import origin_lines
+from bench.data.schema import Task
+from bench.engine.grid import load_grid
 from bench.errors import DataError
-from bench.plugins.registry import build_source
+from bench.plugins.registry import build_source, dataset_names
 from bench.plugins.source import FileSource
 from tests.support.places import ROOT
 
@@ -273,3 +275,24 @@ def test_adult_out_of_a_package_equals_the_original_files(monkeypatch):
     for table, original in zip(packaged, (source.load(), source.load_official_test()), strict=True):
         pd.testing.assert_frame_equal(table, original, check_exact=True)
     assert [len(table) for table in packaged] == [32561, 16281]
+
+
+def test_the_documentation_lists_every_packaged_dataset_with_its_counts():
+    text = (ROOT / "docs" / "datasets" / "index.md").read_text(encoding="utf-8")
+    lines = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
+    grid = {entry.name for entry in load_grid("real-data").datasets}
+    for name in dataset_names():
+        source = build_source(name)
+        if not isinstance(source, FileSource) or not source.obtain().packages:
+            assert name not in grid
+            continue
+        declared = source.declare()
+        (package,) = source.obtain().packages
+        shown = f"`{package.package}`"
+        assert name in grid
+        assert shown in lines[name] and declared.schema.task.value in lines[name]
+        assert f" {sum(declared.by_class):,}" in lines[name]
+        if declared.schema.task is Task.SURVIVAL:
+            assert f" {declared.by_class[1]:,} died" in lines[name]
+        if package.registry != "debian":
+            assert f"{shown} {package.version} (" in lines[name]
