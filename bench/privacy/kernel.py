@@ -11,7 +11,8 @@ Sensitivities under add/remove of one row, each stated and used in the method of
 | `gaussian_sum` | clip (L2) | Gaussian |
 | `histograms` of k binnings | sqrt(k) (L2) or k (L1) | Gaussian or Laplace |
 | `marginals` of k sets of columns | sqrt(k) (L2) | Gaussian |
-| `select` | as the candidates' scores prove (`selection.py`) | exponential mechanism, as zCDP |
+| `scores` of candidates | root of the sum of their squares (L2; `selection.py`) | Gaussian |
+| `select` | the largest of the candidates' (`selection.py`) | exponential mechanism, as zCDP |
 | `partition_sum`, `part_vectors` | 2 clip (L2) | Gaussian, charged to the whole |
 | `delegate` | as the entry in `trusted/table.py` proves | the entry's event |
 | `raw` | unbounded | non-private |
@@ -63,7 +64,16 @@ from bench.privacy.partition import (
     same_parts,
 )
 from bench.privacy.rowwise import RowFunction, as_numbers, counted, evaluate, positive
-from bench.privacy.selection import CodedRows, Dependence, Distance, digest, draw, exponents
+from bench.privacy.selection import (
+    CodedRows,
+    Dependence,
+    Distance,
+    check_candidates,
+    digest,
+    draw,
+    exponents,
+    on_grid,
+)
 from bench.privacy.trusted import table as trusted
 
 Vector = npt.NDArray[np.float64]
@@ -376,18 +386,38 @@ class PrivateData:
         event is `exponential(epsilon)`.
         """
         epsilon = positive(epsilon)
-        self._own(rows)
-        if not candidates or not all(isinstance(one, Distance | Dependence) for one in candidates):
-            raise PrivacyContractError(
-                "select needs one or more candidates, each a Distance or a Dependence: the "
-                "sensitivities of other scores are not proven"
-            )
+        check_candidates(self._own(rows), candidates)
         self._charge(exponential(epsilon))
         what = f"exponential, epsilon {epsilon!r}, {len(candidates)} candidates"
         call = Call("select", self._path, mechanism=f"{what}, {digest(candidates)}")
         chosen = draw(exponents(rows, candidates, epsilon), self._vault.noise.words)
         answer = self._vault.interceptor.answer(call, np.array([chosen], dtype=np.float64))
         return int(answer[0])
+
+    def scores(
+        self,
+        rows: CodedRows,
+        candidates: Sequence[Distance | Dependence],
+        noise_multiplier: float,
+    ) -> Vector:
+        """Return the noisy scores of all candidates.
+
+        The Gaussian mechanism: the sensitivity in L2, which scales the noise, is the root of the
+        sum of the squared sensitivities of the scores.
+        """
+        noise_multiplier = positive(noise_multiplier)
+        check_candidates(self._own(rows), candidates)
+        self._charge(gaussian(noise_multiplier))
+        what = f"gaussian, {len(candidates)} candidates, {digest(candidates)}"
+        call = Call("scores", self._path, noise_multiplier, mechanism=what)
+        total = math.sqrt(sum(float(one.sensitivity) ** 2 for one in candidates))
+        grid = Grid.of(noise_multiplier * total, total, len(candidates))
+        # Rounding to the grid can move each score by half a step in both of two neighbours.
+        rounding = 2.0**grid.exponent * math.sqrt(len(candidates))
+        grid = Grid(grid.exponent, noise_multiplier * (total + rounding) * (1.0 + 2.0**-40))
+        exact = on_grid([one.score(rows) for one in candidates], grid.exponent)
+        answer = grid.answer(exact, self._vault.noise.normal)
+        return self._vault.interceptor.answer(call, answer)
 
     def _own(self, rows: CodedRows) -> CodedRows:
         if rows._owner is not self:

@@ -121,6 +121,10 @@ class Candidate(ABC):
         """How far one row more moves the score, at most."""
 
     @abstractmethod
+    def check(self, rows: CodedRows) -> None:
+        """Refuse a candidate that does not fit the columns."""
+
+    @abstractmethod
     def score(self, rows: CodedRows) -> Fraction:
         """Return the exact score."""
 
@@ -149,15 +153,17 @@ class Distance(Candidate):
     def sensitivity(self) -> Fraction:
         return Fraction(float(self.weight))
 
+    def check(self, rows: CodedRows) -> None:
+        cells = math.prod(rows.sizes[column] for column in rows.checked(self.columns))
+        if np.size(self.estimate) != cells:
+            raise PrivacyContractError(
+                f"the estimate of columns {self.columns} has {np.size(self.estimate)} cells, not "
+                f"{cells}"
+            )
+
     def score(self, rows: CodedRows) -> Fraction:
         counts = rows._count(rows.checked(self.columns)).reshape(-1)
-        estimate = self._rounded()
-        if estimate.size != counts.size:
-            raise PrivacyContractError(
-                f"the estimate of columns {self.columns} has {estimate.size} cells, not "
-                f"{counts.size}"
-            )
-        apart = int(np.abs(counts * _UNIT - estimate).sum())
+        apart = int(np.abs(counts * _UNIT - self._rounded()).sum())
         return self.sensitivity * (Fraction(apart, _UNIT) - Fraction(float(self.offset)))
 
     def digest(self) -> str:
@@ -186,6 +192,9 @@ class Dependence(Candidate):
     def sensitivity(self) -> Fraction:
         return 2 * Fraction(float(self.weight))
 
+    def check(self, rows: CodedRows) -> None:
+        rows.checked((self.column, *self.parents))
+
     def score(self, rows: CodedRows) -> Fraction:
         chosen = rows.checked((self.column, *self.parents))
         joint = rows._count(chosen).reshape(rows.sizes[self.column], -1)
@@ -208,6 +217,24 @@ def _check_weight(weight: float) -> None:
         raise PrivacyContractError(
             f"the weight of a candidate must be a positive finite number, got {weight}"
         )
+
+
+def check_candidates(rows: CodedRows, candidates: Sequence[Candidate]) -> None:
+    """Refuse scores without a proof, and tables that do not fit the columns."""
+    if not candidates or not all(isinstance(one, Distance | Dependence) for one in candidates):
+        raise PrivacyContractError(
+            "a selection needs one or more candidates, each a Distance or a Dependence: the "
+            "sensitivities of other scores are not proven"
+        )
+    for candidate in candidates:
+        candidate.check(rows)
+
+
+def on_grid(scores: Sequence[Fraction], exponent: int) -> Table:
+    """Return the scores as multiples of 2^exponent, rounded exactly; a limit keeps 63 bits."""
+    unit, limit = Fraction(2) ** exponent, 1 << 61
+    rounded = [max(-limit, min(limit, round(score / unit))) for score in scores]
+    return np.array(rounded, dtype=np.int64)
 
 
 def digest(candidates: Sequence[Candidate]) -> str:

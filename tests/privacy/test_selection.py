@@ -20,7 +20,7 @@ from bench.privacy.accounting import rdp_epsilon
 from bench.privacy.interception import Blind
 from bench.privacy.noise import SeededNoise
 from bench.privacy.opening import open_private
-from bench.privacy.selection import CodedRows, digest, draw, exponents
+from bench.privacy.selection import CodedRows, digest, draw, exponents, on_grid
 from tests.support.kernel import DATASET, opened
 
 SIZES = (3, 2, 4)
@@ -127,7 +127,7 @@ class TestScores:
         with pytest.raises(PrivacyContractError, match="must be finite"):
             Distance((0,), np.zeros(3), offset=math.inf)
         with pytest.raises(PrivacyContractError, match="has 2 cells, not 3"):
-            Distance((0,), np.zeros(2)).score(coded([]))
+            Distance((0,), np.zeros(2)).check(coded([]))
 
     def test_large_estimates_do_not_wrap_around(self) -> None:
         candidate = Distance((0, 1), np.full(1 << 22, 1e300))
@@ -241,11 +241,28 @@ class TestCalls:
         wrong = exact + np.array([40.0, 0, 0])
         assert private.select(rows, [Distance((0,), e) for e in (exact, wrong, exact)], 50.0) == 1
 
+    def test_noisy_scores(self) -> None:
+        private, ledger = opened()
+        rows = asked(private)
+        candidates = [Dependence(0, (1,)), Distance((0,), np.full(3, 0.3), 3.0)]
+        exact = [float(one.score(rows)) for one in candidates]
+        assert np.allclose(private.scores(rows, candidates, 1e-6), exact, atol=1e-3)
+        assert [entry.event for entry in ledger.entries] == [gaussian(1e-6)]
+        many = [Dependence(0, (1,))] * 2_000
+        noise = private.scores(rows, many, 1.5) - exact[0]
+        # Each has the sensitivity 2: together 2 sqrt(2,000).
+        assert noise.std() == pytest.approx(1.5 * 2 * math.sqrt(2_000), rel=0.06)
+
+    def test_scores_are_rounded_exactly_and_bounded(self) -> None:
+        scores = [Fraction(5, 16), Fraction(-1, 3), Fraction(10**30)]
+        assert on_grid(scores, -3).tolist() == [2, -3, 1 << 61]
+
     def test_only_scores_with_a_proof_are_accepted(self) -> None:
         private, ledger = opened()
         for candidates in ([], [lambda rows: 1.0]):
-            with pytest.raises(PrivacyContractError, match="one or more candidates"):
-                private.select(asked(private), candidates, 1.0)  # type: ignore[arg-type]
+            for call in (private.select, private.scores):
+                with pytest.raises(PrivacyContractError, match="one or more candidates"):
+                    call(asked(private), candidates, 1.0)  # type: ignore[arg-type]
         with pytest.raises(PrivacyContractError, match="no set of columns"):
             private.marginals(asked(private), [], 1.0)
         assert not ledger.entries
