@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import bench
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+import bench
 
 NOTEBOOK = "tutorial.ipynb"
 _PUBLIC = re.compile(r"^<!-- public: (\S+) -->$", re.MULTILINE)
@@ -78,7 +79,9 @@ def _output(output: Mapping[str, Any], pictures: dict[str, bytes]) -> str:
         return f"![{described}]({name})"
     if "text/html" in data:
         # The style of pandas is for notebooks; ours is in extra.css.
-        table = re.sub(r"<style.*?</style>|border=\"1\" ", "", "".join(data["text/html"]), flags=re.S)
+        table = re.sub(
+            r"<style.*?</style>|border=\"1\" ", "", "".join(data["text/html"]), flags=re.S
+        )
         return f'<div class="output" markdown="0">{table}</div>'
     if "text/plain" in data:
         return _plain("".join(data["text/plain"]))

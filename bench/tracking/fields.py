@@ -54,7 +54,7 @@ _HEADLINE_FIELDS = (
     *("ipc", "fit_seconds", "peak_memory_mb"),
 )
 HEADLINE_NAMES = ("utility", *_HEADLINE_SCORES, *_HEADLINE_FIELDS)
-"""All metrics without a prefix. `utility` is first: MLflow's comparison opens with the first one."""
+"""Metrics without a prefix. `utility` is first: MLflow's comparison of runs opens with it."""
 _COSTS = ("score_seconds", "rows_released")
 _AUDIT_TEXTS = ("key", "canary", "scorer", "planted_bug")
 _TAG_LENGTH = 5000
