@@ -84,7 +84,7 @@ def view() -> dict[str, str]:
             "type": "PARALLEL",
             "displayName": "All cells",
             "selectedParams": ["dataset", "label"],
-            "selectedMetrics": ["eps_proven", "ipc", "mia_auroc", "utility"],
+            "selectedMetrics": ["eps_proven", "mia_auroc", "utility"],
             "showAllRuns": True,
         },
         {
