@@ -45,6 +45,8 @@ from bench.plugins.metric import Direction
 
 SHARE = "share of real utility ↑"
 _LEVEL = 0.95
+_FEW = 30
+"""Number of distinct sets of datasets whose pairs are tried."""
 
 
 @final
@@ -146,11 +148,17 @@ def _aggregate(setting: Scene, rows: Sequence[Row], ipc: str) -> Aggregates | No
             place.setdefault(row.dataset, []).append((row, value))
     if not cells:
         return None
-    # Most methods have the datasets of the largest set; the others are named.
-    counts: dict[frozenset[str], int] = {}
-    for by_dataset in cells.values():
-        counts[frozenset(by_dataset)] = counts.get(frozenset(by_dataset), 0) + 1
-    common = max(counts, key=lambda names: (counts[names] * len(names), sorted(names)))
+    # As many results as possible: fewer datasets with more methods, or more with fewer.
+    known = {frozenset(by_dataset) for by_dataset in cells.values()}
+    possible = known | {frozenset.intersection(*known)}
+    if len(known) <= _FEW:
+        possible |= {one & other for one in known for other in known}
+    possible -= {frozenset()}
+    sets = [set(by_dataset) for by_dataset in cells.values()]
+    common = max(
+        possible,
+        key=lambda names: (sum(names <= own for own in sets) * len(names), sorted(names)),
+    )
     members, left_out = [], set()
     for (label, target), by_dataset in cells.items():
         if not common <= set(by_dataset):

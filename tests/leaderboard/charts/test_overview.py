@@ -91,6 +91,21 @@ def test_methods_are_compared_on_the_same_datasets(three: Any, stage: Any) -> No
     assert "left out: narrow" in found.words
 
 
+def test_a_method_that_does_not_fit_one_dataset_is_kept(
+    run: Any, stage: Any, non_private: Any
+) -> None:
+    for dataset in ("one", "two", "three", "images"):
+        run.add("real", 0.8, dataset=dataset, ipc=None, **non_private)
+        run.add("a", 0.4, dataset=dataset)
+        if dataset != "images":
+            run.add("tables-only", 0.6, dataset=dataset)
+    found = aggregate(*stage(run))
+    assert found is not None
+    # Two methods on three datasets are more results than one on four.
+    assert found.datasets == ("one", "three", "two")
+    assert {item.series for item in found.members} == {"a", "tables-only"}
+
+
 def test_utility_at_each_target(three: Any, stage: Any) -> None:
     chart = by_epsilon(*stage(three))
     assert chart is not None

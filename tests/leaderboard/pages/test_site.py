@@ -239,7 +239,9 @@ def test_nothing_is_fetched(mixed_run: Any, render: Any) -> None:
     assert set(SHARED) - {"index.html"} <= files
     assert not [link for link in files if ":" in link or link.startswith(("/", "."))]
     assert not [a for _, a in page.tags if "src" in a]
-    plain = re.sub(r'"\$schema":"[^"]*"|xmlns(:xlink)?="[^"]*"', "", page.source)  # names, not links
+    plain = re.sub(
+        r'"\$schema":"[^"]*"|xmlns(:xlink)?="[^"]*"', "", page.source
+    )  # names, not links
     assert not re.search(r"url\(|@import|https?://", plain)
     anchors = {a["id"] for _, a in page.tags if "id" in a}
     assert {link[1:] for link in links if link.startswith("#")} <= anchors
