@@ -17,8 +17,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -65,7 +66,7 @@ def size(path: Path) -> float:
     return sum(one.stat().st_size for one in files) / 1e6
 
 
-def report(folder: Path, cells: int, environment: dict[str, str]) -> dict[str, float]:
+def report(folder: Path, cells: int, environment: dict[str, str]) -> dict[str, Any]:
     """Run that many cells, print all about them, and return the numbers."""
     result = engine.run(folder, cells, 0.0, 2, False, environment)
     name = engine.name_of(cells, 0.0, 2, False)
@@ -90,7 +91,18 @@ def report(folder: Path, cells: int, environment: dict[str, str]) -> dict[str, f
         "bench run, again": again,
         "bench leaderboard": ["leaderboard", str(directory), "-o", str(folder / f"site{cells}")],
     }
-    numbers = {"overhead": stored - computing, "driver": result["peak_mb"], "journal": journal}
+    numbers = {
+        "cells": cells,
+        "stored_ms": stored,
+        "computing_ms": computing,
+        "overhead": stored - computing,
+        "driver": result["peak_mb"],
+        "driver_ms": 1000 * result["driver"] / cells,
+        "journal": journal,
+        "tables": size(directory / "cells.parquet") + size(directory / "scores.parquet"),
+        "releases": releases,
+        "commands": {},
+    }
     for name, arguments in commands.items():
         one = measured(environment, *arguments)
         print(
@@ -98,7 +110,7 @@ def report(folder: Path, cells: int, environment: dict[str, str]) -> dict[str, f
             f"{one.megabytes:.0f} MB",
             flush=True,
         )
-        numbers[name] = one.processor
+        numbers["commands"][name] = asdict(one)
     return numbers
 
 
@@ -113,7 +125,8 @@ def main() -> None:
     print(f"ten times the cells take {many['driver'] / few['driver']:.2f} times the memory,")
     print(f"  {many['overhead'] / few['overhead']:.2f} times the overhead per cell,")
     for name in ("bench status", "bench run, again", "bench leaderboard"):
-        print(f"  {many[name] / few[name]:.1f} times the processor time of {name}")
+        ratio = many["commands"][name]["processor"] / few["commands"][name]["processor"]
+        print(f"  {ratio:.1f} times the processor time of {name}")
 
 
 if __name__ == "__main__":

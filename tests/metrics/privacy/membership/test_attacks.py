@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from bench.data.dataset import Dataset, Split
 from bench.errors import NotComputable
 from bench.metrics._shared import bootstrap, encoded_distance, record_distance
+from bench.metrics._shared.shallow_trees import BinnedRows
 from bench.metrics.privacy.membership import _roc as _membership_roc
 from bench.metrics.privacy.membership import attacks
 from bench.metrics.privacy.membership._roc import AttackScores
@@ -221,9 +222,11 @@ def test_the_boosted_trees_are_as_good_as_scikit_learns(cancer):
     labels = attacks.candidates(evaluation).membership
     parts = attacks._stratified_parts(labels, 5, np.random.default_rng(0))
     ours, theirs = [], []
+    rows = BinnedRows.of(features, exact=True)
+    columns = np.ascontiguousarray(features.T, dtype=np.float32)
     for part in range(5):
         test = parts == part
-        answers = attacks._boosted(features, labels, test, seed=0)[1]
+        answers = attacks._boosted(rows, columns, labels, test)[1]
         ours.append(roc_auc_score(labels[test], answers))
         model = GradientBoostingClassifier(random_state=0).fit(features[~test], labels[~test])
         theirs.append(roc_auc_score(labels[test], model.predict_proba(features[test])[:, 1]))
