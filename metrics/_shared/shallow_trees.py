@@ -74,9 +74,7 @@ class BinnedRows:
                 # The middle of each value's ranks decides: equal values share a bin.
                 middle = np.cumsum(counts) - 0.5 * counts
                 target = np.unique((middle * (most / len(values))).astype(np.intp))
-                of_value = np.searchsorted(
-                    target, (middle * (most / len(values))).astype(np.intp)
-                )
+                of_value = np.searchsorted(target, (middle * (most / len(values))).astype(np.intp))
                 first = np.flatnonzero(np.r_[True, of_value[1:] != of_value[:-1]])
                 low, high = distinct[first], distinct[np.r_[first[1:] - 1, len(distinct) - 1]]
                 code = of_value[code]

@@ -96,7 +96,7 @@ def scores(metric: Metric, evaluation: Evaluation, judged: AttackScores) -> tupl
     rates = tuple(rate for rate in RATES if rate * (others + 1) >= 1)
     # All statistics of a resample are read off the same two cumulated curves.
     joint = bootstrap.jointly(
-        summary(judged, rates), judged.strata, evaluation.generator(f"bootstrap/{metric.name}")
+        summary(judged, rates), judged.strata, bootstrap.of_dataset(evaluation)
     )
     area, largest, held_out, *at_rates = (
         _widened(estimate, judged.widening, least)

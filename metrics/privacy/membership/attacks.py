@@ -58,7 +58,8 @@ neither. With 20 bins the attack on released Adult training rows falls from a ri
 
 _EXACT_ROWS = 2000
 """Rows up to which every threshold is tried, as scikit-learn does; beyond, 256 bins of about as
-many rows each. On Adult AUROCs differ by less than 0.005 from scikit-learn's, by chance either way."""
+many rows each. On Adult AUROCs differ by less than 0.005 from scikit-learn's, by chance either
+way."""
 
 _SMALL = "100 raw training rows released: "
 _NEIGHBOURS_WEAK = _SMALL + "AUROC 0.51 on Adult (of 24,421 rows), 0.64 on breast-cancer (of 341)"
@@ -251,7 +252,7 @@ class ThresholdAttack(Metric):
         joint = bootstrap.jointly(
             roc.risk_and_auroc(membership, -distances.astype(np.float64)),
             membership,
-            evaluation.generator("bootstrap/mia-threshold"),
+            bootstrap.of_dataset(evaluation),
         )
         scores = tuple(
             estimate.score(self, f"{self.name}/{output}")
@@ -331,7 +332,10 @@ def _stratified_parts(membership: Labels, parts: int, rng: np.random.Generator) 
 
 
 def _boosted(
-    rows: BinnedRows, columns: npt.NDArray[np.float32], membership: Labels, test: npt.NDArray[np.bool_]
+    rows: BinnedRows,
+    columns: npt.NDArray[np.float32],
+    membership: Labels,
+    test: npt.NDArray[np.bool_],
 ) -> tuple[Array, Array]:
     """Log-odds of membership for the training and the test rows of one split.
 

@@ -54,7 +54,9 @@ def test_categories_are_split_one_from_the_rest():
     rng = np.random.default_rng(1)
     category = rng.integers(0, 6, 700)
     values = np.column_stack([np.eye(6)[category], rng.normal(size=700)])
-    target = np.array([0.0, 3.0, 1.0, -2.0, 0.0, 5.0])[category] + values[:, 6] + rng.normal(size=700)
+    target = (
+        np.array([0.0, 3.0, 1.0, -2.0, 0.0, 5.0])[category] + values[:, 6] + rng.normal(size=700)
+    )
     together = BinnedRows.of(values, True, [slice(0, 6)])
     assert together.bins.shape == (700, 2)
     grown = [
@@ -76,7 +78,9 @@ def test_the_first_split_by_hand():
 def test_a_threshold_lies_between_the_values_of_the_node():
     """The left node holds 0 and 3 only; its threshold is not moved by the 2 of the right one."""
     values = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 9.0], [2.0, 9.0]])
-    grown = shallow_trees.grow(BinnedRows.of(values, True), np.array([0.0, 1.0, 10.0, 13.0]), rounds=1)
+    grown = shallow_trees.grow(
+        BinnedRows.of(values, True), np.array([0.0, 1.0, 10.0, 13.0]), rounds=1
+    )
     assert grown.trees.thresholds[0, :3].tolist() == [4.5, 1.5, 1.0]
 
 
