@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bench.cli import options as shared
-from bench.errors import one_line, shortened
+from bench.errors import BenchError, one_line, shortened
+from bench.results.records import Status
+
+if TYPE_CHECKING:
+    from bench.leaderboard.ranking.paired import PairedTests
 
 
 def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
@@ -70,7 +75,10 @@ def leaderboard(
     if output is not None:
         from bench.leaderboard.pages.site import write_site
 
-        summary = write_site(list(runs), output, alpha, public=public, cells=cells)
+        paired = _paired_tests(runs, alpha)
+        summary = write_site(
+            list(runs), output, alpha, public=public, cells=cells, paired=paired
+        )
         for warning in summary.warnings:
             shared.echo_error(f"warning: {warning}")
         click.echo(f"wrote {output / 'index.html'}")
@@ -81,6 +89,49 @@ def leaderboard(
         changes = find_changes(load_results([check]), load_results(list(runs)), alpha)
         click.echo(to_text(changes))
         sys.exit(1 if changes.worse else 0)
+
+
+def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
+    """Compare the sound methods of one run with one dataset, as `bench compare` does.
+
+    None for several runs or datasets, where datasets are the unit of the tests.
+    """
+    from bench.engine.compare import compare_run
+    from bench.leaderboard.ranking.paired import PairedDifference, PairedTests
+    from bench.leaderboard.ranking.rank import is_sound
+    from bench.leaderboard.tables.load import read_results
+
+    if len(runs) != 1:
+        return None
+    cells = read_results(list(runs)).cells
+    finished = cells[cells["status"] == Status.OK.value]
+    if cells["shown_dataset"].nunique() != 1 or (finished["shown_label"] != finished["label"]).any():
+        return None
+    sound = sorted(set(finished.loc[finished["verdict"].map(is_sound), "label"]))
+    if len(sound) < 2:
+        return None
+    try:
+        comparisons, notices = compare_run(runs[0], methods=sound)
+    except BenchError as problem:
+        # A copy of the tables alone has no journal and no predictions.
+        return PairedTests(alpha, (), problem=one_line(str(problem)))
+    differences = tuple(
+        PairedDifference(
+            ipc=one.ipc,
+            target=one.eps_target,
+            metric=one.metric,
+            first=one.first,
+            second=one.second,
+            seeds=one.seeds,
+            difference=one.difference,
+            low=one.low,
+            high=one.high,
+            p_holm=one.p_holm,
+        )
+        for one in comparisons
+    )
+    problem = "" if differences else (notices[0] if notices else "no two methods finished")
+    return PairedTests(alpha, differences, problem)
 
 
 @click.command()

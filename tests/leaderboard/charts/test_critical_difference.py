@@ -19,7 +19,7 @@ EVIL = "<script>alert(1)</script>\"'&"
 def _compared(utility: np.ndarray, names: tuple[str, ...]) -> RankComparison:
     datasets = tuple(f"d{n}" for n in range(len(utility)))
     blocks = Blocks(names, datasets, place_blocks(utility)[0], utility, 0)
-    return compare_blocks(blocks, np.random.default_rng(0))
+    return compare_blocks(blocks)
 
 
 def _drawn(result: RankComparison) -> ElementTree.Element:
