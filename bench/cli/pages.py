@@ -13,7 +13,10 @@ from bench.errors import BenchError, one_line, shortened
 from bench.results.records import Status
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bench.leaderboard.ranking.paired import PairedTests
+    from bench.leaderboard.tables.load import Results
 
 
 def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
@@ -91,8 +94,22 @@ def leaderboard(
         sys.exit(1 if changes.worse else 0)
 
 
+_MOST_COMPARED = 8
+"""Methods that are compared in pairs: the time grows with their square."""
+
+
+def _best(cells: pd.DataFrame, results: Results) -> list[str]:
+    """Return the methods of these cells, at most `_MOST_COMPARED`, by their mean headline."""
+    from bench.leaderboard.ranking.rank import headline_metrics
+
+    metrics = set(headline_metrics(results.cells, results.scores).values())
+    scores = results.scores[results.scores["metric"].isin(metrics)]
+    means = cells.merge(scores, on="key").groupby("label")["value"].mean()
+    return list(means.sort_values(ascending=False).index[:_MOST_COMPARED])
+
+
 def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
-    """Compare the sound methods of one run with one dataset, as `bench compare` does.
+    """Compare the best sound methods of one run with one dataset, as `bench compare` does.
 
     None for several runs or datasets, where datasets are the unit of the tests.
     """
@@ -103,11 +120,12 @@ def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
 
     if len(runs) != 1:
         return None
-    cells = read_results(list(runs)).cells
+    results = read_results(list(runs))
+    cells = results.cells
     finished = cells[cells["status"] == Status.OK.value]
     if cells["shown_dataset"].nunique() != 1 or (finished["shown_label"] != finished["label"]).any():
         return None
-    sound = sorted(set(finished.loc[finished["verdict"].map(is_sound), "label"]))
+    sound = _best(finished[finished["verdict"].map(is_sound)], results)
     if len(sound) < 2:
         return None
     try:
@@ -127,6 +145,7 @@ def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
             low=one.low,
             high=one.high,
             p_holm=one.p_holm,
+            p_seeds=one.p_seeds,
         )
         for one in comparisons
     )

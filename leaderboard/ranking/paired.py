@@ -28,7 +28,9 @@ class PairedDifference:
     low: float
     high: float
     p_holm: float
-    """Corrected for all differences of `PairedTests`."""
+    """Over test rows, corrected for all differences of `PairedTests`."""
+    p_seeds: float | None = None
+    """Paired t-test over seeds, not corrected; None for fewer than two seeds."""
 
     def better(self, alpha: float) -> str:
         """Return the better method if the difference is significant; otherwise empty."""

@@ -79,7 +79,7 @@ def rank_interval(low: float | None, high: float | None) -> str:
 
 def p_value(value: float) -> str:
     """Return a p-value with two digits; very small ones as a bound."""
-    return "< 0.001" if value < 0.001 else f"= {value:.2g}"
+    return "< 0.001" if value < 0.001 else f"{value:.2g}"
 
 
 def plural(count: int, noun: str) -> str:
