@@ -79,9 +79,7 @@ def leaderboard(
         from bench.leaderboard.pages.site import write_site
 
         paired = _paired_tests(runs, alpha)
-        summary = write_site(
-            list(runs), output, alpha, public=public, cells=cells, paired=paired
-        )
+        summary = write_site(list(runs), output, alpha, public=public, cells=cells, paired=paired)
         for warning in summary.warnings:
             shared.echo_error(f"warning: {warning}")
         click.echo(f"wrote {output / 'index.html'}")
@@ -123,7 +121,10 @@ def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
     results = read_results(list(runs))
     cells = results.cells
     finished = cells[cells["status"] == Status.OK.value]
-    if cells["shown_dataset"].nunique() != 1 or (finished["shown_label"] != finished["label"]).any():
+    if (
+        cells["shown_dataset"].nunique() != 1
+        or (finished["shown_label"] != finished["label"]).any()
+    ):
         return None
     sound = _best(finished[finished["verdict"].map(is_sound)], results)
     if len(sound) < 2:

@@ -104,7 +104,8 @@ def _schema(rows: Sequence[Row]) -> pa.Schema:
 def _lines(rows: Sequence[Row]) -> list[list[object]]:
     metrics, tops = metric_names(rows), ceilings(rows)
     return [
-        _facts(row, headline_of_real(row, tops)) + [end for name in metrics for end in _measured(row.measures.get(name))]
+        _facts(row, headline_of_real(row, tops))
+        + [end for name in metrics for end in _measured(row.measures.get(name))]
         for row in rows
     ]
 

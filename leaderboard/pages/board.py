@@ -185,12 +185,14 @@ def _notes(
     results: Results, counts: CellCounts, omitted: Sequence[str], pages: int
 ) -> tuple[Note, ...]:
     notes = []
+    all_cells = plural(counts.cells, "cell")
     if results.unfinished:
         text = f"{' '.join(results.unfinished)} Compile the site again for the others."
-        notes.append(Note("Not complete.", text, warning=True, short=" ".join(results.unfinished)))
+        far = " ".join(results.unfinished)
+        notes.append(Note("Not complete.", text, warning=True, short=far))
     if counts.study_only:
         every = counts.study_only == counts.cells
-        some = f"{counts.study_only} of {plural(counts.cells, 'cell')}"
+        some = f"{counts.study_only} of {all_cells}"
         which = "All cells" if every else some
         notes.append(
             Note(
@@ -203,14 +205,14 @@ def _notes(
         )
     if results.tampered:
         text = (
-            f"The stored results of {results.tampered} of {plural(counts.cells, 'cell')} contradict each "
-            "other: a row, its ledger or a file of the release was changed. Their reasons say "
+            f"The stored results of {results.tampered} of {all_cells} contradict "
+            "each other: a row, its ledger or a file of the release was changed. Their reasons say "
             "which; nothing about them counts as proven."
         )
         notes.append(Note("Tampered.", text, warning=True))
     if results.without_ledger:
         text = (
-            f"{results.without_ledger} of {plural(counts.cells, 'cell')} are called sound by their "
+            f"{results.without_ledger} of {all_cells} are called sound by their "
             "table, but have no ledger that could be accounted again: they are shown as unproven. A copy "
             "of a run needs releases/*/ledger.json, which holds no rows."
         )
@@ -224,7 +226,7 @@ def _notes(
     if omitted:
         notes.append(Note("Public page.", f"Left out: {'; '.join(omitted)}."))
     if pages < counts.cells:
-        text = f"{pages} of {plural(counts.cells, 'cell')} have a page; use --cells for more."
+        text = f"{pages} of {all_cells} have a page; use --cells for more."
         notes.append(Note("Cell pages.", text))
     return tuple(notes)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -118,8 +118,13 @@ def _front_chart(board: Board) -> Markup:
         Markup('<li>{} <span class="name">{}</span></li>').format(item.sign, item.name)
         for item in legend(setting, board.rows)
     ]
-    return Markup('{}<div class="panels">{}</div><ul class="legend">{}</ul>').format(
-        svg.definitions(), Markup("").join(figures[0].panels[:2]), Markup("").join(items[:8])
+    return Markup(
+        '<style>{}</style>{}<div class="panels">{}</div><ul class="legend">{}</ul>'
+    ).format(
+        Markup(rendering.asset("plots.css")),
+        svg.definitions(),
+        figures[0].panels[0],
+        Markup("").join(items[:8]),
     )
 
 
@@ -229,7 +234,8 @@ def columns(rows: Sequence[Row], utilities: Sequence[str]) -> tuple[TableColumn,
     """Return all columns.
 
     Metrics that divide one of the `utilities` by a model of their own are left out: the column
-    `ratio` has one reference for all. A metric without a value in any row has no column: the details of a row give the reason.
+    `ratio` has one reference for all. A metric without a value in any row has no column: the
+    details of a row give the reason.
     """
     known = {
         measure.metric: measure

@@ -228,5 +228,3 @@ def leaders(order: Sequence[Standing]) -> tuple[Standing, ...]:
         if show.mean_rank(one.mean_rank) == show.mean_rank(best.mean_rank)
         and one.groups == best.groups
     )
-
-

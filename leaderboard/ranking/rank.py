@@ -91,9 +91,7 @@ def ranking_table(cells: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     table = table.merge(headline_scores, on=["key", "metric"], how="left")
     sign = np.where(table["direction"] == Direction.LOWER.value, -1.0, 1.0)
     printed = table["value"].astype(float).map(show.as_shown)
-    return table.assign(utility=printed * sign).drop(
-        columns=["metric", "value", "direction"]
-    )
+    return table.assign(utility=printed * sign).drop(columns=["metric", "value", "direction"])
 
 
 def placements(table: pd.DataFrame) -> pd.DataFrame:

@@ -35,7 +35,6 @@ from bench.results.records import Status
 from bench.stats.inference import holm
 
 
-
 @final
 @dataclass(frozen=True)
 class PairTest:
@@ -173,7 +172,9 @@ def compare(
 def compare_blocks(blocks: Blocks, alpha: float = 0.05) -> RankComparison:
     """Run all tests of one set of blocks."""
     count, labels = blocks.ranks.shape
-    means = [over_datasets(zip(blocks.datasets, column, strict=True)) for column in blocks.mean_ranks.T]
+    means = [
+        over_datasets(zip(blocks.datasets, column, strict=True)) for column in blocks.mean_ranks.T
+    ]
     order = sorted(range(labels), key=lambda j: (means[j] or 0.0, blocks.labels[j]))
     names = [blocks.labels[j] for j in order]
     ranks, utility = blocks.ranks[:, order], blocks.utility[:, order]

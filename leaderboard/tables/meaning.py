@@ -19,9 +19,7 @@ def unmeant(needed: str, value: float | None) -> str:
     """Return why a metric has no meaning, given the one that it needs; empty if it has."""
     if value is None or not value < 0:
         return ""
-    return (
-        f"not meaningful: the attack is worse than predicting the mean ({needed} is {value:.3g})"
-    )
+    return f"not meaningful: the attack is worse than predicting the mean ({needed} is {value:.3g})"
 
 
 def without_meaningless(scores: pd.DataFrame) -> pd.DataFrame:

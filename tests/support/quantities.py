@@ -94,9 +94,7 @@ class SmallSite:
 
     def pages(self) -> Iterator[Path]:
         """All pages beside the front page, which a script draws."""
-        yield from sorted(
-            path for path in self.folder.rglob("*.html") if path.name != "index.html"
-        )
+        yield from sorted(path for path in self.folder.rglob("*.html") if path.name != "index.html")
 
 
 class Printed(HTMLParser):

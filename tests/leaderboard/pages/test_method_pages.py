@@ -257,7 +257,9 @@ def test_names_are_harmless(run: Any, tmp_path: Path) -> None:
         ),
     )  # fmt: skip
     page = page_of(directory, bad)
-    assert "script" not in page.tags and (page.sections["what"] + page.sections["how"]).count(bad) >= 6
+    assert (
+        "script" not in page.tags and (page.sections["what"] + page.sections["how"]).count(bad) >= 6
+    )
 
 
 def test_internal_and_public_are_marked(mixed_run: Any, tmp_path: Path) -> None:

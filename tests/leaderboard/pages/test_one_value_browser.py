@@ -12,7 +12,8 @@ from tests.support.browser import Visit
 from tests.support.front_visit import choose, drawn
 from tests.support.quantities import METHODS, Printed, SmallSite
 
-ALL = """all => all.map((one) => [one.dataset.quantity, one.innerText.replace(/\\s+/g, " ").trim()])"""
+ALL = """all => all.map(
+  (one) => [one.dataset.quantity, one.innerText.replace(/\\s+/g, " ").trim()])"""
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["complete", "incomplete"])
@@ -116,8 +117,15 @@ def test_the_first_screen(opened: Visit) -> None:
         assert word in heads
     # Nothing scrolls sideways, and the results are not in a box of their own.
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
-    assert opened.page.evaluate(
-        """() => { for (let one = document.querySelector("#results").parentElement; one !== document.body;
-             one = one.parentElement) if (getComputedStyle(one).overflow !== "visible") return one.className;
-             return ""; }"""
-    ) == ""
+    assert (
+        opened.page.evaluate(
+            """() => {
+              let one = document.querySelector("#results").parentElement;
+              for (; one !== document.body; one = one.parentElement) {
+                if (getComputedStyle(one).overflow !== "visible") return one.className;
+              }
+              return "";
+            }"""
+        )
+        == ""
+    )
