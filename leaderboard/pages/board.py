@@ -212,8 +212,8 @@ def _notes(
         notes.append(Note("Tampered.", text, warning=True))
     if results.without_ledger:
         text = (
-            f"{results.without_ledger} of {all_cells} are called sound by their "
-            "table, but have no ledger that could be accounted again: they are shown as unproven. A copy "
+            f"{results.without_ledger} of {all_cells} are called sound by their table, but have no "
+            "ledger that could be accounted again: they are shown as unproven. A copy "
             "of a run needs releases/*/ledger.json, which holds no rows."
         )
         notes.append(Note("No ledger.", text, warning=True))
