@@ -150,8 +150,8 @@ def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
         )
         for one in comparisons
     )
-    problem = "" if differences else (notices[0] if notices else "no two methods finished")
-    return PairedTests(alpha, differences, problem)
+    missing = "" if differences else (notices[0] if notices else "no two methods finished")
+    return PairedTests(alpha, differences, missing)
 
 
 @click.command()

@@ -116,7 +116,8 @@ def _line(
 ) -> LeadLine:
     reals = [row for row in board.rows if row.epsilons.target is None]
     order = quantities.standings(places, [*rows, *reals], board.alpha)
-    ranked = {(one.shown_label, one.shown_dataset) for one in places.itertuples() if one.rank > 0}
+    named = places.loc[places["rank"].notna(), ["shown_label", "shown_dataset"]]
+    ranked = set(named.itertuples(index=False, name=None))
     best = [_method(board, rows, one.label, one) for one in quantities.leaders(order)]
     if not best:
         scored = {
