@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 STAMP := .venv/.complete
 
 .PHONY: help env quick full test slow chaos isolated mutation lint format types imports cards docs \
-	audits claims reproduction benchmarks timings lock clean
+	audits claims reproduction benchmarks timings tutorial lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -147,8 +147,11 @@ reproduction: $(STAMP) ## the tables of docs/reproduction.md, from the results i
 	$(BIN)/bench fill docs/reproduction.md
 
 docs: $(STAMP) ## documentation, into build/docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'Documentation: build/docs/index.html'
+
+tutorial: $(STAMP) ## execute docs/tutorial.ipynb and store what it prints; a test compares
+	$(BIN)/python .ci/tutorial.py
 
 lock: $(STAMP) ## requirements.lock, the hashes of what constraints.txt names; needs an index, minutes
 	$(BIN)/python .ci/lock.py
