@@ -61,7 +61,7 @@ def pages(board: Board) -> Iterator[Page]:
     yield rendering.page(
         rendering.FRONT,
         "index.html",
-        front_style=Markup(rendering.asset("front.css")),
+        front_style=Markup(rendering.asset("front.css") + _chart_style()),
         scripts=_SCRIPTS if rows else _SCRIPTS[:1],
         runs=results.runs,
         counts=board.counts,
@@ -118,14 +118,13 @@ def _front_chart(board: Board) -> Markup:
         Markup('<li>{} <span class="name">{}</span></li>').format(item.sign, item.name)
         for item in legend(setting, board.rows)
     ]
-    return Markup(
-        '<style>{}</style>{}<div class="panels">{}</div><ul class="legend">{}</ul>'
-    ).format(
-        Markup(rendering.asset("plots.css")),
-        svg.definitions(),
-        figures[0].panels[0],
-        Markup("").join(items[:8]),
+    return Markup('{}<div class="panels">{}</div><ul class="legend">{}</ul>').format(
+        svg.definitions(), figures[0].panels[0], Markup("").join(items[:8])
     )
+
+
+def _chart_style() -> str:
+    return "" if hasattr(charts, "front_chart") else rendering.asset("plots.css")
 
 
 # Columns of the table -----------------------------------------------------------------------------
