@@ -73,9 +73,12 @@ def redacted(directory: Path) -> tuple[Results, tuple[str, ...]]:
 
 
 def contents(site: Path) -> dict[str, str]:
-    """Every file as text; tables as they are read."""
+    """Every file as text; tables as they are read; not the script of the charts' library."""
     found = {}
     for path in sorted(site.rglob("*")):
+        if path.name == LIBRARY:
+            assert path.read_text(encoding="utf-8") == library()
+            continue
         if path.suffix == ".parquet":
             found[path.name] = pd.read_parquet(path).to_csv()
         elif path.is_file():
