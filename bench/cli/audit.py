@@ -45,14 +45,15 @@ _LISTED = (
     "--trials",
     type=click.IntRange(1, 10**9),
     help="Refits in both worlds and both halves [default: 1000]; canaries of a one-run audit "
-    "[default: 200].",
+    "[default: 200]; redrawn transcripts at most [default: 40000].",
 )
 @click.option(
     "--attack",
-    type=click.Choice(["two-world", "one-run"]),
+    type=click.Choice(["two-world", "one-run", "transcript"]),
     default="two-world",
     show_default=True,
-    help="Many refits with and without a canary; or few with many canaries, for slow methods.",
+    help="Many refits with and without a canary; few with many canaries, for slow methods; or the "
+    "kernel's noisy answers themselves, redrawn.",
 )
 @click.option("--ipc", default="50", show_default=True, help="Rows per class, or `full`.")
 @click.option(
@@ -168,7 +169,13 @@ def _audited(options: dict[str, Any]) -> RunSummary:
     from bench.audit.audits import AuditProcedure, audit_cell, audit_many, load, run_audits
     from bench.engine.grid import parse_ipc
     from bench.plugins import registry
-    from bench.results.records import FEWEST_TRIALS, ONE_RUN, TWO_WORLD, AuditSpec
+    from bench.results.records import (
+        DEFAULT_TRIALS,
+        FEWEST_TRIALS,
+        TRANSCRIPT,
+        TWO_WORLD,
+        AuditSpec,
+    )
     from bench.results.run_directory import RunStore
 
     settings = _settings(options, options["out"])
@@ -200,7 +207,10 @@ def _audited(options: dict[str, Any]) -> RunSummary:
         quick = {
             name: registry.method_class(name).quick if options["quick"] else {} for name in names
         }
+        transcript = options["attack"] == TRANSCRIPT
         spec = AuditSpec(TWO_WORLD, FEWEST_TRIALS[TWO_WORLD])
+        if transcript:
+            spec = AuditSpec(TRANSCRIPT, options["trials"] or DEFAULT_TRIALS[TRANSCRIPT])
         cells = [
             cell(name, dataset, spec, {**quick[name], **options["parameters"]})
             for dataset in shared.comma_separated(options["dataset"])
@@ -208,11 +218,19 @@ def _audited(options: dict[str, Any]) -> RunSummary:
         ]
         cpus = options["cpus"] or os.cpu_count() or 1
         with RunStore(options["out"]) as store:
+            if transcript:
+                datasets = {one.dataset: one for one in cells}
+                tables = {entry: load(one) for entry, one in datasets.items()}
+                audits = [
+                    AuditProcedure(one, tables[one.dataset], store.directory, say=echo_error)
+                    for one in cells
+                ]
+                return run_audits(audits, store, settings, echo_error)
             minutes = options["minutes"]
             return audit_many(cells, store, settings, echo_error, minutes=minutes, cpus=cpus)
     if options["method"] is None:
         raise click.UsageError("name a METHOD, --methods, --claims, --self-test or --table")
-    trials = options["trials"] or (200 if options["attack"] == ONE_RUN else 1000)
+    trials = options["trials"] or DEFAULT_TRIALS[options["attack"]]
     spec = AuditSpec(options["attack"], trials)
     asked = cell(options["method"], options["dataset"], spec, options["parameters"])
     dataset = load(asked)
