@@ -62,8 +62,8 @@ _CHOOSING = 0.2
 """Share of the trials that chooses the thresholds."""
 _FROZEN = 4
 """Recorded fits whose questions are frozen, where they depend on answers."""
-_NUMBERS = 3e8
-"""Noise that the trials of an audit may draw: about ten seconds of one core."""
+_NUMBERS = 1.5e8
+"""Noise that the trials of an audit may draw: about five seconds of one core."""
 _REPETITIONS = 20
 _MIDDLE_CUTS = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
 """Quantiles of the scores that are tried where the curve is not a Gaussian's: few, so that the

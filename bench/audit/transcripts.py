@@ -376,10 +376,13 @@ def run_recordings(target: AuditTarget, trials: Sequence[TrialId]) -> list[dict[
     """
     with threads_capped(1):
         ledgers: set[str] = set()
-        return [_run(target, trial, ledgers) for trial in trials]
+        known: dict[int, Recording] = {}
+        return [_run(target, trial, ledgers, known) for trial in trials]
 
 
-def _run(target: AuditTarget, trial: TrialId, ledgers: set[str]) -> dict[str, Any]:
+def _run(
+    target: AuditTarget, trial: TrialId, ledgers: set[str], known: dict[int, Recording]
+) -> dict[str, Any]:
     started = time.process_time()
     canary, inside = attacked_canary(trial)
     scores = np.zeros((1, 0))
@@ -387,7 +390,9 @@ def _run(target: AuditTarget, trial: TrialId, ledgers: set[str]) -> dict[str, An
         recording = recorded(target, trial)
         check_visible(recording)
     else:
-        recording = recorded(target, TrialId(Stage.RECORD, canary, 0))
+        if canary not in known:
+            known[canary] = recorded(target, TrialId(Stage.RECORD, canary, 0))
+        recording = known[canary]
         generator = keys.generator(target.seed_key, f"{trial.tag}/observed")
         scores = np.array([[_observed(recording, generator, inside) for _ in range(BLOCK)]])
     ledger = recording.release.ledger

@@ -95,6 +95,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             smartnoise.zero_concentrated,
             smartnoise.run_mst,
             below=(_NOISE, _COUNTS),
+            observe=smartnoise.observe_mst,
         ),
         TrustedMechanism(
             "smartnoise-aim",
@@ -103,6 +104,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             smartnoise.zero_concentrated,
             smartnoise.run_aim,
             below=(_NOISE, _COUNTS),
+            observe=smartnoise.observe_aim,
         ),
         TrustedMechanism(
             "smartnoise-mwem",
@@ -111,6 +113,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             mwem.choices_and_counts,
             mwem.run_mwem,
             below=(_NOISE,),
+            observe=mwem.observe_mwem,
         ),
         TrustedMechanism(
             "interpret-dp-ebm",
