@@ -14,6 +14,7 @@ the part of the canary is known, the tighter curve of the compositions with that
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -128,7 +129,6 @@ class NoiseFamily:
         whole = ledger.unit == "client"
         self._worlds = _worlds(_within(ledger.entries, {} if whole else parts), ledger.unit)
         self._delta = ledger.delta
-        self._losses: dict[int, tuple[_Loss, ...]] = {}
 
     @property
     def exact(self) -> bool:
@@ -138,14 +138,7 @@ class NoiseFamily:
         )
 
     def _at(self, step: int) -> tuple[_Loss, ...]:
-        if step not in self._losses:
-            factor = _STEP**step
-            scaled = [
-                tuple((events.with_noise(event, factor), count) for event, count in world)
-                for world in self._worlds
-            ]
-            self._losses[step] = tuple(_Loss.of(world) for world in scaled)
-        return self._losses[step]
+        return _with_more_noise(tuple(self._worlds), step)[0]
 
     def epsilon(self, step: int) -> float:
         """Return epsilon at the ledger's delta with noise times 1.01^step."""
@@ -153,7 +146,7 @@ class NoiseFamily:
 
     def curve(self, step: int) -> Curve:
         """Return the curve with noise times 1.01^step."""
-        return Curve(*map(tuple, _points(self._at(step))))
+        return _with_more_noise(tuple(self._worlds), step)[1]
 
     def bound(self, tally: Tally, confidence: float = CONFIDENCE) -> float:
         """Lower bound of epsilon *if* the mechanism is the recorded one with unknown noise.
@@ -179,6 +172,20 @@ class NoiseFamily:
             middle = (first + last) // 2
             first, last = (middle, last) if holds(middle) else (first, middle)
         return self.epsilon(last)
+
+
+@functools.lru_cache(maxsize=128)
+def _with_more_noise(
+    worlds: tuple[ComposedEvents, ...], step: int
+) -> tuple[tuple[_Loss, ...], Curve]:
+    """Return compositions with noise times 1.01^step, and their curve."""
+    factor = _STEP**step
+    scaled = [
+        tuple((events.with_noise(event, factor), count) for event, count in world)
+        for world in worlds
+    ]
+    losses = tuple(_Loss.of(world) for world in scaled)
+    return losses, Curve(*map(tuple, _points(losses)))
 
 
 def is_full_batch_gaussian(ledger: Ledger, frozen: bool = False) -> bool:

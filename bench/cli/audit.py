@@ -82,6 +82,12 @@ _LISTED = (
 @click.option("--quick", is_flag=True, help="For several methods: use quick hyperparameters.")
 @click.option("--self-test", is_flag=True, help="Audit methods of known epsilon instead.")
 @click.option(
+    "--foreign",
+    is_flag=True,
+    help="With --self-test: compare with the auditor of jax-privacy instead, in an environment of "
+    "its own, which is built first.",
+)
+@click.option(
     "--table",
     type=shared.PATH,
     metavar="DIR",
@@ -118,6 +124,10 @@ def audit(**options: Any) -> None:
     if options["page"] is not None or options["keep"] is not None:
         raise click.UsageError("--page and --keep belong to --table DIR")
     try:
+        if options["foreign"]:
+            if not options["self_test"]:
+                raise click.UsageError("--foreign belongs to --self-test")
+            sys.exit(_compare_auditors(options))
         if options["self_test"]:
             sys.exit(_self_test(options))
         summary = _audited(options)
@@ -297,6 +307,18 @@ def _show(summary: RunSummary, as_json: bool) -> int:
     good = (Status.OK.value, Status.SKIPPED.value)
     failed = any(one.row.status not in good for one in outcomes)
     return 1 if failed or any(said.refuted for said in conclusions) else 0
+
+
+def _compare_auditors(options: dict[str, Any]) -> int:
+    from bench.audit.foreign import compared
+
+    good = True
+    for one in compared(options["seed"], echo_error):
+        click.echo(one.line)
+        good = good and one.good
+    said = "agree" if good else "do NOT agree, or a bound is above the true epsilon"
+    click.echo(f"This auditor and that of jax-privacy {said}.")
+    return 0 if good else 1
 
 
 def _self_test(options: dict[str, Any]) -> int:
