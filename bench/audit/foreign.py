@@ -3,7 +3,11 @@
 Three mechanisms of known epsilon are replayed as in a transcript audit (`self_test`). Their scores
 go to `jax_privacy.auditing.CanaryScoreAuditor`, which must give the same Clopper-Pearson bound at
 the same threshold; the bound that it finds with a threshold of its own, corrected for all of them,
-and its bound by the Gaussian curve, must be no larger than the true epsilon.
+must be no larger than the true epsilon.
+
+Its bound by the Gaussian curve is not compared: `epsilon_from_gdp` of version 2.0.0 takes the
+absolute value of lower ends of mu, which turns a negative one into a large bound. For a Gaussian
+mechanism of epsilon 0.5 and 1,000 scores of each world it was seen to give 6.2.
 """
 
 from __future__ import annotations
@@ -46,7 +50,6 @@ print(json.dumps({
     "same": float(auditor.epsilon_clopper_pearson(
         0.05, asked["delta"], one_sided=False, threshold_strategy=Explicit(asked["threshold"]))),
     "all": float(auditor.epsilon_clopper_pearson(0.05, asked["delta"], one_sided=False)),
-    "gaussian": float(auditor.epsilon_from_gdp(0.05, asked["delta"])),
 }))
 """
 
@@ -64,25 +67,20 @@ class Compared:
     """By Clopper-Pearson at the same threshold, like ours."""
     theirs_any: float
     """By Clopper-Pearson with a threshold of its own."""
-    theirs_gaussian: float | None
-    """By the Gaussian curve; None for a mechanism that is none."""
 
     @property
     def good(self) -> bool:
         """Whether both agree, and no bound is above the true epsilon."""
-        bounds = (self.ours, self.theirs_any, self.theirs_gaussian or 0.0)
+        bounds = (self.ours, self.theirs_any)
         return abs(self.ours - self.theirs) <= _SAME and max(bounds) <= self.epsilon
 
     @property
     def line(self) -> str:
         """Summary in one line."""
-        gaussian = (
-            "" if self.theirs_gaussian is None else f", as a Gaussian {self.theirs_gaussian:.4g}"
-        )
         return (
             f"{'ok' if self.good else 'WRONG':<7} {self.mechanism} at epsilon {self.epsilon:g}: "
             f"ours {self.ours:.6g}, jax-privacy {self.theirs:.6g} at the same threshold, "
-            f"{self.theirs_any:.4g} at its own{gaussian}"
+            f"{self.theirs_any:.4g} at its own"
         )
 
 
@@ -118,14 +116,12 @@ def compared(seed: int = 0, say: Say = lambda text: None) -> Iterator[Compared]:
             "delta": _DELTA,
         }
         answer = _ask(python, asked)
-        sampled = isinstance(method, SampledSums)
         yield Compared(
             method.name,
             epsilon,
             epsilon_bound(threshold.tally(counting[0], counting[1]), _DELTA),
             answer["same"],
             answer["all"],
-            None if sampled else answer["gaussian"],
         )
 
 

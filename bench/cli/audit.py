@@ -91,7 +91,7 @@ _LISTED = (
     "--table",
     type=shared.PATH,
     metavar="DIR",
-    help="Print all audits of DIR as Markdown; run nothing.",
+    help="Print all audits of DIR as Markdown, with --attack only those; run nothing.",
 )
 @click.option(
     "--page", type=shared.PATH, metavar="FILE", help="With --table: write the page of the docs."
@@ -119,7 +119,9 @@ def audit(**options: Any) -> None:
     interrupted audit; finished trials are not repeated. `all` audits every method on the dataset.
     """
     if options["table"] is not None:
-        _show_table(options["table"], options["page"], options["claims"], options["keep"])
+        source = click.get_current_context().get_parameter_source("attack")
+        attack = options["attack"] if source is ParameterSource.COMMANDLINE else ""
+        _show_table(options["table"], options["page"], options["claims"], options["keep"], attack)
         return
     if options["page"] is not None or options["keep"] is not None:
         raise click.UsageError("--page and --keep belong to --table DIR")
@@ -139,14 +141,16 @@ def audit(**options: Any) -> None:
     sys.exit(_show(summary, options["as_json"]))
 
 
-def _show_table(directory: Path, file: Path | None, claims: Path | None, kept: Path | None) -> None:
+def _show_table(
+    directory: Path, file: Path | None, claims: Path | None, kept: Path | None, attack: str
+) -> None:
     from bench.audit.claims import JOURNAL, claims_page, keep_audits, read_claims
     from bench.audit.report import markdown_table, page
     from bench.errors import StoreError
     from bench.results.reading import read_audits
     from bench.results.writing import FOR_ALL, write_atomically, writing
 
-    audits = read_audits(directory)
+    audits = tuple(one for one in read_audits(directory) if attack in ("", one.row.attack))
     if not audits:
         raise StoreError(f"{directory} holds no audits; `bench audit --out {directory}` makes one")
     if kept is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -15,16 +15,21 @@ from scipy.stats import binom, laplace, norm
 
 from bench.audit import transcript_attack
 from bench.audit.audits import AuditProcedure, instance_cell
+from bench.audit.foreign import ENVIRONMENT, Compared, compared
 from bench.audit.replays import (
     laplace_log_ratio,
     normal_log_ratio,
     replayed,
 )
-from bench.audit.report import conclude
+from bench.audit.report import conclude, markdown_table, page
 from bench.audit.self_test import ExactGaussian, KnownCalls, SampledSums, TinyTable, TwoSums, Votes
-from bench.audit.transcripts import Answer, Transcript, recorded
+from bench.audit.tradeoff import NoiseFamily
+from bench.audit.transcripts import Answer, Transcript, recorded, without_client
 from bench.audit.trials import AuditTarget, Stage, TrialId
+from bench.engine.cell import blank_row, ended
+from bench.engine.fit import MethodFacts
 from bench.engine.procedure import run_here
+from bench.environments.overlays import EnvironmentState, inspect
 from bench.errors import NotApplicable
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
@@ -35,7 +40,9 @@ from bench.privacy.grid import Grid
 from bench.privacy.kernel import PrivateData
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.results.audits import refutations
-from bench.results.records import AuditRow, AuditSpec, Outcome
+from bench.results.records import AuditRow, AuditSpec, Outcome, Status
+from bench.stats.bounds import gaussian_bound, gaussian_epsilon, gaussian_test_bound
+from bench.stats.exact_test import Tally
 
 TINY = build_dataset(TinyTable())
 
@@ -334,3 +341,89 @@ def test_exact_methods_are_seldom_refuted(
     assert sum(audit.p_claim < 0.05 for _, audit in rows) <= limit
     # What is reported as refuted needs a replication too.
     assert sum(refutations([one])[one.row.key].proof for one in outcomes) <= 2
+
+
+class TestWholeClients:
+    def test_a_client_is_left_out_whole(self) -> None:
+        rows = TINY.train.rows
+        half = len(rows) // 3
+        parts = {"a": rows.take(np.arange(half)), "b": rows.take(np.arange(half, len(rows)))}
+        largest, smallest = (without_client(TINY, parts, which) for which in (0, 2))
+        assert np.array_equal(largest.train.rows.positions, parts["a"].positions)
+        assert np.array_equal(smallest.train.rows.positions, parts["b"].positions)
+        assert len(largest.train.frame) == half
+
+    def test_a_federation_without_clients_has_no_canary(self) -> None:
+        with pytest.raises(NotApplicable, match="no client to leave out"):
+            without_client(TINY, {}, 0)
+
+
+class TestNoiseFamily:
+    def test_recorded_noise_gives_the_recorded_epsilon(self) -> None:
+        release = recorded(target(SampledSums(), 2.0), TrialId(Stage.RECORD, 0, 0)).release
+        assert release.ledger is not None
+        family = NoiseFamily(release.ledger, {"split": "train"})
+        assert family.exact and family.epsilon(0) == pytest.approx(2.0, rel=0.005)
+        assert family.epsilon(10) < family.epsilon(0) < family.epsilon(-10)
+
+    def test_counts_on_the_curve_give_about_its_epsilon(self) -> None:
+        release = recorded(target(SampledSums(), 2.0), TrialId(Stage.RECORD, 0, 0)).release
+        assert release.ledger is not None
+        family = NoiseFamily(release.ledger, {"split": "train"})
+        true = float(family.curve(0).frontier(np.array([0.2]))[0])
+        bounds = [
+            family.bound(Tally(round(n * true), n, round(0.2 * n), n)) for n in (1000, 100_000)
+        ]
+        assert bounds[0] < bounds[1] <= 2.0 and bounds[1] > 1.8
+
+    def test_no_difference_gives_nothing(self) -> None:
+        release = recorded(target(TwoSums()), TrialId(Stage.RECORD, 0, 0)).release
+        assert release.ledger is not None
+        assert NoiseFamily(release.ledger, {}).bound(Tally(10, 100, 12, 100)) == 0.0
+
+
+class TestGaussianTestBound:
+    @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+    def test_it_is_above_the_rectangle_and_below_the_truth(self, mu: float) -> None:
+        n = 20_000
+        tally = Tally(round(n * norm.cdf(mu / 2)), n, round(n * norm.cdf(-mu / 2)), n)
+        rectangle, exact = gaussian_bound(tally, 1e-5), gaussian_test_bound(tally, 1e-5)
+        assert rectangle <= exact * 1.001 and exact < gaussian_epsilon(mu, 1e-5)
+
+    def test_counts_without_error_or_difference(self) -> None:
+        assert gaussian_test_bound(Tally(50, 100, 50, 100), 1e-5) == 0.0
+        perfect = Tally(100, 100, 0, 100)
+        assert gaussian_test_bound(perfect, 1e-5) == gaussian_bound(perfect, 1e-5)
+
+
+def test_a_setting_is_one_line_with_both_kinds_of_audits() -> None:
+    cell = instance_cell(TwoSums(), TINY, 1.0, AuditSpec("transcript", 400))
+    audit = AuditRow(
+        key="k", trials=320, refits=8, canary="c", scorer="s", threshold=0.0, false_positives=0.4,
+        false_negatives=0.4, eps_gaussian=0.9, eps_detectable=5.0, p_claim=1.0, p_proof=1.0,
+        planted=0.95, planted_bug="less noise",
+    )  # fmt: skip
+    outcomes = []
+    for key, attack in (("k", "transcript"), ("l", "two-world")):
+        asked = replace(cell, audit=AuditSpec(attack, 400))
+        row = blank_row(asked, key, TINY, MethodFacts.of(TwoSums))
+        row = replace(row, eps_claimed=1.0, eps_proven=1.0, eps_audited=0.5, verdict="sound")
+        outcomes.append(Outcome(ended(row, Status.OK, ""), audit=replace(audit, key=key)))
+    lines = [line for line in markdown_table(outcomes).splitlines() if "known-two-sums" in line]
+    assert len(lines) == 1 and lines[0].count("≥ 0.5 (0.9 as Gaussian)") == 2
+    assert "| 95% | 95% | 5; 5 | 320; 320 | sound |" in lines[0]
+    assert "Transcript audits at epsilon 1: the bound is 0.90 of the proven" in page(outcomes)
+
+
+def test_agreement_with_another_auditor() -> None:
+    same = Compared("m", 4.0, 1.5, 1.5, 1.4)
+    assert same.good and same.line.startswith("ok")
+    assert not replace(same, theirs=1.6).good
+    assert not replace(same, theirs_any=4.5).good
+
+
+@pytest.mark.slow
+def test_jax_privacy_gives_the_same_bounds() -> None:
+    if inspect(ENVIRONMENT).state is not EnvironmentState.BUILT:
+        pytest.skip("the environment is not built: bench audit --self-test --foreign")
+    assert [one.good for one in compared()] == [True] * 3
