@@ -282,6 +282,8 @@ def recorded(target: AuditTarget, trial: TrialId) -> Recording:
     if trial.number == WILD:
         wild = keys.generator(target.seed_key, f"{trial.tag}/wild")
     first = _Recorder(wild)
+    inside: _Watching
+    outside: _Watching
     if target.clients:
         # The federation with all clients; its parts say which rows belong to one.
         release = _fit(target, trial, target.dataset, first, "first")

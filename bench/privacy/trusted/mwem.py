@@ -169,7 +169,8 @@ def _histogram(
     shape = [int(parameters["sizes"][column]) for column in group]
 
     def counted(table: npt.NDArray[np.int64]) -> Array:
-        return Histogram.histogramdd_indexes(table[:, list(group)], shape).astype(np.float64)
+        counted_codes = Histogram.histogramdd_indexes(table[:, list(group)], shape)
+        return np.asarray(counted_codes, dtype=np.float64)
 
     counts = counted(codes)
     others = counts if watch is None else counted(watch[0])
