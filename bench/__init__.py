@@ -20,10 +20,11 @@ PUBLIC = {
     "bench.data.truth": "Truth auroc_with_error",
     "bench.data.augmentation": "Augmentation augmentation",
     "bench.privacy.accounting": "Budget compose_events pld_epsilon rdp_epsilon calibrate_noise",
-    "bench.privacy.events": "gaussian laplace sampled_gaussian",
+    "bench.privacy.events": "exponential gaussian laplace sampled_gaussian",
     "bench.privacy.third_party": "seeded_global_generators silenced_output",
     "bench.privacy.kernel": "PlannedEvents PrivateData",
     "bench.privacy.noise": "SeededNoise",
+    "bench.privacy.selection": "CodedRows Dependence Distance",
     "bench.privacy.opening": "open_private",
     "bench.privacy.trusted.table": "TrustedMechanism",
     "bench.plugins.method": "Environment Method Resources Spec",
@@ -37,7 +38,7 @@ PUBLIC = {
     "bench.results.records": "Variant",
     "bench.results.reading": "RunTables load_results",
     "bench.engine.grid": "Grid load_grid",
-    "bench.cluster.driver": "RunSummary run",
+    "bench.cluster.driver": "run RunSummary",
 }
 """Module of every public name; `bench/__init__.pyi` says the same to type checkers."""
 

@@ -229,13 +229,13 @@ def _mst(data: Any, rho: float, total: float, watch: _Watch | None = None) -> No
     mechanism = MSTSynthesizer()
     deviation = math.sqrt(3.0 / (2.0 * rho))
     single = _read(data, mechanism.measure(data, [(name,) for name in data.domain], deviation))
-    kept = tuple(_often(one) for one in single)
-    merging = {name: _merging(mask) for name, mask in zip(data.domain.attrs, kept, strict=True)}
-    merged = data.compress(merging)
+    kept = tuple(frequent_codes(one) for one in single)
+    codes = {name: merging(mask) for name, mask in zip(data.domain.attrs, kept, strict=True)}
+    merged = data.compress(codes)
     if watch is not None:
         _watch_all(watch, data, single)
-        watch = _Watch(watch.other.compress(merging), watch.ratio)
-    single = [_merged(one, mask) for one, mask in zip(single, kept, strict=True)]
+        watch = _Watch(watch.other.compress(codes), watch.ratio)
+    single = [merged_counts(one, mask) for one, mask in zip(single, kept, strict=True)]
     estimated = [nearest_counts(one.counts, float(total)) for one in single]
     pairs = _tree(mechanism, merged, estimated, rho / 3.0, watch)
     double = _read(merged, mechanism.measure(merged, pairs, deviation)) if pairs else []
@@ -413,18 +413,18 @@ def _read(data: Any, measured: Sequence[Any]) -> list[NoisyMarginal]:
     ]
 
 
-def _often(marginal: NoisyMarginal) -> npt.NDArray[np.bool_]:
+def frequent_codes(marginal: NoisyMarginal) -> npt.NDArray[np.bool_]:
     """Codes with a count of at least three deviations, or all where fewer than two have one."""
     often = marginal.counts >= 3.0 * marginal.deviations
     return often if often.sum() >= 2 else np.ones(len(often), dtype=bool)
 
 
-def _merging(kept: npt.NDArray[np.bool_]) -> Codes:
+def merging(kept: npt.NDArray[np.bool_]) -> Codes:
     """New codes: the kept ones in order, and one last code for all others."""
     return np.where(kept, np.cumsum(kept) - 1, kept.sum()).astype(np.int64)
 
 
-def _merged(marginal: NoisyMarginal, kept: npt.NDArray[np.bool_]) -> NoisyMarginal:
+def merged_counts(marginal: NoisyMarginal, kept: npt.NDArray[np.bool_]) -> NoisyMarginal:
     """Return the same answer with one count for all codes that are not kept."""
     if kept.all():
         return marginal
