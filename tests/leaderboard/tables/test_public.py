@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from bench.leaderboard.charts.chart import library
+from bench.leaderboard.charts.sheet import LIBRARY
 from bench.leaderboard.pages.board import compile_board
 from bench.leaderboard.pages.site import write_site
 from bench.leaderboard.ranking.quantities import standings
@@ -77,7 +79,7 @@ def contents(site: Path) -> dict[str, str]:
     found = {}
     for path in sorted(site.rglob("*")):
         if path.name == LIBRARY:
-            assert path.read_text(encoding="utf-8") == library()
+            assert path.read_bytes() == library()
             continue
         if path.suffix == ".parquet":
             found[path.name] = pd.read_parquet(path).to_csv()
