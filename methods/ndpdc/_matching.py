@@ -72,10 +72,11 @@ class RandomFeatures:
     inputs: tuple[int, ...]
     """Shape of one row."""
     width: int
+    convolutions: torch.dtype = torch.float32
 
     def extractor(self, generator: torch.Generator) -> Extractor:
         """A fresh extractor."""
-        return extractor(self.kind, self.inputs, self.width, generator)
+        return extractor(self.kind, self.inputs, self.width, generator, self.convolutions)
 
     def augmented(self, features: Extractor, generator: torch.Generator) -> FeatureMap:
         """These features behind a fresh augmentation, for images."""
