@@ -263,9 +263,9 @@ class ZeroOrderDc(Method):
                 "epsilon_first_step": first,
             }
             claim = (
-                Claim(every, budget.delta, "section 4.4, RDP of every step with q = m/N")
+                Claim(every, budget.delta, "section 4.4, Opacus' RDP of every step with q = m/N")
                 if self.accounting == "all-steps"
-                else Claim(first, budget.delta, "the authors' demo: RDP of the first step alone")
+                else Claim(first, budget.delta, "the authors' demo: Opacus' RDP of the first step")
             )
         return Release(Rows(values, labels), claim=claim, notes=notes)
 

@@ -1,9 +1,10 @@
 """XGBoost as in the zero-order authors' demos: shallow trees, stopped on validation rows.
 
-Section 4.7 says depth 5 and "up to 100 rounds", which `downstream_models` reads as 100. The demos have depth 3, and as many rounds as have the lowest loss on validation rows: up to 15,000
-with a patience of 250 for classes, up to 1,000 with one of 50 for survival. On SEER the latter is
-the paper's full-data score, the former is not. The validation rows are real rows that no release
-has seen. An evaluator may stop on them; a method that does reads private rows.
+Section 4.7 of the paper says depth 5 and "up to 100 rounds", which `downstream_models` reads as
+100. The demos have depth 3, and as many rounds as have the lowest loss on validation rows: up to
+15,000 with a patience of 250 for classes, up to 1,000 with one of 50 for survival. On SEER the
+latter is the paper's full-data score, the former is not. The validation rows are real rows that no
+release has seen. An evaluator may stop on them; a method that does reads private rows.
 
 These are judges for a comparison with the paper, not the shared ones: they take up to ten times as
 long, and what they score depends on rows that a user of the release does not have.
