@@ -143,8 +143,8 @@ claims: $(STAMP) ## attack published claims: docs/claims.md; 4 hours of one core
 	$(BIN)/bench audit --table docs/audits --claims docs/audits/claims.toml --page docs/claims.md
 
 # Exit code 1 of `bench fill --check DOCUMENT` says which line was edited by hand.
-reproduction: $(STAMP) ## the tables of docs/reproduction.md, from the results in docs/results
-	$(BIN)/bench fill docs/reproduction.md
+reproduction: $(STAMP) ## the tables of the documentation, from the results in docs/results
+	$(BIN)/bench fill docs/reproduction.md docs/private-teacher.md docs/methods/index.md
 
 docs: $(STAMP) ## documentation, into build/docs
 	$(BIN)/mkdocs build --strict --quiet
