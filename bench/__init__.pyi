@@ -79,6 +79,7 @@ from bench.privacy.accounting import calibrate_noise as calibrate_noise
 from bench.privacy.accounting import compose_events as compose_events
 from bench.privacy.accounting import pld_epsilon as pld_epsilon
 from bench.privacy.accounting import rdp_epsilon as rdp_epsilon
+from bench.privacy.events import exponential as exponential
 from bench.privacy.events import gaussian as gaussian
 from bench.privacy.events import laplace as laplace
 from bench.privacy.events import sampled_gaussian as sampled_gaussian
@@ -86,6 +87,9 @@ from bench.privacy.kernel import PlannedEvents as PlannedEvents
 from bench.privacy.kernel import PrivateData as PrivateData
 from bench.privacy.noise import SeededNoise as SeededNoise
 from bench.privacy.opening import open_private as open_private
+from bench.privacy.selection import CodedRows as CodedRows
+from bench.privacy.selection import Dependence as Dependence
+from bench.privacy.selection import Distance as Distance
 from bench.privacy.third_party import seeded_global_generators as seeded_global_generators
 from bench.privacy.third_party import silenced_output as silenced_output
 from bench.privacy.trusted.table import TrustedMechanism as TrustedMechanism

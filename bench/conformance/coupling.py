@@ -74,7 +74,7 @@ class RecordedCall:
     positions: Positions = field(default_factory=lambda: np.zeros(0))
     """Positions of the rows with vectors: they identify the rows in both tables."""
     vectors: Vectors = field(default_factory=lambda: np.zeros((0, 0)))
-    """Clipped vectors in units of the clip; bin numbers of `histograms`."""
+    """Clipped vectors in units of the clip; bin numbers of `histograms` and `coded`."""
     parts: Mapping[str, RecordedPart] = field(default_factory=dict)
     answers: list[Vectors] = field(default_factory=list)
     result: object = None
@@ -251,7 +251,7 @@ def comparable(call: Call, vectors: Vectors) -> Vectors:
 
     A row with a non-finite entry counts as zero, and a number out of range is in no bin (-1).
     """
-    if call.kind == "histograms":
+    if call.kind in ("histograms", "coded"):
         bins = np.asarray(call.bins)
         codes = np.trunc(vectors)
         if codes.shape[1] != len(bins):

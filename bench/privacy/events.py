@@ -45,6 +45,11 @@ def laplace(noise_multiplier: float) -> DpEvent:
     return dp_event.LaplaceDpEvent(float(noise_multiplier))
 
 
+def exponential(epsilon: float) -> DpEvent:
+    """Return the event of the exponential mechanism at `epsilon`; see `selection.py`."""
+    return dp_event.ZCDpEvent(float(epsilon) ** 2 / 8.0)
+
+
 @functools.lru_cache(maxsize=4096)
 def sampled_gaussian(rate: float, noise_multiplier: float) -> DpEvent:
     """Return the event of a Gaussian mechanism on a Poisson sample of probability `rate`."""

@@ -10,14 +10,18 @@ Sensitivities under add/remove of one row, each stated and used in the method of
 | `poisson_sum` | clip (L2) | Gaussian on a Poisson sample |
 | `gaussian_sum` | clip (L2) | Gaussian |
 | `histograms` of k binnings | sqrt(k) (L2) or k (L1) | Gaussian or Laplace |
+| `marginals` of k sets of columns | sqrt(k) (L2) | Gaussian |
+| `scores` of candidates | root of the sum of their squares (L2; `selection.py`) | Gaussian |
+| `select` | the largest of the candidates' (`selection.py`) | exponential mechanism, as zCDP |
 | `partition_sum`, `part_vectors` | 2 clip (L2) | Gaussian, charged to the whole |
 | `delegate` | as the entry in `trusted/table.py` proves | the entry's event |
 | `raw` | unbounded | non-private |
 
 Every function that reads rows gets a copy of them: what it writes, through torch for example, is
 seen by no later call. Vectors of rows are evaluated and checked in `rowwise.py`, clipped, rounded
-and summed in `grid.py`; noise is sampled in `noise.py`; rows are assigned to parts in
-`partition.py`; the events are recorded in `ledger.py`.
+and summed in `grid.py`; noise is sampled in `noise.py`; one of several candidates is chosen in
+`selection.py`; rows are assigned to parts in `partition.py`; the events are recorded in
+`ledger.py`.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from bench.privacy.accounting import Budget, calibrate_noise
 from bench.privacy.clients import SkewedClients
 from bench.privacy.events import (
     DpEvent,
+    exponential,
     gaussian,
     in_words,
     laplace,
@@ -59,6 +64,16 @@ from bench.privacy.partition import (
     same_parts,
 )
 from bench.privacy.rowwise import RowFunction, as_numbers, counted, evaluate, positive
+from bench.privacy.selection import (
+    CodedRows,
+    Dependence,
+    Distance,
+    check_candidates,
+    digest,
+    draw,
+    exponents,
+    on_grid,
+)
 from bench.privacy.trusted import table as trusted
 
 Vector = npt.NDArray[np.float64]
@@ -318,6 +333,96 @@ class PrivateData:
             noisy = grid.answer(grid.counts(counted(table[:, column], size)), draw)
             answers.append(self._vault.interceptor.answer(call, noisy))
         return answers
+
+    # Coded rows ---------------------------------------------------------------------------------
+
+    def coded(self, codes: RowFunction, sizes: Sequence[int]) -> CodedRows:
+        """Return the rows as codes of a public domain, for `marginals` and `select`.
+
+        `codes` maps n rows to an (n, k) array of codes, one column for each of `sizes`; a row with
+        a code out of range is in no table of that column. The codes stay inside the kernel: no
+        budget is spent until something is asked of them.
+        """
+        sizes = tuple(int(size) for size in sizes)
+        if not sizes or min(sizes) < 1:
+            raise PrivacyContractError(f"sizes {sizes}: expected one or more codes per column")
+        self._vault.refuse_for_clients()
+        table = self._evaluate(codes, self._rows, Call("coded", self._path, bins=sizes))
+        if table.shape[1] != len(sizes):
+            raise PrivacyContractError(
+                f"the code function returned {table.shape[1]} columns for {len(sizes)} sizes"
+            )
+        return CodedRows(self, table, sizes)
+
+    def marginals(
+        self, rows: CodedRows, sets: Sequence[Sequence[int]], noise_multiplier: float
+    ) -> list[npt.NDArray[np.float64]]:
+        """Return noisy counts of the cells of several sets of columns, one axis per column.
+
+        One row moves one cell of each of k tables by one: the sensitivity, which scales the noise,
+        is sqrt(k) in L2. The noise on a count has the deviation sqrt(k) noise_multiplier.
+        """
+        noise_multiplier = positive(noise_multiplier)
+        chosen = [self._own(rows).checked(columns) for columns in sets]
+        if not chosen:
+            raise PrivacyContractError("no set of columns to count")
+        self._charge(gaussian(noise_multiplier))
+        call = Call("marginals", self._path, noise_multiplier, mechanism=f"gaussian, {chosen}")
+        grid = Grid.of_counts(noise_multiplier * math.sqrt(len(chosen)))
+        return [
+            self._vault.interceptor.answer(
+                call, grid.answer(grid.counts(rows._count(columns)), self._vault.noise.normal)
+            )
+            for columns in chosen
+        ]
+
+    def select(
+        self, rows: CodedRows, candidates: Sequence[Distance | Dependence], epsilon: float
+    ) -> int:
+        """Return the place of a candidate with a nearly largest score.
+
+        The exponential mechanism: candidate c has a probability proportional to
+        exp(epsilon q_c / (2 D)), where D is the largest sensitivity of the candidates' scores. Its
+        event is `exponential(epsilon)`.
+        """
+        epsilon = positive(epsilon)
+        check_candidates(self._own(rows), candidates)
+        self._charge(exponential(epsilon))
+        what = f"exponential, epsilon {epsilon!r}, {len(candidates)} candidates"
+        call = Call("select", self._path, mechanism=f"{what}, {digest(candidates)}")
+        chosen = draw(exponents(rows, candidates, epsilon), self._vault.noise.words)
+        answer = self._vault.interceptor.answer(call, np.array([chosen], dtype=np.float64))
+        return int(answer[0])
+
+    def scores(
+        self,
+        rows: CodedRows,
+        candidates: Sequence[Distance | Dependence],
+        noise_multiplier: float,
+    ) -> Vector:
+        """Return the noisy scores of all candidates.
+
+        The Gaussian mechanism: the sensitivity in L2, which scales the noise, is the root of the
+        sum of the squared sensitivities of the scores.
+        """
+        noise_multiplier = positive(noise_multiplier)
+        check_candidates(self._own(rows), candidates)
+        self._charge(gaussian(noise_multiplier))
+        what = f"gaussian, {len(candidates)} candidates, {digest(candidates)}"
+        call = Call("scores", self._path, noise_multiplier, mechanism=what)
+        total = math.sqrt(sum(float(one.sensitivity) ** 2 for one in candidates))
+        grid = Grid.of(noise_multiplier * total, total, len(candidates))
+        # Rounding to the grid can move each score by half a step in both of two neighbours.
+        rounding = 2.0**grid.exponent * math.sqrt(len(candidates))
+        grid = Grid(grid.exponent, noise_multiplier * (total + rounding) * (1.0 + 2.0**-40))
+        exact = on_grid([one.score(rows) for one in candidates], grid.exponent)
+        answer = grid.answer(exact, self._vault.noise.normal)
+        return self._vault.interceptor.answer(call, answer)
+
+    def _own(self, rows: CodedRows) -> CodedRows:
+        if rows._owner is not self:
+            raise PrivacyContractError("these codes are of other private data")
+        return rows
 
     # Parts --------------------------------------------------------------------------------------
 
