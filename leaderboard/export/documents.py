@@ -17,8 +17,9 @@ A table is described where it stands, in a comment that readers do not see:
 
 What stands between the two comments is replaced. `values` are typed: they are what a paper says.
 Other columns select kept cells by `label`, `method`, `dataset`, `ipc`, `epsilon` and `split`, with
-`{row}` replaced by the name of the row, and show a `metric` of these cells (or one of `eps_claimed`,
-`eps_proven` and `fit_seconds`): the mean, and in brackets the smallest and largest where there are several. `percent = true` shows
+`{row}` replaced by the name of the row, and show a `metric` of these cells, or their
+`eps_claimed`, `eps_proven` or `fit_seconds`: the mean, and in brackets the smallest and largest
+where there are several. `percent = true` shows
 percentages, `ratio_to = "label"` divides by the mean of the cells with that label. The results file
 is looked for beside the document.
 """
