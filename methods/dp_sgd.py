@@ -126,11 +126,13 @@ class DpSgd(Method):
             raise NotApplicable("`engine = opacus` trains classifiers; the hazard is the kernel's")
         from opacus.accountants.utils import get_noise_multiplier
 
+        budget = spec.budget
+        assert budget is not None  # `uses_budget`
         rate = private.rate(self.expected_batch)
         noise = float(
             get_noise_multiplier(
-                target_epsilon=spec.budget.epsilon,
-                target_delta=spec.budget.delta,
+                target_epsilon=budget.epsilon,
+                target_delta=budget.delta,
                 sample_rate=rate,
                 steps=self.steps,
                 accountant="rdp",
@@ -294,7 +296,9 @@ def _torch_linear(weights: Array) -> torch.nn.Linear:
 
     inputs, outputs = len(weights) - 1, weights.shape[1]
     # Without the layer's own start, which draws from torch's global generator.
-    layer = torch.nn.utils.skip_init(torch.nn.Linear, inputs, outputs, dtype=torch.float64)
+    layer: torch.nn.Linear = torch.nn.utils.skip_init(
+        torch.nn.Linear, inputs, outputs, dtype=torch.float64
+    )
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(weights[:-1].T))
         layer.bias.copy_(torch.from_numpy(weights[-1]))

@@ -34,7 +34,7 @@ def pooled_block(hidden: torch.Tensor) -> torch.Tensor:
 
     The arithmetic is that of single precision; the result has the type of `hidden`.
     """
-    made: torch.Tensor = _PooledBlock.apply(hidden)  # type: ignore[no-untyped-call]
+    made: torch.Tensor = _PooledBlock.apply(hidden)
     return made
 
 
@@ -62,7 +62,7 @@ class _PooledBlock(torch.autograd.Function):
         return gradient.view(shape).to(dtype)
 
 
-@njit(cache=True, nogil=True, fastmath=_REORDER)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=_REORDER)
 def _forward(planes: Array, pooled: Array, mean: Array, scale: Array, width: int) -> None:
     pixels = planes.shape[1]
     high, wide = pixels // width // 2, width // 2
@@ -94,7 +94,7 @@ def _forward(planes: Array, pooled: Array, mean: Array, scale: Array, width: int
                 )
 
 
-@njit(cache=True, nogil=True, fastmath=_REORDER)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=_REORDER)
 def _backward(
     planes: Array, mean: Array, scale: Array, pooled: Array, gradient: Array, width: int
 ) -> None:
