@@ -38,7 +38,7 @@ PUBLIC = {
     "bench.results.records": "Variant",
     "bench.results.reading": "RunTables load_results",
     "bench.engine.grid": "Grid load_grid",
-    "bench.cluster.driver": "RunSummary run",
+    "bench.cluster.driver": "run RunSummary",
 }
 """Module of every public name; `bench/__init__.pyi` says the same to type checkers."""
 

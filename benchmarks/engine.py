@@ -63,6 +63,7 @@ class Clock:
     first = last = 0.0
     count = 0
     def planned(self, total, cached, notices): pass
+    def running(self, cells): pass
     def finished(self, outcome, store):
         # The first cell of each worker starts it, and is left out.
         self.last = time.perf_counter()

@@ -99,12 +99,15 @@ def _run(scratch: Path) -> list[tuple[str, float]]:
     from bench.engine.grid import load_grid
     from bench.engine.options import RunOptions
     from bench.results.records import Outcome
-    from bench.results.run_directory import RunStore
+    from bench.results.run_directory import RunningCell, RunStore
 
     ended: list[tuple[str, float]] = []
 
     class Clock:
         def planned(self, total: int, cached: int, notices: Sequence[str]) -> None:
+            return
+
+        def running(self, cells: Sequence[RunningCell]) -> None:
             return
 
         def finished(self, outcome: Outcome, store: RunStore) -> None:

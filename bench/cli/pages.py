@@ -1,4 +1,4 @@
-"""`bench leaderboard` and `bench dossier`: static pages about run directories and one release."""
+"""`bench leaderboard`, `bench dossier` and `bench plot`: pages and figures of run directories."""
 
 from __future__ import annotations
 
@@ -121,3 +121,74 @@ def dossier(directory: Path, cell: str, output: Path | None, public: bool, pdf: 
     conclusion = concluded(material)
     if conclusion.tone != "plain":
         shared.echo_error(one_line(f"{conclusion.head}: {conclusion.text}"))
+
+
+@click.command()
+@click.argument("directories", nargs=-1, required=True, metavar="DIR... KIND")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=shared.PATH,
+    help="The figure: .pdf, .svg, .png, or .json for its Vega-Lite specification.",
+)
+@click.option("--cell", default="", help="Cell of a chart of one cell, named as in bench dossier.")
+@click.option("--dataset", default="", help="Draw this dataset only, where there is one per panel.")
+@click.option("--ipc", default="", help="Rows per class [default: those with the most results].")
+@click.option("--columns", default=3, show_default=True, type=click.IntRange(1, 12))
+@click.option(
+    "--public", is_flag=True, help="Leave out everything that was computed from private rows."
+)
+def plot(
+    directories: tuple[str, ...],
+    output: Path,
+    cell: str,
+    dataset: str,
+    ipc: str,
+    columns: int,
+    public: bool,
+) -> None:
+    """Write a chart of run directories, or of one cell, as a file for a paper.
+
+    \b
+    KIND of charts over all results:
+      pareto, epsilon, ranks, datasets, ipc, attacks-utility, time, memory, audit
+    KIND of charts of one cell (--cell):
+      survival, roc, confusion, hazards, importance, marginals, correlations,
+      embedding, closest, attacks, attributes
+    """
+    from bench.leaderboard.charts import chart, gallery
+    from bench.results.writing import FOR_ALL, OWNER_ONLY, write_atomically, writing
+
+    *places, kind = directories
+    known = (*gallery.KINDS, *gallery.OF_A_CELL)
+    if not places or kind not in known:
+        raise click.UsageError(
+            f"name one or more run directories and then a kind of chart: {', '.join(known)}"
+        )
+    ending = output.suffix.removeprefix(".").lower()
+    if ending not in chart.FORMATS:
+        raise click.UsageError(f"-o ends in one of .{', .'.join(chart.FORMATS)}")
+    if (kind in gallery.OF_A_CELL) != bool(cell):
+        many = "needs --cell" if kind in gallery.OF_A_CELL else "is drawn from all cells, not one"
+        raise click.UsageError(f"{kind} {many}")
+    if cell:
+        from bench.leaderboard.dossier.material import gather
+        from bench.leaderboard.tables.details import CellFiles
+
+        if len(places) > 1 or public:
+            raise click.UsageError(
+                "a chart of a cell is drawn from the rows of one run directory, and is not public"
+            )
+        row = gather(Path(places[0]), cell).row
+        charts = gallery.cell_charts(CellFiles(Path(places[0]), row.key), kind)
+    else:
+        from bench.leaderboard.pages.board import compile_board
+
+        board = compile_board([Path(place) for place in places], public=public, cells=0)
+        results = gallery.Results(board.rows, board.styles, board.comparisons, ipc, dataset)
+        charts = gallery.all_charts(results, kind)
+    content = chart.to_file(chart.combined(charts, columns), ending)
+    with writing(output, "or give another -o"):
+        write_atomically(output, content, FOR_ALL if public else OWNER_ONLY)
+    click.echo(f"wrote {output}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from bench.cli.options import counted
 from bench.cluster.driver import Observer, RunSummary, run_grid, score_run
@@ -26,21 +27,44 @@ from bench.engine.options import RunOptions
 from bench.environments.overlays import Say
 from bench.plugins.metric import HEADLINES, Family
 from bench.results.records import CellRow, Outcome, ScoreRow, Status
-from bench.results.run_directory import RunStore
+from bench.results.run_directory import RunningCell, RunStore
 from bench.tracking.tracker import Tracker
 
 _SHOWN = 300
 """Largest number of cells that the summary table lists."""
 
 
+_RUNNING_SHOWN = 4
+"""Largest number of running cells below the bar."""
+
+
+@final
+class _Bar(Progress):
+    """The bar, and below it what the running cells do, cut to the width of the terminal."""
+
+    cells: Sequence[RunningCell] = ()
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the lines of the display, each of which has one line on the screen."""
+        yield from super().get_renderables()
+        for one in self.cells[:_RUNNING_SHOWN]:
+            yield _line_of(f"  {one.phase or 'starting'}: {one.cell.describe()}")
+        if len(self.cells) > _RUNNING_SHOWN:
+            yield _line_of(f"  {len(self.cells) - _RUNNING_SHOWN} more running")
+
+
+def _line_of(text: str) -> Text:
+    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
+
+
 @final
 class ProgressDisplay:
-    """A bar with counts on a terminal; one line per cell elsewhere."""
+    """A bar with counts and the running cells on a terminal; one line per cell elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._counts: Counter[str] = Counter()
-        self._bar = Progress(
+        self._bar = _Bar(
             TextColumn("cells"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -72,8 +96,12 @@ class ProgressDisplay:
         if not self._console.is_terminal or row.status not in ("ok", "skipped"):
             self._console.print(_line(row), markup=False, highlight=False)
 
+    def running(self, cells: Sequence[RunningCell]) -> None:
+        self._bar.cells = cells
+
     def stop(self) -> None:
         """Leave the last state of the bar on the screen."""
+        self._bar.cells = ()
         self._bar.stop()
 
 

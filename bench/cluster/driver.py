@@ -49,7 +49,7 @@ from bench.errors import StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal
 from bench.results.records import Cell, Outcome, Status, TimingRow, Variant
-from bench.results.run_directory import Progress, RunStore
+from bench.results.run_directory import Progress, RunningCell, RunStore
 from bench.results.timings import Stopwatch, added_to
 
 
@@ -61,6 +61,9 @@ class Observer(Protocol):
 
     def finished(self, outcome: Outcome, store: RunStore) -> None:
         """Take note of a cell that has ended and is stored."""
+
+    def running(self, cells: Sequence[RunningCell]) -> None:
+        """Take note of what is computed now; called every few seconds."""
 
 
 @final
@@ -237,9 +240,11 @@ def carry_out(
         for watcher in watchers:
             watcher.finished(outcome, store)
 
-    def running_now(cells: Sequence[tuple[str, Cell]]) -> None:
+    def running_now(cells: Sequence[RunningCell]) -> None:
         # Called every few seconds, also while no cell ends.
         progress.running(cells)
+        for watcher in watchers:
+            watcher.running(cells)
         store.compact_now_and_then()
 
     def close() -> None:
@@ -281,14 +286,14 @@ def run_jobs(
     options: RunOptions,
     stop: Stop,
     say: Say,
-    running_now: Callable[[Sequence[tuple[str, Cell]]], None] = lambda cells: None,
+    running_now: Callable[[Sequence[RunningCell]], None] = lambda cells: None,
 ) -> Generator[tuple[Job, Outcome], None, None]:
     """Run jobs as Ray tasks; audits in this process where one CPU is asked for."""
     in_tasks = []
     for job in jobs:
         here = options.cpus == 1 and not options.ray_address and job.environment is None
         if job.procedure is not None and here:
-            running_now([(job.key, job.cell)])
+            running_now([RunningCell(job.key, job.cell, "trials")])
             yield job, _in_own_process(job.procedure)
         else:
             in_tasks.append(job)

@@ -25,8 +25,8 @@ from bench.engine.procedure import Batch, Pace, added
 from bench.environments.overlays import Say
 from bench.errors import BenchError, ClusterLostError
 from bench.plugins.method import Environment
-from bench.results.records import Cell, Outcome, Status
-from bench.results.run_directory import RunStore
+from bench.results.records import Outcome, Status
+from bench.results.run_directory import RunningCell, RunStore
 
 _WAIT_SECONDS = 2.0
 _ATTEMPTS = 4
@@ -72,7 +72,7 @@ def execute(
     options: RunOptions,
     stop: Stop,
     say: Say,
-    running_now: Callable[[Sequence[tuple[str, Cell]]], None] = lambda cells: None,
+    running_now: Callable[[Sequence[RunningCell]], None] = lambda cells: None,
 ) -> Generator[tuple[Job, Outcome], None, None]:
     """Run the jobs; yield each with its outcome as it ends."""
     loop = _Loop(datasets, store, options, stop, say, running_now)
@@ -91,7 +91,7 @@ class _Loop:
         options: RunOptions,
         stop: Stop,
         say: Say,
-        running_now: Callable[[Sequence[tuple[str, Cell]]], None],
+        running_now: Callable[[Sequence[RunningCell]], None],
     ) -> None:
         self._datasets = datasets
         self._store = store
@@ -127,8 +127,7 @@ class _Loop:
                 if not self._running:
                     return
             yield from self._fill()
-            cells = {one.job.key: one.job.cell for one in self._begun()}
-            self._running_now([*cells.items()])
+            self._running_now(self._now())
             pending = [*self._running, *self._tasks.preparing]
             try:
                 done, _ = ray.wait(pending, timeout=_WAIT_SECONDS) if pending else ([], [])
@@ -140,6 +139,15 @@ class _Loop:
                     yield from self._collect(reference)
                 else:
                     yield from self._settle(reference)
+
+    def _now(self) -> Sequence[RunningCell]:
+        """Return the cells that are computed; a procedure with several tasks is one of them."""
+        cells: dict[str, RunningCell] = {}
+        for one in self._begun():
+            if one.job.key not in cells or not cells[one.job.key].phase:
+                phase = self._watchers.phase(*one.tickets)
+                cells[one.job.key] = RunningCell(one.job.key, one.job.cell, phase)
+        return [*cells.values()]
 
     def _begun(self) -> Iterator[Started]:
         """Return tasks that have a CPU: Ray starts them in their order, the others wait for one."""

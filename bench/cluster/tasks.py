@@ -12,6 +12,7 @@ from typing import Any, TypeVar, final
 from bench.cluster.ray_cluster import first_line, nodes, only_on
 from bench.cluster.watcher import Ticket
 from bench.data.dataset import Dataset
+from bench.engine import phases
 from bench.engine.cell import Remake, finish_cell, run_cell
 from bench.engine.fit import FitResult, Fits, MethodFacts, for_fitting
 from bench.engine.isolation import wire
@@ -311,6 +312,7 @@ def fit_step(ticket: Ticket, told: Told, dataset: Dataset) -> FitResult:
 
     def work(fits: Fits | None) -> FitResult:
         assert fits is not None
+        phases.enter("fit")
         return fits.fit(told.cell, dataset)
 
     return _watched(ticket, work, lambda fitted: fitted, told.data, own_environment=True)
@@ -348,6 +350,7 @@ def batch_step(
 
     def run(fits: IsolatedFits | None) -> Batch | FitResult:
         assert fits is not None
+        phases.enter("trials", f"{len(items)} at once")
         return fits.procedure(work, shared)(items)
 
     return _watched(ticket, run, lambda fitted: fitted, "")
@@ -378,6 +381,7 @@ def _watched(
     with ticket.shown(servers) as folder:
         limits = ticket.limits
         with contextlib.ExitStack() as stack:
+            stack.enter_context(phases.showing(folder))
             stack.enter_context(captured(folder, limits.disk_mb))
             cap_threads(ticket.threads)
             stack.enter_context(shared_references(ticket.references))

@@ -18,7 +18,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
@@ -46,6 +46,7 @@ from bench.cluster.processes import (
     stop_family,
 )
 from bench.cluster.ray_cluster import first_line, nodes, only_on
+from bench.engine import phases
 from bench.engine.limits import CRASH_MARK, EXIT_MARK, Limits, tail
 from bench.environments.overlays import Say
 from bench.errors import LimitsLostError
@@ -222,6 +223,17 @@ class _Guard:
 
 
 @final
+@dataclass(frozen=True)
+class Report:
+    """Answer of a watcher to the driver."""
+
+    silent_seconds: float
+    """How long ago it looked at all cells of its machine."""
+    phases: Mapping[str, str]
+    """What each of them does, by the names of their tickets."""
+
+
+@final
 class Watcher:
     """An actor that watches the cells of its machine."""
 
@@ -236,9 +248,10 @@ class Watcher:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def silent_seconds(self) -> float:
-        """Return how long ago all cells were looked at."""
-        return time.monotonic() - self._looked
+    def report(self) -> Report:
+        """Return how long ago all cells were looked at, and what they do."""
+        shown = {folder.name: phases.read(folder) for folder in _folders(self._folder)}
+        return Report(time.monotonic() - self._looked, shown)
 
     def why(self, name: str) -> Death | None:
         """Return why the process of this cell is gone; None if it was not on this machine."""
@@ -313,6 +326,7 @@ class Watchers:
         self._by_node: dict[str, Any] = {}
         self._asked: dict[str, _Asked] = {}
         self._replaced: dict[str, int] = {}
+        self._phases: dict[str, Mapping[str, str]] = {}
         self.run = str(ray.get_runtime_context().namespace)
         self.refresh()
 
@@ -328,6 +342,11 @@ class Watchers:
             placed = self._kind.options(scheduling_strategy=only_on(node))
             self._by_node[node] = placed.remote(self.run)
             self._ask(node, _START_SECONDS)
+
+    def phase(self, *names: str) -> str:
+        """Return what an attempt did some seconds ago; nothing if that is not known."""
+        known = (shown.get(name, "") for shown in self._phases.values() for name in names)
+        return next(filter(None, known), "")
 
     def why(self, *names: str) -> Death | None:
         """Return why the worker of an attempt is gone, if its machine still knows."""
@@ -353,7 +372,7 @@ class Watchers:
             ray.wait(closing, num_returns=len(closing), timeout=_ANSWER_SECONDS)
 
     def _ask(self, node: str, patience: float = _SILENT_SECONDS) -> None:
-        answer = self._by_node[node].silent_seconds.remote()
+        answer = self._by_node[node].report.remote()
         self._asked[node] = _Asked(answer, time.monotonic(), patience)
 
     def _problem(self, node: str) -> str:
@@ -366,12 +385,14 @@ class Watchers:
             waited = time.monotonic() - asked.since
             return f"no answer for {waited:.0f} s" if waited > asked.patience else ""
         try:
-            silent = ray.get(asked.answer)
+            report = ray.get(asked.answer)
         except ray.exceptions.ActorDiedError as problem:
             # If it could not start, the reason is in the last line.
             return str(problem).strip().splitlines()[-1].strip() or first_line(problem)
         except ray.exceptions.RayError as problem:
             return first_line(problem)
+        self._phases[node] = report.phases
+        silent = report.silent_seconds
         self._ask(node)
         return f"it has not looked for {silent:.0f} s" if silent > _SILENT_SECONDS else ""
 
@@ -392,6 +413,7 @@ class Watchers:
     def _forget(self, node: str) -> None:
         del self._by_node[node]
         del self._asked[node]
+        self._phases.pop(node, None)
 
 
 def _last_words(log: str) -> Death:

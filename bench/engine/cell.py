@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from bench.data.dataset import Dataset
-from bench.engine import keys
+from bench.engine import keys, phases
 from bench.engine.fit import FitResult, Fits, InThisProcess, MethodFacts, guarded
 from bench.engine.limits import peak_memory_mb, reset_peak_memory
 from bench.engine.score import kept_scores, score_release
@@ -64,6 +64,7 @@ def run_cell(
     fits = fits or InThisProcess()
     remake = stored if isinstance(stored, Remake) else None
     if stored is None or isinstance(stored, Remake) or stored.release is None:
+        phases.enter("fit")
         fitted = fits.fit(cell, dataset)
         return finish_cell(cell, key, dataset, metrics, fitted, threads, fits, facts, remake)
     reset_peak_memory()
@@ -97,6 +98,7 @@ def finish_cell(
     if fitted.release is None:
         return failed_outcome(row, fitted)
     release = fitted.release
+    phases.enter("prove")
     watch = Stopwatch()
     judged = guarded(lambda: _judged(cell, row, fitted, release, known))
     timings = (*_fit_timing(key, fitted), watch.lap(key, "prove"))

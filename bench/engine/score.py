@@ -12,7 +12,7 @@ import pandas as pd
 
 from bench.data.dataset import Dataset, Split
 from bench.data.splits import ALL
-from bench.engine import keys
+from bench.engine import keys, phases
 from bench.engine.failures import failure_of
 from bench.engine.fit import Fits
 from bench.environments import overlays
@@ -97,6 +97,7 @@ def score_release(
         if dataset.preset == ALL:
             scores += [_score_row(key, score) for score in metric.all_absent(NO_ROWS_LEFT).scores]
             continue
+        phases.enter("score", name)
         watch, before = Stopwatch(), evaluation.reference_seconds
         try:
             computed = check_scores(

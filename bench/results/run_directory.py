@@ -32,7 +32,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, final
@@ -516,6 +516,17 @@ def _read_text(directory: Path, *parts: str) -> str:
 
 
 @final
+@dataclass(frozen=True)
+class RunningCell:
+    """A cell that is being computed."""
+
+    key: str
+    cell: Cell
+    phase: str = ""
+    """What it does: fit, prove, score with the metric, trials; empty if that is not known."""
+
+
+@final
 class Progress:
     """Keeps `progress.json` in the run directory up to date."""
 
@@ -535,9 +546,9 @@ class Progress:
         self._written = 0.0
         self._write([])
 
-    def running(self, cells: Sequence[tuple[str, Cell]]) -> None:
+    def running(self, cells: Sequence[RunningCell]) -> None:
         """Say which cells are in flight; written every few seconds."""
-        self._since = {key: self._since.get(key) or _now() for key, _ in cells}
+        self._since = {one.key: self._since.get(one.key) or _now() for one in cells}
         if time.monotonic() - self._written >= _EVERY_SECONDS:
             self._write(cells)
 
@@ -546,9 +557,15 @@ class Progress:
         self._facts["ended"] = how
         self._write([])
 
-    def _write(self, cells: Sequence[tuple[str, Cell]]) -> None:
+    def _write(self, cells: Sequence[RunningCell]) -> None:
         running = [
-            {"key": key, "cell": cell.describe(), "since": self._since[key]} for key, cell in cells
+            {
+                "key": one.key,
+                "cell": one.cell.describe(),
+                "phase": one.phase,
+                "since": self._since[one.key],
+            }
+            for one in cells
         ]
         document = {**self._facts, "running": running}
         self._store.check_there()

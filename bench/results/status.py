@@ -53,6 +53,8 @@ class Running:
 
     key: str
     cell: str
+    phase: str
+    """What it did some seconds ago; empty if that is not known."""
     since: datetime.datetime | None
 
 
@@ -232,7 +234,8 @@ def _running(listed: object) -> Iterator[Running]:
     for item in listed if isinstance(listed, list) else ():
         if isinstance(item, dict):
             key, cell = _text(item.get("key")) or "", _text(item.get("cell")) or ""
-            yield Running(key, cell or key, _time(item.get("since")))
+            phase = _text(item.get("phase")) or ""
+            yield Running(key, cell or key, phase, _time(item.get("since")))
 
 
 def normalised(reason: str) -> str:
@@ -339,7 +342,8 @@ def _lines(status: RunStatus, now: datetime.datetime) -> Iterator[str]:
     if status.running:
         yield "running:"
         for one in status.running:
-            yield f"  {one.cell}" + (f", for {_span(now - one.since)}" if one.since else "")
+            since = f", for {_span(now - one.since)}" if one.since else ""
+            yield f"  {one.cell}{since}{f', in {one.phase}' if one.phase else ''}"
     for title, good in (("failures:", False), ("skipped:", True)):
         groups = [group for group in status.groups if (group.status in _GOOD) == good]
         if groups:

@@ -31,11 +31,12 @@ from typing import TYPE_CHECKING, Any, final
 from urllib.parse import unquote, urlparse
 
 from bench.errors import StoreError
-from bench.leaderboard.dossier.cell import cell_report, cell_title
+from bench.leaderboard.dossier.cell import cell_report
 from bench.results import private_rows
 from bench.results.opening import link_or_copy, open_file, read_text
+from bench.results.reading import read_descriptions
 from bench.results.records import CellRow, Outcome, Status
-from bench.results.run_directory import RunStore
+from bench.results.run_directory import RunningCell, RunStore
 from bench.results.writing import (
     OWNER_FOLDER,
     OWNER_ONLY,
@@ -45,9 +46,11 @@ from bench.results.writing import (
 )
 from bench.tracking.fields import (
     VIEW,
+    defaults_of,
     markdown,
     metrics_of,
     parameters_of,
+    run_name,
     tags_of,
     valid_name,
     view,
@@ -105,6 +108,8 @@ class Tracker:
         self._experiment = ""
         self._parent = ""
         self._manifest: Mapping[str, Any] = {}
+        self._defaults: Mapping[str, Mapping[str, object]] = {}
+        """Hyperparameters of the methods of the run, with their defaults."""
         self._known: dict[str, tuple[str, str]] = {}
         self._database: OwnDatabase | None = None
         """The database of the run directory; None for any other store."""
@@ -124,6 +129,9 @@ class Tracker:
         """Queue one cell for logging."""
         if not self._broken:
             self._keys.put(outcome.row.key)
+
+    def running(self, cells: Sequence[RunningCell]) -> None:
+        """Leave cells alone that have not ended."""
 
     def close(self, failed: int, *, patient: bool = False) -> None:
         """Log the queued cells, and end the parent run.
@@ -201,6 +209,7 @@ class Tracker:
     def _start(self) -> None:
         client = _client(self._uri, unsynced=self._uri == default_uri(self._store.directory))
         self._manifest = self._read_manifest()
+        self._defaults = self._read_defaults()
         name = f"bench {self._manifest.get('grid', '')}".strip()
         experiment = client.get_experiment_by_name(name)
         if experiment is not None:
@@ -238,6 +247,14 @@ class Tracker:
 
     def _read_manifest(self) -> Mapping[str, Any]:
         return self._store.manifest()
+
+    def _read_defaults(self) -> Mapping[str, Mapping[str, object]]:
+        try:
+            return defaults_of(read_descriptions(self._store.directory))
+        except StoreError as problem:
+            # The next `bench run` writes it again; the hyperparameters of the grid are known.
+            self._say(f"MLflow: defaults of hyperparameters are not logged: {problem}")
+            return {}
 
     def _find_parent(self, client: MlflowClient) -> str:
         identity = _identity(self._store.directory)
@@ -286,9 +303,10 @@ class Tracker:
             "`cells.parquet` has one row per cell, `scores.parquet` one per score, `releases/` the "
             f"synthetic rows. `bench status {directory}` shows the state of the run, `bench "
             f"leaderboard {directory} -o site` writes its leaderboard.\n\n"
-            "Columns to compare: `utility/...`, `fidelity/...`, `privacy/...` (scores), "
-            "`epsilon/proven`, `grid/...`, `cost/...`; tags `verdict` and `status`; parameters "
-            "`parameter/...`. An infinite epsilon is a tag, not a metric."
+            "Columns to compare: `utility`, `eps_proven` and the other metrics without a prefix; "
+            "all scores are in `utility/...`, `fidelity/...`, `privacy/...`, `cost/...`. Tags "
+            "`verdict` and `status`; hyperparameters `parameter/...`. An infinite epsilon is a "
+            "tag, not a metric."
         )
 
     # A cell ---------------------------------------------------------------------------------------
@@ -322,7 +340,7 @@ class Tracker:
             run_id = uuid.uuid4().hex
             place = f"{root.rstrip('/')}/{run_id}/artifacts"
             self._attach(client, run_id, place, outcome)
-            logged = _Logged.of(outcome)
+            logged = _Logged.of(outcome, self._defaults)
             runs.append(
                 NewRun(
                     run_id=run_id,
@@ -346,7 +364,7 @@ class Tracker:
 
         row, client = outcome.row, self._client
         assert client is not None
-        logged = _Logged.of(outcome)
+        logged = _Logged.of(outcome, self._defaults)
         run = client.create_run(
             self._experiment,
             start_time=logged.start,
@@ -448,17 +466,19 @@ class _Logged:
     metrics: Mapping[str, float]
 
     @classmethod
-    def of(cls, outcome: Outcome) -> _Logged:
+    def of(cls, outcome: Outcome, defaults: Mapping[str, Mapping[str, object]]) -> _Logged:
         row, end = outcome.row, _milliseconds(outcome.row.finished_at)
         seconds = (row.fit_seconds or 0.0) + (row.score_seconds or 0.0)
         values = metrics_of(row, outcome.scores, outcome.audit, outcome.timings)
         return cls(
-            name=cell_title(row),
+            name=run_name(row),
             status=_ENDED.get(row.status, "FAILED"),
             start=end - int(seconds * 1000),
             end=end,
             # Two names may become one.
-            parameters={valid_name(name): value for name, value in parameters_of(row).items()},
+            parameters={
+                valid_name(name): value for name, value in parameters_of(row, defaults).items()
+            },
             metrics={valid_name(name): value for name, value in values.items()},
         )
 

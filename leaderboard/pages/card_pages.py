@@ -15,9 +15,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from bench.errors import StoreError
-from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.draw import legend, utility_figures
+from bench.leaderboard.charts.chart import colour
+from bench.leaderboard.charts.overview import method_legend
 from bench.leaderboard.charts.panels import PALETTE, scene
+from bench.leaderboard.charts.sheet import SCRIPT, Sheet, legend
+from bench.leaderboard.charts.tradeoffs import UtilityFigure, utility_figures
 from bench.leaderboard.dossier import words as dossier_words
 from bench.leaderboard.dossier.words import LedgerStep, steps, stored_ledger
 from bench.leaderboard.pages.board import Board, CellLink, Incident
@@ -102,7 +104,8 @@ def method_pages(board: Board) -> Iterator[Page]:
         card = board.about.methods.get(first.method)
         drawn = _drawn(rows, references)
         setting = scene(drawn, board.styles)
-        figures = utility_figures(setting)
+        sheet = Sheet()
+        figures = _placed(utility_figures(setting)[:1], sheet)
         judged, more_reasons = capped(_judgements(rows), _MOST_REASONS)
         yield rendering.page(
             rendering.method_path(label),
@@ -134,9 +137,10 @@ def method_pages(board: Board) -> Iterator[Page]:
             ledgers=_ledgers(board, finished.get(label, ())),
             items=sorted(items, key=_by_dataset),
             withheld=sorted({row.dataset for row in rows} & gathered.withheld),
+            scripts=(SCRIPT,),
             figure=figures[0] if figures else None,
-            legend=legend(setting, drawn) if figures else (),
-            definitions=svg.definitions(),
+            legend=legend(method_legend(setting, drawn)),
+            charts=sheet.data(),
             failures=failures(board, label=label),
         )
 
@@ -322,7 +326,9 @@ def dataset_pages(board: Board) -> Iterator[Page]:
         counted = declared and not paid
         shares = _shares(card.by_class) if card is not None and counted else ()
         setting = scene(rows, board.styles)
-        figures, more_figures = capped(utility_figures(setting), _MOST_FIGURES)
+        sheet = Sheet()
+        found, more_figures = capped(utility_figures(setting), _MOST_FIGURES)
+        figures = _placed(found, sheet)
         yield rendering.page(
             rendering.dataset_path(dataset),
             "dataset.html",
@@ -346,10 +352,11 @@ def dataset_pages(board: Board) -> Iterator[Page]:
             withheld=[dataset] if dataset in gathered.withheld else [],
             ceilings=[item for item in items if item.row.reference == CEILING],
             tables=_tables(items),
+            scripts=(SCRIPT,),
             figures=figures,
             more_figures=more_figures,
-            legend=legend(setting, rows) if figures else (),
-            definitions=svg.definitions(),
+            legend=legend(method_legend(setting, rows)),
+            charts=sheet.data(),
             failures=failures(board, dataset=dataset),
         )
 
@@ -441,7 +448,7 @@ def _shares(counts: Sequence[ClassCount]) -> tuple[ClassShare, ...]:
     total = sum(item.rows for item in counts)
     if not total:
         return ()
-    colours = PALETTE
+    colours = [colour(name) for name in PALETTE]
     return tuple(
         ClassShare(
             item.name, item.rows, f"{100 * item.rows / total:.1f}%", colours[n % len(colours)]
@@ -623,6 +630,13 @@ def settings(text: str) -> Mapping[str, str] | None:
 def distinct(texts: Iterable[str]) -> tuple[str, ...]:
     """Return each non-empty text once, in order."""
     return tuple(dict.fromkeys(text for text in texts if text))
+
+
+def _placed(
+    figures: Sequence[UtilityFigure], sheet: Sheet
+) -> tuple[tuple[str, tuple[Markup, ...]], ...]:
+    """Return the IPC and the placed charts of each figure."""
+    return tuple((figure.ipc, tuple(map(sheet.place, figure.charts))) for figure in figures)
 
 
 def capped(items: Sequence[Any], most: int) -> tuple[Sequence[Any], int]:

@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from bench.data.schema import Task
-from bench.leaderboard.charts.cell_figures import figures
+from bench.leaderboard.charts.cell import CellFigure, figures
+from bench.leaderboard.charts.sheet import SCRIPT, LegendEntry, Sheet, legend, sign
 from bench.leaderboard.dossier import cell as parts
 from bench.leaderboard.pages.board import Board, CellLink
 from bench.leaderboard.ranking.rank import is_sound
@@ -114,9 +115,16 @@ def _pages(
     finished = row.status == Status.OK.value
     drawn = figures(files, row.task, scores, asked) if finished and not access.withheld else ()
     download = _download(row, access, files, path)
+    sheet = Sheet()
+    placed = [
+        (item.kind, item.figure, *placed_figure(item.figure, sheet))
+        for item in drawn
+        if item.figure is not None
+    ]
     yield rendering.page(
         path,
         "cell.html",
+        scripts=(SCRIPT,) if placed else (),
         cell_style=Markup(rendering.asset("cell.css")),
         row=row,
         label=cell["shown_label"],
@@ -133,7 +141,8 @@ def _pages(
         epsilons=parts.four_epsilons(row, withheld=access.withheld),
         families=() if access.withheld else parts.score_families(scores),
         missing=() if access.withheld else parts.missing_scores(scores),
-        figures=[item for item in drawn if item.figure is not None],
+        figures=placed,
+        charts=sheet.data(),
         undrawn=[item for item in drawn if item.figure is None],
         grid=_grid(row, access, files),
         download=download,
@@ -145,6 +154,15 @@ def _pages(
     )
     if download.content:
         yield Page(download.path, download.content)
+
+
+def placed_figure(figure: CellFigure, sheet: Sheet) -> tuple[Markup, Markup]:
+    """Return the legend and the charts of a figure."""
+    entries = [
+        LegendEntry(each.label, sign(each.hue, dashes=each.dashes)) for each in figure.legend
+    ]
+    charts = Markup("").join(sheet.place(chart) for chart in figure.charts)
+    return legend(entries) if entries else Markup(""), charts
 
 
 _KINDS: Mapping[str, Callable[[Any], Any]] = {"str": str, "int": int, "float": float, "bool": bool}

@@ -12,7 +12,8 @@ from typing import Any, final
 from markupsafe import Markup
 from scipy import stats
 
-from bench.leaderboard.charts.critical_difference import diagram
+from bench.leaderboard.charts.overview import front_chart, rank_intervals
+from bench.leaderboard.charts.sheet import SCRIPT, Sheet
 from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages.board import Board
 from bench.leaderboard.ranking.rank import DEPENDS_ON_OTHERS, FLOOR, REFERENCES, SAMPLE
@@ -48,11 +49,15 @@ def pages(board: Board) -> Iterator[Page]:
         name for metric in choices.headlines.values() for name in ratio_metrics(metric, True)
     )
     shown = columns(rows, ratios)
+    ranks = Sheet("ranks-")
+    comparisons = [
+        (result, ranks.place(rank_intervals(result, board.styles))) for result in board.comparisons
+    ]
     yield rendering.page(
         rendering.FRONT,
         "index.html",
         front_style=Markup(rendering.asset("front.css")),
-        scripts=_SCRIPTS if rows else _SCRIPTS[:1],
+        scripts=(*_SCRIPTS, SCRIPT) if rows else _SCRIPTS[:1],
         runs=results.runs,
         counts=board.counts,
         notes=board.notes,
@@ -63,7 +68,9 @@ def pages(board: Board) -> Iterator[Page]:
         any_rows=bool(rows),
         columns=shown,
         groups=groups(shown),
-        comparisons=[(result, diagram(result, board.styles)) for result in board.comparisons],
+        comparisons=comparisons,
+        charts=ranks.data(),
+        front_chart=front_chart(board) if rows else "",
         uncompared=board.uncompared,
         datasets=sorted({row.dataset for row in rows}),
         methods=sorted({(row.label, row.reference) for row in rows}),

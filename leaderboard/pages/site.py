@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from bench.leaderboard.charts import sheet
+from bench.leaderboard.charts.chart import library
 from bench.leaderboard.export import latex
 from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages import card_pages, cell_pages, front, plots_page
@@ -80,6 +82,7 @@ def _pages(board: Board) -> Iterator[Page]:
     yield from card_pages.method_pages(board)
     yield from card_pages.dataset_pages(board)
     yield from cell_pages.pages(board)
+    yield Page(sheet.LIBRARY, library())
     notes = [f"{note.title} {note.text}" for note in board.notes]
     markdown = export.to_markdown(board.rows, board.mean_ranks, board.comparisons, notes)
     yield Page("leaderboard.csv", export.to_csv(board.rows).encode())

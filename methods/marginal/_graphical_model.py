@@ -192,34 +192,33 @@ class GraphicalModel:
     clique_shares: tuple[CellTable, ...]
 
     def counts(self, columns: Columns) -> CellTable:
-        """The model's marginal of one or two columns, in rows, axes in the order of columns."""
+        """The model's marginal of some columns, in rows, axes in the order of columns."""
         home = self.tree.home(columns)
-        if home is not None:
-            axes = self.tree.axes_without(home, columns)
-            return np.asarray(self.total * self.clique_shares[home].sum(axis=axes))
-        return self.total * self._apart(*columns)
+        if home is None:
+            return self.total * self._apart(columns)
+        within = tuple(column for column in self.tree.cliques[home] if column in columns)
+        summed = self.clique_shares[home].sum(axis=self.tree.axes_without(home, columns))
+        order = [within.index(column) for column in columns]
+        return np.asarray(self.total * summed.transpose(order))
 
-    def _apart(self, first: int, second: int) -> CellTable:
-        """Two columns in no common clique: a chain of conditionals along the path between."""
-        start, end = self.tree.holding((first,)), self.tree.holding((second,))
-        path = nx.shortest_path(
-            nx.Graph((edge.child, edge.parent) for edge in self.tree.edges), start, end
-        )
-        joint = self.clique_shares[start]
-        names = self.tree.cliques[start]
-        for number, clique in enumerate(path[1:], start=1):
-            columns = self.tree.cliques[clique]
-            before = self.tree.cliques[path[number - 1]]
-            shared = tuple(column for column in before if column in columns)
-            keep = (first, *(column for column in shared if column != first))
-            joint = _product_sum(joint, list(names), list(keep))
-            table = self.clique_shares[clique]
-            below = table.sum(axis=self.tree.axes_without(clique, shared), keepdims=True)
-            given = np.divide(table, below, out=np.zeros_like(table), where=below > 0)
-            after = (second,) if clique == end else self.tree.cliques[path[number + 1]]
-            names = (first, *(column for column in columns if column in after and column != first))
-            joint = _product_sum(joint, list(keep), given, list(columns), list(names))
-        return joint
+    def _apart(self, columns: Columns) -> CellTable:
+        """Columns in no common clique: conditionals of the cliques between, summed out."""
+        graph = nx.Graph((edge.child, edge.parent) for edge in self.tree.edges)
+        homes = {self.tree.holding((column,)) for column in columns}
+        start = self.tree.holding(columns[:1])
+        # The smallest part of the tree that joins the homes; each clique after the one before it.
+        needed = {node for home in homes for node in nx.shortest_path(graph, start, home)}
+        factors: list[Any] = []
+        below = nx.bfs_tree(graph.subgraph(needed), start) if len(needed) > 1 else None
+        for node in needed if below is None else nx.topological_sort(below):
+            clique, table = self.tree.cliques[node], self.clique_shares[node]
+            if node != start and below is not None:
+                parent = next(iter(below.predecessors(node)))
+                shared = tuple(column for column in clique if column in self.tree.cliques[parent])
+                margin = table.sum(axis=self.tree.axes_without(node, shared), keepdims=True)
+                table = np.divide(table, margin, out=np.zeros_like(table), where=margin > 0)
+            factors += [table, list(clique)]
+        return np.asarray(_product_sum(*factors, list(columns), optimize="greedy"))
 
     def draw(self, count: int, given: tuple[int, int] | None, rng: np.random.Generator) -> Codes:
         """Rows; where asked, given that the column `given[0]` has the code `given[1]`."""
@@ -396,9 +395,13 @@ class Estimation:
         """The model to draw from, fitted for longer."""
         return fit(self.sizes, measured, self.total, steps, self.model)
 
+    def cells_with(self, sets: Sequence[Columns]) -> int:
+        """Cells of all cliques of a model of these sets."""
+        return JunctionTree(self.sizes, sets).cells
+
     def affordable(self, sets: Sequence[Columns]) -> bool:
         """Whether the junction tree of these sets is small enough."""
-        return JunctionTree(self.sizes, sets).cells <= self.cells
+        return self.cells_with(sets) <= self.cells
 
 
 def draw_rows(

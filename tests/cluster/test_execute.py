@@ -17,7 +17,7 @@ from bench.engine.options import RunOptions
 from bench.engine.plan import Job
 from bench.plugins.source import build_dataset
 from bench.results.records import Cell, Outcome, Variant
-from bench.results.run_directory import RunStore
+from bench.results.run_directory import RunningCell, RunStore
 from tests.support.tables import ToyTable
 from tests.support.tracked_runs import outcome
 
@@ -63,6 +63,9 @@ class NobodyWatches:
     def why(self, *tickets: str) -> None:
         return None
 
+    def phase(self, *tickets: str) -> str:
+        return f"phase of {', '.join(tickets)}"
+
     def refresh(self) -> None:
         pass
 
@@ -89,6 +92,37 @@ def carried_out(
     options = RunOptions(store.directory)
     work = execute([job], datasets, store, options, Stop(said.append), said.append)
     return [ended for _, ended in work], tasks, said
+
+
+def test_cells_that_wait_for_a_cpu_are_not_shown_as_running(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice as many tasks as CPUs are given to Ray, which starts them in their order."""
+    jobs = [Job(replace(CELL, seed=seed), f"key {seed}", False, ("ks",)) for seed in range(5)]
+
+    class Endless(LosingTasks):
+        def start(self, job: Job, attempt: int, stored: Outcome | None) -> tuple[Any, Started]:
+            return job.key, Started(job, attempt, (f"{job.key}.run",))
+
+    monkeypatch.setattr(loop, "Tasks", lambda *_: Endless(0))
+    monkeypatch.setattr(loop, "Watchers", lambda say: NobodyWatches())
+    monkeypatch.setattr(loop, "_room", lambda: 4)
+    monkeypatch.setattr(ray, "wait", lambda pending, timeout: (pending[:1], []))
+    monkeypatch.setattr(ray, "get", lambda reference: outcome(reference))
+    datasets = {CELL.dataset: build_dataset(ToyTable())}
+    seen: list[list[RunningCell]] = []
+    stop = Stop(lambda text: None)
+    work = execute(
+        jobs, datasets, store, RunOptions(store.directory), stop, print,
+        lambda cells: seen.append([*cells]),
+    )  # fmt: skip
+    ended = [job.key for job, _ in work]
+    assert len(ended) == 5
+    assert [[cell.key for cell in cells] for cells in seen] == [
+        ["key 0", "key 1"], ["key 1", "key 2"], ["key 2", "key 3"], ["key 3", "key 4"], ["key 4"],
+        [],
+    ]  # fmt: skip
+    assert seen[0][1].phase == "phase of key 1.run"
 
 
 def test_a_lost_cell_with_seeded_noise_is_started_again(

@@ -21,7 +21,7 @@ import pytest
 from bench.cluster import watcher as watching
 from bench.cluster.private_folders import hold, make_private
 from bench.cluster.processes import Process, SharedMemory, descendants, end_all, entries, memory_mb
-from bench.cluster.watcher import Ticket, Watcher, Watchers
+from bench.cluster.watcher import Report, Ticket, Watcher, Watchers
 from bench.engine.limits import Limits
 from bench.errors import FolderClosedError, LimitsLostError, UnsafeFolderError
 from bench.results.journal import read_journal
@@ -112,7 +112,7 @@ def test_a_watcher_whose_thread_fails_ends_so_that_it_is_missed(temporary: Path)
         "time.sleep(60)\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code, str(temporary)], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", code, str(temporary)], capture_output=True, text=True, timeout=600,
         check=False,
     )  # fmt: skip
     assert ended.returncode == 1 and "unforeseen" in ended.stderr
@@ -137,15 +137,15 @@ class FakeRay:
 
     def start(self, run: str) -> Any:
         self.watchers += 1
-        return SimpleNamespace(silent_seconds=SimpleNamespace(remote=lambda: self.answer))
+        return SimpleNamespace(report=SimpleNamespace(remote=lambda: self.answer))
 
     def wait(self, answers: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
         return ([], answers) if answers == [None] else (answers, [])
 
-    def get(self, answer: float | Exception) -> float:
+    def get(self, answer: float | Exception) -> Report:
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return Report(answer, {"a.1.run": "score mia", "b.1.run": ""})
 
     def kill(self, watcher: object) -> None:
         pass
@@ -187,6 +187,16 @@ def test_a_watcher_that_does_not_watch_is_replaced_with_a_warning(
     assert fake_ray.watchers == 2
     (message,) = said
     assert message.startswith("warning: ") and f"({reason})" in message
+
+
+def test_the_phase_of_an_attempt_is_known_once_its_machine_has_answered(
+    fake_ray: FakeRay,
+) -> None:
+    watchers = Watchers(lambda text: None)
+    assert watchers.phase("a.1.run") == "", "nobody has answered yet"
+    watchers.refresh()
+    assert watchers.phase("a.1.fit", "a.1.run") == "score mia"
+    assert watchers.phase("b.1.run") == watchers.phase("c.1.run") == ""
 
 
 def test_a_watcher_that_is_still_starting_is_waited_for(
@@ -403,7 +413,7 @@ def escapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pd.DataF
         result = subprocess.run(
             [*BENCH, "run", "--grid", str(folder / "grid.toml"), "--out", str(folder / "run"),
              "--no-mlflow", "--memory-limit", "900", "--cpus", "2"],
-            capture_output=True, text=True, timeout=400, check=False,
+            capture_output=True, text=True, timeout=1800, check=False,
             env=install_uncontained(folder / "packages"),
         )  # fmt: skip
         assert result.returncode == 1, result.stdout + result.stderr

@@ -226,7 +226,7 @@ def test_rare_codes_are_merged_before_pairs_are_counted(mst: Spending) -> None:
 def test_a_code_is_rare_below_three_deviations() -> None:
     def often(*counts: float) -> list[bool]:
         one = NoisyMarginal((0,), np.array(counts), np.full(len(counts), 2.0))
-        return smartnoise._often(one).tolist()
+        return smartnoise.frequent_codes(one).tolist()
 
     assert often(6.0, 100.0, 5.9) == [True, True, False]
     assert often(100.0, 5.9, 1.0) == [True, True, True], "one code alone would be no column"
@@ -235,13 +235,13 @@ def test_a_code_is_rare_below_three_deviations() -> None:
 
 def test_merged_codes_are_the_last_and_their_noise_adds_up() -> None:
     kept = np.array([True, False, True, False])
-    assert smartnoise._merging(kept).tolist() == [0, 2, 1, 2]
+    assert smartnoise.merging(kept).tolist() == [0, 2, 1, 2]
     one = NoisyMarginal((3,), np.array([9.0, 1.0, 8.0, 2.5]), np.array([1.0, 3.0, 1.0, 4.0]))
-    merged = smartnoise._merged(one, kept)
+    merged = smartnoise.merged_counts(one, kept)
     assert merged.columns == (3,)
     assert merged.counts.tolist() == [9.0, 8.0, 3.5]
     assert merged.deviations.tolist() == [1.0, 1.0, 5.0]
-    assert smartnoise._merged(one, np.ones(4, dtype=bool)) is one
+    assert smartnoise.merged_counts(one, np.ones(4, dtype=bool)) is one
     shown = NoisyMarginals((), (kept, np.ones(4, dtype=bool), np.array([True, True, False])))
     assert shown.sizes == (3, 4, 3)
 

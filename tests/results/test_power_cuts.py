@@ -45,7 +45,7 @@ from bench.results import run_directory
 from bench.results.journal import QUARANTINE, Journal
 from bench.results.reading import load_results
 from bench.results.records import AuditRow, AuditSpec, Cell, CellRow, Outcome, Status, Variant
-from bench.results.run_directory import RunStore
+from bench.results.run_directory import RunningCell, RunStore
 from tests.support.power import Disk, Op, Recorder, Tree, digest, write_tree
 
 BREAST = Variant("breast-cancer", "breast-cancer")
@@ -88,7 +88,7 @@ class Computed:
         running_now: Any,
     ) -> Generator[tuple[Job, Outcome], None, None]:
         for job in jobs:
-            running_now([(job.key, job.cell)])
+            running_now([RunningCell(job.key, job.cell)])
             dataset = datasets[job.cell.dataset]
             stored = stored_outcome(job, store, dataset) if job.scoring else None
             if job.charges:
@@ -113,6 +113,9 @@ class Computed:
 
     def finished(self, outcome: Outcome, store: RunStore) -> None:
         self.mark(("finished", outcome.row.key, outcome.row.status))
+
+    def running(self, cells: Sequence[RunningCell]) -> None:
+        """Take note of nothing, as above."""
 
     def run(self, root: Path, grid: Grid = GRID, *, secure: bool = False) -> None:
         self.fitted.clear()

@@ -166,12 +166,13 @@ def test_failures_are_grouped_with_an_example_and_the_last_log(tmp_path: Path) -
 
 
 def test_running_cells_and_json(tmp_path: Path) -> None:
-    running = [{"key": "k", "cell": "gats on toy seed=1", "since": minute(2).isoformat()}]
+    since = minute(2).isoformat()
+    running = [{"key": "k", "cell": "gats on toy seed=1", "phase": "score mia", "since": since}]
     progress = {"total": 2, "cached": 0, "started_at": START.isoformat(), "running": running}
     run = written(tmp_path, [], progress)
     with RunStore(run):
         found = read_status(run, now=minute(5))
-        assert "gats on toy seed=1, for 3 min" in to_text(found, minute(5))
+        assert "gats on toy seed=1, for 3 min, in score mia" in to_text(found, minute(5))
         assert "no cell has ended yet" in to_text(found, minute(5))
         result = CliRunner().invoke(command, [str(run), "--json"])
     document = json.loads(result.output)

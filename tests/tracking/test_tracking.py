@@ -16,9 +16,17 @@ from typing import Any
 
 import pytest
 
+from bench.plugins.description import Descriptions, MethodDescription, ParameterDescription
 from bench.results.records import CellRow, ScoreRow, TimingRow
 from bench.tracking import tracker as tracking
-from bench.tracking.fields import parameters_of, tags_of, valid_name
+from bench.tracking.fields import (
+    HEADLINE_NAMES,
+    metrics_of,
+    parameters_of,
+    run_name,
+    tags_of,
+    valid_name,
+)
 from bench.tracking.own_database import OwnDatabase
 from bench.tracking.tracker import Tracker, default_uri, ui_address, ui_command
 from tests.support.tracked_runs import (
@@ -60,9 +68,8 @@ def test_a_cell_can_be_compared_sorted_and_read(directory: Path) -> None:
     assert run.data.params["parameter/clip"] == "1.0"
     assert run.data.params["dataset"] == "gbsg2"
     assert run.data.metrics == {
-        "grid/ipc": 50, "grid/seed": 3, "epsilon/target": 1, "epsilon/proven": 0.9,
-        "cost/fit_seconds": 2, "utility/auroc": 0.8, "utility/auroc/low": 0.7,
-        "utility/auroc/high": 0.9,
+        "ipc": 50, "grid/seed": 3, "eps_target": 1, "eps_proven": 0.9, "fit_seconds": 2,
+        "utility/auroc": 0.8, "utility/auroc/low": 0.7, "utility/auroc/high": 0.9,
     }  # fmt: skip
     assert run.data.tags["verdict"] == "sound" and run.data.tags["status"] == "ok"
     assert run.data.tags["mlflow.note.content"].startswith(r"**sound**: epsilon 0.9 \*at\* most")
@@ -87,7 +94,12 @@ def test_the_parent_run_describes_the_grid_and_the_counts(directory: Path) -> No
     assert cells(default_uri(directory))["b"].info.status == "FAILED"
     experiment = client(default_uri(directory)).get_experiment(parent.info.experiment_id)
     view = json.loads(experiment.tags["mlflow.sharedViewState.bench"])
-    assert "metrics.`utility/auroc`" in view["selectedColumns"]
+    assert "metrics.`utility`" in view["selectedColumns"]
+    charts = view["compareRunCharts"]
+    axes = {name for chart in charts for name in chart.get("selectedMetrics", ())}
+    assert axes and axes <= set(HEADLINE_NAMES)
+    (section,) = view["compareRunSections"]
+    assert {chart["metricSectionId"] for chart in charts} == {section["uuid"]}
     assert ui_address(directory, 5001).startswith(
         f"http://127.0.0.1:5001/#/experiments/{parent.info.experiment_id}/runs?"
     )
@@ -141,8 +153,8 @@ def test_an_interrupted_log_is_not_taken_for_complete(
     [
         ("runs", "NEW.name LIKE 'ldpdc%'"),
         ("params", "NEW.key = 'dataset'"),
-        ("metrics", "NEW.key = 'grid/ipc'"),
-        ("latest_metrics", "NEW.key = 'grid/ipc'"),
+        ("metrics", "NEW.key = 'ipc'"),
+        ("latest_metrics", "NEW.key = 'ipc'"),
         ("tags", "NEW.key = 'bench.key'"),
     ],
 )
@@ -175,6 +187,7 @@ def test_the_own_database_holds_what_the_interface_of_mlflow_would_write(
     directory: Path, template: Path
 ) -> None:
     """Compared with MLflow itself: what its client reads is the same, row by row."""
+    described(directory)
     other = Path(shutil.copy(template, directory.parent / "other.db"))
     timings = (TimingRow("a", "fit", "", 2.0, 1.5), TimingRow("a", "score", "auroc", 1.0, 1.0))
     odd = outcome("b", status="error", reason="x" * 9000, parameters=json.dumps({"p": "y" * 9000}))
@@ -316,7 +329,7 @@ def test_two_processes_that_need_a_new_database_do_not_race(tmp_path: Path) -> N
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in both:
-        said, problems = process.communicate(timeout=120)
+        said, problems = process.communicate(timeout=900)
         assert process.returncode == 0 and said == "1\n", problems
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["mlflow.db"]
 
@@ -333,7 +346,79 @@ def test_an_infinite_epsilon_is_a_tag_and_long_texts_are_truncated() -> None:
     row: CellRow = outcome("a", eps_proven=math.inf, reason="x" * 9000).row
     tags = tags_of(row)
     assert tags["eps_proven"] == "inf" and len(tags["reason"]) == 5000
-    assert parameters_of(dataclasses.replace(row, ipc=None))["ipc"] == ""
+    assert parameters_of(dataclasses.replace(row, ipc=None))["setting/ipc"] == ""
+
+
+def test_the_name_of_a_run_starts_with_method_dataset_and_epsilon() -> None:
+    row = outcome("a").row
+    assert run_name(row) == "ldpdc(clip=1.0), gbsg2, eps 1, ipc 50, seed 3"
+    real = dataclasses.replace(row, label="real", eps_target=None, ipc=None)
+    assert run_name(real) == "real, gbsg2, no epsilon, seed 3"
+    audit = dataclasses.replace(row, ipc=None, full_size=True, attack="worlds")
+    assert run_name(audit).endswith("full size, seed 3, worlds audit")
+
+
+def test_a_dozen_headlines_have_no_prefix_and_utility_is_the_first() -> None:
+    """MLflow's comparison of runs opens with the first metric, and the table of a run with all."""
+    names = ["auroc", "tvd", "discriminator/auc", "mia/auroc", "dcr/copies", "ks"]
+    scores = [ScoreRow("a", name, 0.5, 0.4, 0.6, "higher", "privacy", "") for name in names]
+    row = dataclasses.replace(
+        outcome("a").row,
+        **{"task": "classification", "eps_claimed": 1.0, "eps_audited": 0.1},
+        peak_memory_mb=9.0,
+    )
+    logged = metrics_of(row, scores)
+    plain = [name for name in logged if "/" not in name]
+    assert plain == list(HEADLINE_NAMES) and len(plain) == 12
+    assert logged["utility"] == logged["privacy/auroc"] and next(iter(logged)) == "utility"
+    assert parameters_of(row)["utility_metric"] == "auroc"
+    of_survival = metrics_of(dataclasses.replace(row, task="survival"), scores)
+    assert "utility" not in of_survival, "the headline of a task, or none"
+
+
+def test_a_comparison_opens_with_dataset_target_and_method() -> None:
+    """MLflow takes the first three parameters that differ, by name (CompareRunView)."""
+    row = outcome("a").row
+    other = dataclasses.replace(
+        row, method="gats", label="gats", dataset="wine", eps_target=3.0, ipc=10, delta=1e-6, seed=9
+    )
+    one, two = parameters_of(row), parameters_of(other)
+    differing = sorted(name for name in {*one, *two} if one.get(name) != two.get(name))
+    assert differing[:3] == ["dataset", "eps_target", "label"]
+
+
+def described(directory: Path, default: str = "2.5") -> None:
+    """Write what the run says about its method."""
+    parameters = (ParameterDescription("clip", default), ParameterDescription("rounds", "[1, 2]"))
+    method = MethodDescription("ldpdc", "a title", parameters=parameters)
+    (directory / "about.json").write_text(Descriptions((method,), ()).to_json())
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_defaults_are_logged_beside_the_hyperparameters_of_the_grid(
+    directory: Path, template: Path, own: bool
+) -> None:
+    described(directory)
+    uri = None if own else f"sqlite:///{shutil.copy(template, directory.parent / 'other.db')}"
+    with tracked(directory, uri) as (store, tracker, said):
+        keep(store, tracker, outcome("a"))
+    params = cells(uri or default_uri(directory))["a"].data.params
+    assert said == []
+    assert params["parameter/clip"] == "1.0", "the grid's"
+    assert params["parameter/rounds"] == "[1, 2]", "the default"
+
+
+def test_damaged_descriptions_cost_the_defaults_only(directory: Path) -> None:
+    described(directory, default="not JSON")
+    with tracked(directory) as (store, tracker, said):
+        keep(store, tracker, outcome("a", parameters="{}"))
+    assert cells(default_uri(directory))["a"].data.params["parameter/clip"] == "not JSON"
+    (directory / "about.json").write_text("{")
+    with tracked(directory) as (store, tracker, said):
+        keep(store, tracker, outcome("b"))
+    assert set(cells(default_uri(directory))) == {"a", "b"}
+    (line,) = said
+    assert line.startswith("MLflow: defaults of hyperparameters are not logged: about.json")
 
 
 def test_passwords_are_not_repeated(tmp_path: Path) -> None:

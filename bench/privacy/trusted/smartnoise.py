@@ -161,11 +161,11 @@ def _mst(data: Any, rho: float, total: float) -> NoisyMarginals:
     mechanism = MSTSynthesizer()
     deviation = math.sqrt(3.0 / (2.0 * rho))
     single = _read(data, mechanism.measure(data, [(name,) for name in data.domain], deviation))
-    kept = tuple(_often(one) for one in single)
+    kept = tuple(frequent_codes(one) for one in single)
     merged = data.compress(
-        {name: _merging(mask) for name, mask in zip(data.domain.attrs, kept, strict=True)}
+        {name: merging(mask) for name, mask in zip(data.domain.attrs, kept, strict=True)}
     )
-    single = [_merged(one, mask) for one, mask in zip(single, kept, strict=True)]
+    single = [merged_counts(one, mask) for one, mask in zip(single, kept, strict=True)]
     estimated = [nearest_counts(one.counts, float(total)) for one in single]
     pairs = _tree(mechanism, merged, estimated, rho / 3.0)
     double = _read(merged, mechanism.measure(merged, pairs, deviation)) if pairs else []
@@ -300,18 +300,18 @@ def _read(data: Any, measured: Sequence[Any]) -> list[NoisyMarginal]:
     ]
 
 
-def _often(marginal: NoisyMarginal) -> npt.NDArray[np.bool_]:
+def frequent_codes(marginal: NoisyMarginal) -> npt.NDArray[np.bool_]:
     """Codes with a count of at least three deviations, or all where fewer than two have one."""
     often = marginal.counts >= 3.0 * marginal.deviations
     return often if often.sum() >= 2 else np.ones(len(often), dtype=bool)
 
 
-def _merging(kept: npt.NDArray[np.bool_]) -> Codes:
+def merging(kept: npt.NDArray[np.bool_]) -> Codes:
     """New codes: the kept ones in order, and one last code for all others."""
     return np.where(kept, np.cumsum(kept) - 1, kept.sum()).astype(np.int64)
 
 
-def _merged(marginal: NoisyMarginal, kept: npt.NDArray[np.bool_]) -> NoisyMarginal:
+def merged_counts(marginal: NoisyMarginal, kept: npt.NDArray[np.bool_]) -> NoisyMarginal:
     """Return the same answer with one count for all codes that are not kept."""
     if kept.all():
         return marginal

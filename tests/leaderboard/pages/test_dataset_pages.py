@@ -213,7 +213,7 @@ def test_names_are_harmless(run: Any, tmp_path: Path) -> None:
         quasi_identifiers=(bad,), sensitive=(bad,), rules=(bad,),
     )  # fmt: skip
     page = page_of(run.write(tmp_path / "run"), bad, card)
-    assert "script" not in page.tags and page.source.count("&lt;script&gt;") > 20
+    assert page.tags.count("script") == 2 and page.source.count("&lt;script&gt;") > 20
 
 
 def test_a_class_balance_of_nothing(run: Any, tmp_path: Path) -> None:

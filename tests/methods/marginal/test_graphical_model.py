@@ -78,8 +78,11 @@ def test_pairs_in_no_common_clique_are_chained() -> None:
     for clique, table in zip(tree.cliques, potentials, strict=True):
         logs = logs + table.reshape([tree.sizes[c] if c in clique else 1 for c in range(5)])
     joint = 10.0 * np.exp(logs) / np.exp(logs).sum()
-    for pair in itertools.combinations(range(5), 2):
-        assert np.allclose(model.counts(pair), marginal(joint, pair))
+    for length in (1, 2, 3, 4):
+        for columns in itertools.combinations(range(5), length):
+            assert np.allclose(model.counts(columns), marginal(joint, columns))
+    assert np.allclose(model.counts((3, 0)), marginal(joint, (0, 3)).T)
+    assert np.allclose(model.counts((1, 0)), marginal(joint, (0, 1)).T)
 
 
 def test_rows_follow_the_model_given_a_label() -> None:
