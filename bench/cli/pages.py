@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bench.cli import options as shared
-from bench.errors import one_line, shortened
+from bench.errors import BenchError, one_line, shortened
+from bench.results.records import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.leaderboard.ranking.paired import PairedTests
+    from bench.leaderboard.tables.load import Results
 
 
 def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
@@ -70,7 +78,8 @@ def leaderboard(
     if output is not None:
         from bench.leaderboard.pages.site import write_site
 
-        summary = write_site(list(runs), output, alpha, public=public, cells=cells)
+        paired = _paired_tests(runs, alpha)
+        summary = write_site(list(runs), output, alpha, public=public, cells=cells, paired=paired)
         for warning in summary.warnings:
             shared.echo_error(f"warning: {warning}")
         click.echo(f"wrote {output / 'index.html'}")
@@ -81,6 +90,68 @@ def leaderboard(
         changes = find_changes(load_results([check]), load_results(list(runs)), alpha)
         click.echo(to_text(changes))
         sys.exit(1 if changes.worse else 0)
+
+
+_MOST_COMPARED = 8
+"""Methods that are compared in pairs: the time grows with their square."""
+
+
+def _best(cells: pd.DataFrame, results: Results) -> list[str]:
+    """Return the methods of these cells, at most `_MOST_COMPARED`, by their mean headline."""
+    from bench.leaderboard.ranking.rank import headline_metrics
+
+    metrics = set(headline_metrics(results.cells, results.scores).values())
+    scores = results.scores[results.scores["metric"].isin(metrics)]
+    means = cells.merge(scores, on="key").groupby("label")["value"].mean()
+    return list(means.sort_values(ascending=False).index[:_MOST_COMPARED])
+
+
+def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
+    """Compare the best sound methods of one run with one dataset, as `bench compare` does.
+
+    None for several runs or datasets, where datasets are the unit of the tests.
+    """
+    from bench.engine.compare import compare_run
+    from bench.leaderboard.ranking.paired import PairedDifference, PairedTests
+    from bench.leaderboard.ranking.rank import is_sound
+    from bench.leaderboard.tables.load import read_results
+
+    if len(runs) != 1:
+        return None
+    results = read_results(list(runs))
+    cells = results.cells
+    finished = cells[cells["status"] == Status.OK.value]
+    if (
+        cells["shown_dataset"].nunique() != 1
+        or (finished["shown_label"] != finished["label"]).any()
+    ):
+        return None
+    sound = _best(finished[finished["verdict"].map(is_sound)], results)
+    if len(sound) < 2:
+        return None
+    try:
+        comparisons, notices = compare_run(runs[0], methods=sound)
+    except BenchError as problem:
+        # A copy of the tables alone has no journal and no predictions.
+        return PairedTests(alpha, (), problem=one_line(str(problem)))
+    differences = tuple(
+        PairedDifference(
+            ipc=one.ipc,
+            target=one.eps_target,
+            metric=one.metric,
+            first=one.first,
+            second=one.second,
+            seeds=one.seeds,
+            difference=one.difference,
+            low=one.low,
+            high=one.high,
+            p_holm=one.p_holm,
+            p_seeds=one.p_seeds,
+        )
+        for one in comparisons
+    )
+    missing = "" if differences else (notices[0] if notices else "no two methods finished")
+    return PairedTests(alpha, differences, missing)
 
 
 @click.command()

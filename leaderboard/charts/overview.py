@@ -37,11 +37,11 @@ from bench.leaderboard.charts.panels import (
     scene,
 )
 from bench.leaderboard.charts.sheet import LegendEntry, Sheet, legend, sign
+from bench.leaderboard.ranking.quantities import headline_of_real
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.ranking.significance import RankComparison
 from bench.leaderboard.tables import show
-from bench.plugins.metric import Direction
 
 SHARE = "share of real utility ↑"
 _LEVEL = 0.95
@@ -112,19 +112,15 @@ def share(row: Row, real: Row | None) -> tuple[float, float | None, float | None
 
     None where either is missing or not positive, or lower is better: a share has no meaning.
     """
+    value = headline_of_real(row, {} if real is None else {(row.dataset, row.split): real})
     released, top = row.headline, None if real is None else real.headline
-    if released is None or top is None or released.direction != Direction.HIGHER.value:
-        return None
-    if not finite(released.value) or not finite(top.value):
-        return None
-    assert released.value is not None and top.value is not None
-    if top.value <= 0:
+    if value is None or released is None or top is None or top.value is None:
         return None
     ends = [
         end / top.value if end is not None and finite(end) else None
         for end in (released.low, released.high)
     ]
-    return released.value / top.value, ends[0], ends[1]
+    return value, ends[0], ends[1]
 
 
 def aggregate(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Aggregates | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from bench.leaderboard.charts.tradeoffs import UtilityFigure, utility_figures
 from bench.leaderboard.dossier import words as dossier_words
 from bench.leaderboard.dossier.words import LedgerStep, steps, stored_ledger
 from bench.leaderboard.pages.board import Board, CellLink, Incident
+from bench.leaderboard.ranking.quantities import headline_of_real, identity
 from bench.leaderboard.ranking.rank import CEILING, FLOOR, is_sound
 from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.tables.about import identity_of
@@ -31,7 +31,6 @@ from bench.leaderboard.tables.show import ipc_order
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
 from bench.plugins.description import ClassCount, Identity, MethodDescription
-from bench.plugins.metric import Direction
 from bench.results.records import Status
 
 _MOST_REASONS = 12
@@ -112,6 +111,7 @@ def method_pages(board: Board) -> Iterator[Page]:
             "method.html",
             card_style=card_style(),
             board=board,
+            identity=identity,
             label=label,
             first=first,
             card=card,
@@ -138,6 +138,7 @@ def method_pages(board: Board) -> Iterator[Page]:
             items=sorted(items, key=_by_dataset),
             withheld=sorted({row.dataset for row in rows} & gathered.withheld),
             scripts=(SCRIPT,),
+            tuned=distinct(row.dataset for row in rows if row.tuned),
             figure=figures[0] if figures else None,
             legend=legend(method_legend(setting, drawn)),
             charts=sheet.data(),
@@ -334,6 +335,7 @@ def dataset_pages(board: Board) -> Iterator[Page]:
             "dataset.html",
             card_style=card_style(),
             board=board,
+            identity=identity,
             dataset=dataset,
             first=rows[0],
             card=card,
@@ -486,8 +488,8 @@ class GridRow:
     """A row of the leaderboard with its ratio and links."""
 
     row: Row
-    ratio: float | None
-    """Headline score divided by that of the real rows; None if it has no meaning."""
+    of_real: float | None
+    """Share of the headline score in that of the real rows, see `quantities`."""
     links: tuple[CellLink, ...]
 
 
@@ -529,8 +531,7 @@ def page_rows(board: Board) -> PageRows:
     by_label: dict[str, list[GridRow]] = {}
     by_dataset: dict[str, list[GridRow]] = {}
     for row in board.rows:
-        top = tops.get((row.dataset, row.split))
-        item = GridRow(row, ratio_to(row, top), _links(row, board))
+        item = GridRow(row, headline_of_real(row, tops), _links(row, board))
         by_label.setdefault(row.label, []).append(item)
         by_dataset.setdefault(row.dataset, []).append(item)
     columns = ["shown_dataset", "dataset", "dataset_name", "dataset_parameters"]
@@ -545,25 +546,6 @@ def page_rows(board: Board) -> PageRows:
         identities={str(cell["shown_dataset"]): identity_of(cell) for cell in named},
         withheld=frozenset(map(str, withheld)),
     )
-
-
-def ratio_to(row: Row, ceiling: Row | None) -> float | None:
-    """Return the headline divided by that of the real rows, if higher is better."""
-    if ceiling is None or row.reference == CEILING:
-        return None
-    headline, top = row.headline, ceiling.headline
-    if (
-        headline is None
-        or top is None
-        or headline.value is None
-        or not top.value
-        or headline.metric != top.metric
-    ):
-        return None
-    if headline.direction != Direction.HIGHER.value or top.value <= 0:
-        return None
-    ratio = headline.value / top.value
-    return ratio if math.isfinite(ratio) else None
 
 
 def _links(row: Row, board: Board) -> tuple[CellLink, ...]:

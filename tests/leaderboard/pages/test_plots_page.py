@@ -146,14 +146,16 @@ def test_the_heat_map_by_hand(run: Any, tmp_path: Path, non_private: Any, unprov
     assert found is not None
     assert [column.name for column in found.columns] == ["one", "three", "two"]
     cells = {line.label: line.cells for line in found.lines}
-    assert [cell.text for cell in cells["a"]] == ["50", "0.600", "80"]
+    assert [cell.text for cell in cells["a"]] == ["50.0", "0.600", "80.0"]
     assert [cell.classes for cell in cells["a"]] == ["h1", "plain", "h4"]
-    assert [cell.text for cell in cells["b"]] == ["100○", "", "160○"]
-    assert [cell.text for cell in cells["half"]] == ["50", "skip", "✕"]
+    assert [cell.text for cell in cells["b"]] == ["100.0○", "", "160.0○"]
+    assert [cell.text for cell in cells["half"]] == ["50.0", "skip", "✕"]
     assert [cell.classes for cell in cells["half"]] == ["h1 failing", "none", "failing"]
     assert "1 of 2 cells failed: too slow" in cells["half"][0].title
     assert cells["half"][2].title == "no value: too large"
-    assert "No sound method has a value on every dataset here." in found.finding
+    assert found.finding.startswith(
+        "Lowest mean rank of the sound methods here: a (1.25), ranked on 2 of 3"
+    )
 
 
 def test_steps_of_colour() -> None:
