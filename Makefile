@@ -166,8 +166,9 @@ claims: $(STAMP) ## attack published claims: docs/claims.md; 4 hours of one core
 	$(BIN)/bench audit --table docs/audits --claims docs/audits/claims.toml --page docs/claims.md
 
 # Exit code 1 of `bench fill --check DOCUMENT` says which line was edited by hand.
-reproduction: $(STAMP) ## the tables of docs/reproduction.md and docs/datasets, from the results in docs/results
-	$(BIN)/bench fill docs/reproduction.md docs/datasets/real-data.md
+DOCUMENTS = docs/reproduction.md docs/private-teacher.md docs/methods/index.md docs/datasets/real-data.md
+reproduction: $(STAMP) ## the tables of the documentation, from the results in docs/results
+	$(BIN)/bench fill $(DOCUMENTS)
 
 docs: $(STAMP) ## documentation, into build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -14,13 +14,20 @@ the sampling, clipping and noise; the noise is calibrated to the budget for all 
 
 The released weights are the mean over the second half of the steps: post-processing that takes
 noise out. The settings are the same for every dataset.
+
+`engine="opacus"` trains the same classifier by Opacus, as most people do. Its optimiser samples,
+clips and adds noise by itself, outside of the kernel, from a generator that the method hands over:
+the kernel checks none of it, so that the rows are read by `raw` and the ledger proves nothing. The
+claim is that of Opacus' accountant. It is a rival for comparison, not a trusted mechanism: with
+seeded noise of ordinary doubles Opacus does not offer what an entry in the table of trusted
+mechanisms must (noise on a grid, from the kernel's generator).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +38,7 @@ from bench import (
     Encoder,
     Floats,
     Method,
+    NotApplicable,
     PrivateData,
     Release,
     ReleasedModel,
@@ -38,6 +46,10 @@ from bench import (
     Task,
     sampled_gaussian,
 )
+from bench.methods._shared.parameters import check_parameters
+
+if TYPE_CHECKING:
+    import torch
 
 Array = npt.NDArray[np.float64]
 Gradients = Callable[[Array, EncodedRows], Array]
@@ -48,6 +60,11 @@ _PIECES = 8
 
 _EXPONENT = 20.0
 """Log hazards per time range are cut at this, so that they do not overflow."""
+
+OPACUS_REASON = (
+    "Opacus samples the rows, clips their gradients and adds noise itself; the kernel checks none "
+    "of these"
+)
 
 
 @final
@@ -70,8 +87,15 @@ class DpSgd(Method):
     momentum: float = 0.9
     hidden: int = 0
     """Width of the hidden layer; 0 is a linear model. Survival is always linear."""
+    engine: Literal["kernel", "opacus"] = "kernel"
+    """Who samples, clips and adds noise. Opacus trains classifiers, and proves nothing here."""
+
+    def __post_init__(self) -> None:
+        check_parameters(self, self.name, {})
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        if self.engine == "opacus":
+            return self._by_opacus(private, spec, rng)
         rate = private.rate(self.expected_batch)
         noise = private.calibrate(
             lambda noise: [private.plan(sampled_gaussian(rate, noise), self.steps)]
@@ -98,6 +122,34 @@ class DpSgd(Method):
         notes = {"noise_multiplier": noise, "rate": rate}
         return Release(model=network.trained(mean), claim=claim, notes=notes)
 
+    def _by_opacus(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        """The same steps by Opacus' sampler, per-example gradients, optimiser and accountant."""
+        if spec.task is Task.SURVIVAL:
+            raise NotApplicable("`engine = opacus` trains classifiers; the hazard is the kernel's")
+        from opacus.accountants.utils import get_noise_multiplier
+
+        budget = spec.budget
+        assert budget is not None  # `uses_budget`
+        rate = private.rate(self.expected_batch)
+        noise = float(
+            get_noise_multiplier(
+                target_epsilon=budget.epsilon,
+                target_delta=budget.delta,
+                sample_rate=rate,
+                steps=self.steps,
+                accountant="rdp",
+                epsilon_tolerance=1e-3,
+            )
+        )
+        rows = private.raw(OPACUS_REASON)
+        network = _Classifier(
+            private.encoder.feature_width, self.hidden, len(private.schema.classes)
+        )
+        weights = _opacus_weights(self, network, rows, rate, noise, rng)
+        claim = Claim.of(spec.budget, "Opacus' RDP accountant, noise calibrated to the target")
+        notes = {"noise_multiplier": noise, "rate": rate}
+        return Release(model=network.trained(weights), claim=claim, notes=notes)
+
     def _network(self, encoder: Encoder, task: Task) -> _PiecewiseHazard | _Classifier:
         if task is Task.SURVIVAL:
             return _PiecewiseHazard(encoder.feature_width)
@@ -123,7 +175,7 @@ class _Classifier:
     def gradients(self, weights: Array, rows: EncodedRows) -> Array:
         """Log-likelihood gradient of each row."""
         inputs = _with_one(rows.values[:, : self.width])
-        inner, outer = self._layers(weights)
+        inner, outer = self.layers(weights)
         active = inputs if inner is None else _with_one(np.tanh(inputs @ inner))
         wrong = -_softmax(active @ outer)
         wrong[np.arange(len(wrong)), rows.labels] += 1.0
@@ -135,9 +187,10 @@ class _Classifier:
 
     def trained(self, weights: Array) -> ReleasedModel:
         """The model of these weights."""
-        return _TrainedClassifier(*self._layers(weights))
+        return _TrainedClassifier(*self.layers(weights))
 
-    def _layers(self, weights: Array) -> tuple[Array | None, Array]:
+    def layers(self, weights: Array) -> tuple[Array | None, Array]:
+        """Weights into the hidden layer, if there is one, and out of it; last rows are biases."""
         inside = (self.width + 1) * self.hidden
         outer = weights[inside:].reshape(-1, self.classes)
         return (weights[:inside].reshape(-1, self.hidden) if self.hidden else None), outer
@@ -191,6 +244,73 @@ class _TrainedRisk(ReleasedModel):
 
     def predict(self, values: Floats) -> Array:
         return np.asarray(values, dtype=np.float64) @ self.coefficients
+
+
+def _opacus_weights(
+    settings: DpSgd,
+    network: _Classifier,
+    rows: EncodedRows,
+    rate: float,
+    noise: float,
+    rng: np.random.Generator,
+) -> Array:
+    """Weights of `network` after all steps of Opacus, averaged over the second half of them."""
+    import torch
+    from opacus.grad_sample import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+    from torch.nn import functional
+
+    random = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    features = torch.tensor(rows.values[:, : network.width], dtype=torch.float64)
+    labels = torch.from_numpy(np.asarray(rows.labels, dtype=np.int64))
+    start = network.initial(rng)
+    linear = [_torch_linear(weights) for weights in network.layers(start) if weights is not None]
+    modules = [linear[0], torch.nn.Tanh(), linear[1]] if len(linear) == 2 else linear
+    model = GradSampleModule(torch.nn.Sequential(*modules), loss_reduction="sum")
+    optimizer = DPOptimizer(
+        torch.optim.SGD(
+            model.parameters(), settings.learning_rate * (1 - settings.momentum), settings.momentum
+        ),
+        noise_multiplier=noise,
+        max_grad_norm=settings.clip,
+        expected_batch_size=max(1.0, rate * len(labels)),
+        generator=random,
+    )
+    sampler = UniformWithReplacementSampler(
+        num_samples=len(labels), sample_rate=rate, generator=random, steps=settings.steps
+    )
+    mean = np.zeros_like(start)
+    for step, chosen in enumerate(sampler):
+        optimizer.zero_grad()
+        answers = model(features[chosen])
+        functional.cross_entropy(answers, labels[chosen], reduction="sum").backward()
+        optimizer.step()
+        late = step - settings.steps // 2
+        if late >= 0:
+            mean += (np.concatenate([_flat(layer) for layer in linear]) - mean) / (late + 1)
+    return mean
+
+
+def _torch_linear(weights: Array) -> torch.nn.Linear:
+    """A layer of torch with these weights, whose last row are the biases."""
+    import torch
+
+    inputs, outputs = len(weights) - 1, weights.shape[1]
+    # Without the layer's own start, which draws from torch's global generator.
+    layer: torch.nn.Linear = torch.nn.utils.skip_init(
+        torch.nn.Linear, inputs, outputs, dtype=torch.float64
+    )
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(weights[:-1].T))
+        layer.bias.copy_(torch.from_numpy(weights[-1]))
+    return layer
+
+
+def _flat(layer: torch.nn.Linear) -> Array:
+    """The inverse of `_torch_linear`, as one vector."""
+    weights = layer.weight.detach().numpy().T, layer.bias.detach().numpy()[None]
+    return np.concatenate(weights).ravel()
 
 
 def _with_one(values: Floats) -> Array:

@@ -37,7 +37,7 @@ def keep(runs: tuple[Path, ...], output: Path, metrics: str) -> None:
 def fill(documents: tuple[Path, ...], check: bool) -> None:
     """Make the tables of Markdown DOCUMENTS anew from the kept results beside them."""
     from bench.errors import InputError
-    from bench.leaderboard.export.documents import differing_lines, filled, results_of
+    from bench.leaderboard.export.documents import differing_lines, filled, results_of, typed_tables
     from bench.results.kept import read_kept
     from bench.results.writing import FOR_ALL, write_atomically, writing
 
@@ -49,6 +49,10 @@ def fill(documents: tuple[Path, ...], check: bool) -> None:
         for result in results_of(document):
             for line in _older(read_kept(result)):
                 click.echo(f"{result}: {line}")
+        typed = typed_tables(document)
+        if typed:
+            places = ", ".join(map(str, typed))
+            click.echo(f"{document}: tables that were typed, not made from results: line {places}")
         if check and lines:
             wrong = True
             places = ", ".join(map(str, lines))

@@ -137,18 +137,42 @@ def run_grid(
     observers: Callable[[RunStore], Sequence[Observer]],
     say: Say = lambda text: None,
 ) -> RunSummary:
-    """Run what is missing of a grid and keep everything in the run directory."""
+    """Run what is missing of a grid and keep everything in the run directory.
+
+    Splits of the rows are run one after the other: the same dataset has other rows in each.
+    """
     started = time.perf_counter()
     grid.check_plugins()
+    summaries = []
+    for part in grid.splits():
+        summaries.append(_run_split(part, grid, options, observers, say, started))
+        if summaries[-1].interrupted:
+            break
+    return replace(
+        summaries[-1],
+        keys=tuple(key for summary in summaries for key in summary.keys),
+        cached=sum(summary.cached for summary in summaries),
+    )
+
+
+def _run_split(
+    grid: Grid,
+    whole: Grid,
+    options: RunOptions,
+    observers: Callable[[RunStore], Sequence[Observer]],
+    say: Say,
+    started: float,
+) -> RunSummary:
+    """Run a grid of one split; the manifest tells the whole grid."""
     cells = grid.cells(private_counts=options.private_counts, secure_noise=options.secure_noise)
     metrics = registry.select_metrics(grid.metrics)
     with RunStore(options.out, keep_private_rows=options.keep_private_rows) as store:
-        store.write_manifest(manifest(grid, metrics))
+        store.write_manifest(manifest(whole, metrics))
         write_descriptions(store.directory, grid)
         datasets, loaded = {}, {}
         for entry in grid.datasets:
             watch = Stopwatch()
-            datasets[entry] = load_dataset(entry, grid.split, grid.split_seed)
+            datasets[entry] = load_dataset(entry, grid.split, grid.split_seeds[0])
             loaded[entry] = watch.lap("", "load")
         plan = plan_cells(cells, datasets, store, metrics)
         return carry_out(plan, datasets, store, options, observers, started, say, loaded)

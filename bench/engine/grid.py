@@ -33,6 +33,7 @@ _KEYS = {
     "metrics",
     "split",
     "split_seed",
+    "split_seeds",
 }
 _ENTRY_KEYS = {"name", "label", "parameters"}
 
@@ -49,7 +50,7 @@ _LONGEST_NAME = 200
 @final
 @dataclass(frozen=True)
 class Grid:
-    """A product of datasets, methods, IPC, epsilon and seeds. IPC None stands for full size."""
+    """A product of datasets, methods, IPC, epsilon, seeds and splits. IPC None is full size."""
 
     name: str
     datasets: tuple[Variant, ...]
@@ -62,7 +63,8 @@ class Grid:
     metrics: tuple[str, ...] = ()
     """As in `registry.select_metrics`; empty asks for those that are computed by default."""
     split: str = "default"
-    split_seed: int = 0
+    split_seeds: tuple[int, ...] = (0,)
+    """Seeds of the split: another part of the rows is for training under each."""
 
     def __post_init__(self) -> None:
         if not self.datasets or not self.methods:
@@ -77,10 +79,11 @@ class Grid:
                 raise GridError(f"IPC {ipc} is not a positive number of rows per class")
             if ipc is not None and ipc > _LARGEST_IPC:
                 raise GridError(f"IPC {ipc} is too large; at most {_LARGEST_IPC} rows per class")
-        for seed in (*self.seeds, self.split_seed):
+        for seed in (*self.seeds, *self.split_seeds):
             _check_range(seed)
-        if self.split_seed < 0:
-            raise GridError(f"split_seed {self.split_seed} is negative; expected 0 or more")
+        for seed in self.split_seeds:
+            if seed < 0:
+                raise GridError(f"split_seed {seed} is negative; expected 0 or more")
         for epsilon in self.epsilon:
             if not (epsilon > 0 and math.isfinite(epsilon)):
                 raise GridError(f"epsilon {epsilon:g} is not a positive finite number")
@@ -90,7 +93,12 @@ class Grid:
             check_preset(self.split)
         except InputError as problem:
             raise GridError(str(problem)) from None
-        for name, values in (("ipc", self.ipc), ("epsilon", self.epsilon), ("seeds", self.seeds)):
+        for name, values in (
+            ("ipc", self.ipc),
+            ("epsilon", self.epsilon),
+            ("seeds", self.seeds),
+            ("split_seeds", self.split_seeds),
+        ):
             if not values:
                 raise GridError(f"grid {self.name!r}: {name} is empty")
         for kind, entries in (("method", self.methods), ("dataset", self.datasets)):
@@ -102,7 +110,13 @@ class Grid:
                     "different labels"
                 )
         cells = math.prod(
-            map(len, (self.datasets, self.methods, self.ipc, self.epsilon, self.seeds))
+            map(
+                len,
+                (
+                    *(self.datasets, self.methods, self.ipc, self.epsilon),
+                    *(self.seeds, self.split_seeds),
+                ),
+            )
         )
         if cells > _MOST_CELLS:
             raise GridError(
@@ -117,7 +131,9 @@ class Grid:
             dataset: default_delta(dataset, private_counts) if self.delta is None else self.delta
             for dataset in self.datasets
         }
-        for dataset, method, seed in itertools.product(self.datasets, self.methods, self.seeds):
+        for split_seed, dataset, method, seed in itertools.product(
+            self.split_seeds, self.datasets, self.methods, self.seeds
+        ):
             kind = registry.method_class(method.name)
             ipcs: Sequence[int | None] = self.ipc if kind.uses_ipc else (None,)
             spends: Sequence[float | None] = self.epsilon if kind.uses_budget else (None,)
@@ -131,12 +147,16 @@ class Grid:
                     delta=deltas[dataset],
                     seed=seed,
                     split=self.split,
-                    split_seed=self.split_seed,
+                    split_seed=split_seed,
                     private_counts=private_counts and kind.uses_budget,
                     secure_noise=secure_noise,
                 )
                 cells[cell] = None
         return list(cells)
+
+    def splits(self) -> list[Grid]:
+        """Return one grid per seed of the split: these do not have the same training rows."""
+        return [replace(self, split_seeds=(seed,)) for seed in dict.fromkeys(self.split_seeds)]
 
     def check_plugins(self) -> None:
         """Check that every name is known and every parameter fits, before anything runs."""
@@ -272,14 +292,19 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
         ("ipc", parse_ipc),
         ("epsilon", parse_float),
         ("seeds", parse_integer),
+        ("split_seeds", parse_integer),
         ("metrics", str),
     ):
         if key in table:
             listed = _listed(where, key, table[key])
             settings[key] = tuple(_read(where, key, read, item) for item in listed)
-    for key, read in (("delta", parse_float), ("split_seed", parse_integer), ("split", str)):
+    for key, read in (("delta", parse_float), ("split", str)):
         if key in table:
             settings[key] = _read(where, key, read, table[key])
+    if "split_seed" in table:
+        if "split_seeds" in table:
+            raise GridError(f"{where}: both split_seed and split_seeds; give one of them")
+        settings["split_seeds"] = (_read(where, "split_seed", parse_integer, table["split_seed"]),)
     return Grid(
         name=str(table.get("name", name)),
         datasets=_entries(where, "datasets", table.get("datasets", [])),

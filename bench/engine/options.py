@@ -106,7 +106,7 @@ def manifest(grid: Grid, metrics: Sequence[str]) -> dict[str, Any]:
         "delta": DEFAULT_DELTA if grid.delta is None else grid.delta,
         "seeds": list(grid.seeds),
         "split": grid.split,
-        "split_seed": grid.split_seed,
+        "split_seeds": list(grid.split_seeds),
         "metrics": list(metrics),
         **circumstances(),
     }

@@ -17,8 +17,9 @@ A table is described where it stands, in a comment that readers do not see:
 
 What stands between the two comments is replaced. `values` are typed: they are what a paper says.
 Other columns select kept cells by `label`, `method`, `dataset`, `ipc`, `epsilon` and `split`, with
-`{row}` replaced by the name of the row, and show a `metric` of these cells: the mean, and in
-brackets the smallest and largest where there are several. `percent = true` shows
+`{row}` replaced by the name of the row, and show a `metric` of these cells, or their
+`eps_claimed`, `eps_proven` or `fit_seconds`: the mean, and in brackets the smallest and largest
+where there are several. `percent = true` shows
 percentages, `ratio_to = "label"` divides by the mean of the cells with that label. The results file
 is looked for beside the document.
 """
@@ -33,12 +34,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.errors import InputError
 from bench.leaderboard.tables.show import ABSENT
-from bench.results.kept import read_kept
+from bench.results.kept import IDENTITY, read_kept
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _TABLE = re.compile(r"<!-- table\n(?P<spec>.*?)\n-->\n(?P<made>.*?)<!-- end of table -->", re.S)
+_TYPED = re.compile(
+    r"^(?P<why><!-- typed: [^\n]*-->\n+)?\|[^\n]*\n(?P<rule>\|[ :|-]*-[ :|-]*\|)[ ]*$", re.M
+)
+_OF_CELLS: Final = ("eps_claimed", "eps_proven", "fit_seconds")
+"""Numbers of a cell that can be shown as a metric is."""
 _SELECTORS: Final = ("label", "method", "dataset", "ipc", "split")
 _KNOWN: Final = frozenset(
     (*_SELECTORS, "epsilon", "metric", "head", "values", "percent", "digits", "ratio_to")
@@ -67,6 +73,22 @@ def differing_lines(document: Path) -> list[int]:
     while same < min(len(now), len(then)) and now[same] == then[same]:
         same += 1
     return [same + 1]
+
+
+def typed_tables(document: Path) -> list[int]:
+    """Return the numbers of the lines at which tables start that nobody has described.
+
+    These were typed: nothing says whether their numbers follow from any results. A table under a
+    line `<!-- typed: why -->` is one that no results can make, such as one of settings.
+    """
+    text = document.read_text(encoding="utf-8")
+    generated = [(match.start(), match.end()) for match in _TABLE.finditer(text)]
+    return [
+        text.count("\n", 0, match.start("rule"))
+        for match in _TYPED.finditer(text)
+        if not match["why"]
+        and not any(start <= match.start("rule") < end for start, end in generated)
+    ]
 
 
 def results_of(document: Path) -> list[Path]:
@@ -146,4 +168,7 @@ def _selected(results: pd.DataFrame, chosen: Mapping[str, str], place: str) -> p
 def _numbers(cells: pd.DataFrame, chosen: Mapping[str, str], place: str) -> Sequence[float]:
     if "metric" not in chosen:
         raise InputError(f"{place}: a column names neither `metric` nor `values`")
+    if chosen["metric"] in _OF_CELLS:
+        cells = cells.drop_duplicates([*IDENTITY, "ipc"])
+        return [float(value) for value in cells[chosen["metric"]].dropna()]
     return [float(value) for value in cells.loc[cells["metric"] == chosen["metric"], "value"]]

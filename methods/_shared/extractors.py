@@ -33,15 +33,20 @@ _BLOCKS = 3
 
 
 def extractor(
-    kind: Kind, inputs: Sequence[int], width: int, generator: torch.Generator
+    kind: Kind,
+    inputs: Sequence[int],
+    width: int,
+    generator: torch.Generator,
+    convolutions: torch.dtype = torch.float32,
 ) -> Extractor:
     """A new random extractor.
 
     `inputs` is the shape of one row: (channels, height, width) of an image, (d,) of a table row.
     `width` is the number of channels (convnet) or of outputs per layer (linear, mlp).
+    `convolutions` is the number type of a ConvNet's convolutions; features are float32.
     """
     if kind == "convnet":
-        return _convnet(inputs, width, generator)
+        return _convnet(inputs, width, generator, convolutions)
     if kind == "linear":
         return _linear(math.prod(inputs), width, generator)
     if kind == "mlp":
@@ -57,14 +62,19 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> Extractor:
     return lambda rows: functional.linear(rows.reshape(-1, inputs), weight, bias)
 
 
-def _convnet(shape: Sequence[int], width: int, generator: torch.Generator) -> Extractor:
+def _convnet(
+    shape: Sequence[int], width: int, generator: torch.Generator, number: torch.dtype
+) -> Extractor:
+    from bench.methods._shared.pooled_blocks import pooled_block
+
     channels, height, across = shape
     blocks = min(_BLOCKS, min(height, across).bit_length() - 1)
     layers: list[tuple[torch.Tensor, torch.Tensor]] = []
     for _ in range(blocks):
         inputs = 9 * channels
         kernel = _uniform((width, channels, 3, 3), inputs, generator)
-        layers.append((kernel, _uniform((width,), inputs, generator)))
+        bias = _uniform((width,), inputs, generator)
+        layers.append((kernel.to(number), bias.to(number)))
         channels = width
     outputs = channels * (height >> blocks) * (across >> blocks)
 
@@ -72,11 +82,10 @@ def _convnet(shape: Sequence[int], width: int, generator: torch.Generator) -> Ex
         hidden = rows.reshape(-1, *shape)
         if not len(hidden):
             return hidden.new_zeros((0, outputs))
+        hidden = hidden.to(number)
         for kernel, bias in layers:
-            hidden = functional.conv2d(hidden, kernel, bias, padding=1)
-            hidden = functional.relu(functional.group_norm(hidden, width))
-            hidden = functional.avg_pool2d(hidden, 2)
-        return hidden.flatten(1)
+            hidden = pooled_block(functional.conv2d(hidden, kernel, bias, padding=1))
+        return hidden.flatten(1).float()
 
     return features
 

@@ -52,6 +52,8 @@ class FeatureMap:
     features: Extractor
     augment: Augmentation | None
     inputs: tuple[int, ...]
+    projection: torch.Tensor | None = None
+    """(encoded columns, inputs), where synthetic rows are not encoded as real ones are."""
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         shaped = rows.reshape(-1, *self.inputs)
@@ -60,7 +62,8 @@ class FeatureMap:
     def at_encoded(self, rows: EncodedRows) -> torch.Tensor:
         """Row function for the kernel."""
         with torch.no_grad():
-            return self(torch.tensor(rows.values, dtype=torch.float32))
+            values = torch.tensor(rows.values, dtype=torch.float32)
+            return self(values if self.projection is None else values @ self.projection)
 
 
 @final
@@ -72,15 +75,18 @@ class RandomFeatures:
     inputs: tuple[int, ...]
     """Shape of one row."""
     width: int
+    convolutions: torch.dtype = torch.float32
+    projection: torch.Tensor | None = None
+    """From encoded rows to what the extractor takes, if that is not the same."""
 
     def extractor(self, generator: torch.Generator) -> Extractor:
         """A fresh extractor."""
-        return extractor(self.kind, self.inputs, self.width, generator)
+        return extractor(self.kind, self.inputs, self.width, generator, self.convolutions)
 
     def augmented(self, features: Extractor, generator: torch.Generator) -> FeatureMap:
         """These features behind a fresh augmentation, for images."""
         augment = augmentation.draw(generator) if self.kind == "convnet" else None
-        return FeatureMap(features, augment, self.inputs)
+        return FeatureMap(features, augment, self.inputs, self.projection)
 
 
 # With privacy -----------------------------------------------------------------------------------

@@ -58,13 +58,17 @@ class ValidationJudge:
     held_out: LabelledRows
     labels: Labels
     times: Array | None
+    stop_trees: bool = False
+    """Whether trees stop on the validation rows that they are evaluated on, as in the demos."""
 
     def quality(self, rows: Array, rng: np.random.Generator) -> float:
         """AUROC or C-index on the validation rows."""
         synthetic = LabelledRows(
             self.units.rows(rows), self.labels, self.times, self.held_out.classes
         )
-        return _teachers.quality(self.kind, _teachers.fit(self.kind, synthetic, rng), self.held_out)
+        stopping = self.held_out if self.stop_trees else None
+        model = _teachers.fit(self.kind, synthetic, rng, stopping)
+        return _teachers.quality(self.kind, model, self.held_out)
 
 
 @final

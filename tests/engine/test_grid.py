@@ -43,6 +43,22 @@ def test_built_in_grids_are_whole(name: str) -> None:
     assert grid.cells()
 
 
+@pytest.mark.parametrize("name", paper_grids())
+def test_labels_of_the_papers_grids_can_be_named_on_the_command_line(name: str) -> None:
+    grid = load_grid(name)
+    assert not [entry.label for entry in grid.methods if "," in entry.label]
+
+
+def test_seeds_of_the_split_multiply_the_cells_and_are_run_one_after_the_other() -> None:
+    grid = parse_grid(f"split_seeds = [3, 1]\n{SMALL}", "small")
+    single = parse_grid(f"split_seed = 3\n{SMALL}", "small")
+    assert len(grid.cells()) == 2 * len(single.cells())
+    parts = grid.splits()
+    assert [part.split_seeds for part in parts] == [(3,), (1,)]
+    assert parts[0].cells() == single.cells()
+    assert [cell for part in parts for cell in part.cells()] == grid.cells()
+
+
 def test_quick_covers_four_datasets_and_four_methods() -> None:
     grid = load_grid("quick")
     assert len(grid.datasets) >= 4 and len(grid.methods) >= 4

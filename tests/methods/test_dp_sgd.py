@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
-from bench import Budget
+from bench import Budget, compose_events, rdp_epsilon, sampled_gaussian
 from bench.data.dataset import Split
 from bench.data.encoder import EncodedRows
 from bench.data.schema import Task
@@ -123,3 +125,67 @@ def test_no_training_row_leaves_nothing_to_draw_a_subset_from() -> None:
     )
     with pytest.raises(NotApplicable, match="there are none"):
         Subset().synthesize(private, Spec(Task.CLASSIFICATION, 50, None), RNG)
+
+
+# By Opacus ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rate, noise, steps", [(0.01, 1.0, 1000), (0.05, 2.0, 300), (0.2, 6.0, 300)]
+)
+def test_both_accountants_have_the_same_epsilon(rate, noise, steps) -> None:
+    from opacus.accountants import RDPAccountant
+
+    accountant = RDPAccountant()
+    accountant.history = [(noise, rate, steps)]
+    ours = rdp_epsilon(compose_events([(sampled_gaussian(rate, noise), steps)]), 1e-5)
+    assert accountant.get_epsilon(1e-5) == pytest.approx(ours, abs=1e-3)
+
+
+@pytest.mark.parametrize("hidden", [0, 6])
+def test_opacus_takes_the_steps_of_the_kernel(hidden) -> None:
+    """Without noise and sampling, both engines are the same descent of clipped gradients."""
+    data = build_dataset(ToyTable())
+    settings = DpSgd(steps=20, expected_batch=1e9, hidden=hidden, engine="opacus")
+    network = dp_sgd._Classifier(data.encoder.feature_width, hidden, len(data.schema.classes))
+    rows = data.train.rows
+    weights = dp_sgd._opacus_weights(settings, network, rows, 1.0, 0.0, np.random.default_rng(3))
+
+    rng = np.random.default_rng(3)
+    rng.integers(2**63)
+    current = network.initial(rng)
+    velocity, mean = np.zeros_like(current), np.zeros_like(current)
+    for step in range(20):
+        gradients = network.gradients(current, rows)
+        norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+        total = (gradients * np.minimum(1.0, settings.clip / norms)).sum(axis=0)
+        velocity = settings.momentum * velocity + total / len(rows)
+        current = current + settings.learning_rate * (1 - settings.momentum) * velocity
+        if step >= 10:
+            mean += current / 10
+    np.testing.assert_allclose(weights, mean, atol=1e-4)
+
+
+def test_opacus_claims_its_budget_and_proves_nothing() -> None:
+    data = build_dataset(ToyTable())
+    budget = Budget(1.0, 1e-5)
+    private, ledger = open_private(data, budget, SeededNoise(np.random.default_rng(0)))
+    state = torch.get_rng_state()
+    release = DpSgd(engine="opacus", steps=40).synthesize(
+        private, Spec(data.task, None, budget), np.random.default_rng(1)
+    )
+    assert torch.equal(state, torch.get_rng_state())
+    assert release.claim is not None and release.claim.epsilon == 1.0
+    assert ledger.proof().reasons == (dp_sgd.OPACUS_REASON,)
+    features = data.test.rows.values[:, : data.encoder.feature_width]
+    assert roc_auc_score(data.test.rows.labels, release.model.predict(features)[:, 1]) > 0.7
+
+
+def test_opacus_does_not_train_hazards() -> None:
+    data = build_dataset(ToySurvival())
+    budget = Budget(1.0, 1e-5)
+    private, _ = open_private(data, budget, SeededNoise(np.random.default_rng(0)))
+    with pytest.raises(NotApplicable, match="trains classifiers"):
+        DpSgd(engine="opacus").synthesize(
+            private, Spec(data.task, None, budget), np.random.default_rng(1)
+        )

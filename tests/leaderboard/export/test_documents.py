@@ -10,7 +10,12 @@ from click.testing import CliRunner
 from bench.cli.main import main
 from bench.engine import keys
 from bench.errors import InputError, StoreError
-from bench.leaderboard.export.documents import differing_lines, filled, results_of
+from bench.leaderboard.export.documents import (
+    differing_lines,
+    filled,
+    results_of,
+    typed_tables,
+)
 from bench.results.kept import COLUMNS, keep, read_kept
 from tests.leaderboard.conftest import Run
 from tests.support.places import ROOT
@@ -79,6 +84,17 @@ def test_an_edited_number_is_found(page: Path) -> None:
     assert page.read_text(encoding="utf-8") != text
     bench("fill", str(page))
     assert page.read_text(encoding="utf-8") == text
+
+
+def test_tables_that_were_typed_are_named(page: Path) -> None:
+    assert typed_tables(page) == []
+    text = page.read_text()
+    typed = "\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    page.write_text(f"{text}\n<!-- typed: settings -->\n{typed.strip()}\n{typed}")
+    line = page.read_text().splitlines().index("| a | b |", text.count("\n") + 5) + 1
+    assert typed_tables(page) == [line]
+    outcome = CliRunner().invoke(main, ["fill", "--check", str(page)])
+    assert f"typed, not made from results: line {line}" in outcome.output
 
 
 def test_results_older_than_their_code_are_named(page: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from bench.methods.ndpdc._matching import (
     RandomFeatures,
     SyntheticRows,
 )
+from bench.methods.ndpdc._ordinal import encoded, ordinal_projection
 from bench.methods.ndpdc._time_strata import TimeStrata, quantile_edges
 from bench.methods.ndpdc.ndpdc import Ndpdc
 from bench.plugins.method import Spec
@@ -293,3 +294,24 @@ def test_the_row_function_has_one_vector_per_row() -> None:
         [feature_map.at_encoded(rows.take(np.array([number]))) for number in range(5)]
     )
     assert torch.allclose(together[:5], alone, atol=1e-6)
+
+
+# One number per column ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dataset", [TABLE, SURVIVAL])
+def test_ordinal_numbers_of_real_rows_lead_back_to_them(dataset) -> None:
+    values = dataset.train.rows.values
+    numbers = torch.tensor(values, dtype=torch.float32) @ ordinal_projection(dataset.encoder)
+    assert numbers.shape[1] == len(dataset.encoder.blocks)
+    assert float(numbers.abs().max()) <= 1.0 + 1e-6
+    np.testing.assert_allclose(encoded(dataset.encoder, numbers.numpy()), values, atol=1e-6)
+
+
+@pytest.mark.parametrize("dataset", [TABLE, SURVIVAL])
+def test_ordinal_releases_hold_one_category_per_column(dataset) -> None:
+    release, ledger = made(Ndpdc(iterations=5, table_inputs="ordinal"), dataset)
+    assert release.rows is not None and ledger.proof().epsilon <= 1.0
+    for block in dataset.encoder.blocks:
+        if block.stop - block.start > 1:
+            assert (release.rows.values[:, block.slice].sum(axis=1) == 1.0).all()

@@ -23,6 +23,7 @@ from bench.methods.zero_order.zero_order_dc import (
     SCALE_REASON,
     TEACHER_REASON,
     TIMES_REASON,
+    TREES_REASON,
     UNITS_REASON,
     VALIDATION_REASON,
     ZeroOrderDc,
@@ -343,3 +344,54 @@ def test_seer_condensed_for_cox_is_close_to_the_full_data(
         full = _teachers.fit("cox", train, np.random.default_rng(0))
         gaps.append(_teachers.quality("cox", full, test) - downstream(data, release, "cox"))
     assert abs(float(np.mean(gaps))) < apart
+
+
+# Trees of the authors' demos ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind, name", [("xgboost", "table"), ("aft", "survival")])
+def test_the_demos_trees_are_shallow_and_stop_on_the_validation_rows(kind, name) -> None:
+    """XGBoost's own evaluation agrees: one tree more or fewer has no lower loss there."""
+    data = toy(name)
+    real = RealRows.of(data.encoder, data.train.rows)
+    held_out = RealRows.of(data.encoder, data.validation.rows, real.scale).examples
+    text = _teachers.fit(kind, real.examples, np.random.default_rng(0))
+    demo = _teachers.fit(kind, real.examples, np.random.default_rng(0), held_out)
+    assert max(text.forest.depth) == 5 and len(text.forest.depth) == 100
+    assert max(demo.forest.depth) <= 3
+    if kind == "xgboost":
+        losses = [
+            cross_entropy(_first(demo, trees), held_out)
+            for trees in range(1, len(demo.forest.root))
+        ]
+        assert cross_entropy(demo, held_out) < min(losses) + 1e-9
+
+
+def _first(model, trees: int):
+    forest = model.forest
+    kept = forest._replace(
+        root=forest.root[:trees], depth=forest.depth[:trees], group=forest.group[:trees]
+    )
+    return dataclasses.replace(model, forest=kept)
+
+
+def cross_entropy(model, rows: LabelledRows) -> float:
+    """Mean over classes of the mean loss in each: both classes weigh the same."""
+    positive = model.predict(rows.features)[:, 0]
+    own = np.where(rows.labels == 1, positive, 1.0 - positive)
+    return float(np.mean([-np.log(own[rows.labels == label]).mean() for label in (0, 1)]))
+
+
+def test_stopping_the_trees_on_validation_rows_is_recorded() -> None:
+    data = toy("survival")
+    for trees, expected in (("text", 0), ("demo", 1)):
+        _, ledger = condensed(data, teacher="aft", trees=trees, steps=5, validate_every=0)
+        assert [entry.reason for entry in ledger.entries].count(TREES_REASON) == expected
+
+
+def test_the_descent_ends_when_patience_is_exhausted() -> None:
+    release, _ = condensed(toy("table"), steps=300, validate_every=10, patience=20)
+    steps, best = release.notes["steps"], release.notes["best_step"]
+    assert steps == best + 20 < 300
+    with pytest.raises(InputError, match="patience=5 is not 0, or `validate_every`"):
+        ZeroOrderDc(patience=5, validate_every=10)
