@@ -126,7 +126,7 @@ class TabPe(Method):
     def rate(self, number: int) -> float:
         """Return the rate of variations after so many rounds."""
         over = min(1.0, number / self.rounds)
-        return self.first_rate - (self.first_rate - self.last_rate) * over**self.decay
+        return float(self.first_rate - (self.first_rate - self.last_rate) * over**self.decay)
 
     def _evolved(
         self,
