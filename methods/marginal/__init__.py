@@ -4,4 +4,5 @@
 and `privsyn` measure and choose by the kernel alone. `mst`, `aim` and `mwem` let smartnoise-synth
 choose and measure marginals in its own environment; `_bins` cuts columns by the public schema, and
 `_graphical_model` fits a junction tree to the measured marginals and draws rows of any class.
+`projection/` fits rows, instead of a model, to marginals chosen in rounds.
 """
