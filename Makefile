@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 STAMP := .venv/.complete
 
 .PHONY: help env quick full test slow chaos isolated mutation lint format types imports cards docs \
-	audits claims reproduction benchmarks timings tutorial lock clean
+	audits transcripts claims reproduction benchmarks timings tutorial lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -80,23 +80,27 @@ timings: $(STAMP) ## the timings that `bench run --dry-run --estimate` uses; an 
 
 # Bare pytest: `python -m pytest` would put the root on sys.path, where `datasets` is our folder.
 # One thread per process: several torch processes at default threads slow each other down 30 times.
+# Bytecode is written also where the shell forbids it: tests start hundreds of Python processes.
+PYTEST_SETTINGS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+PYTEST := $(PYTEST_SETTINGS) $(BIN)/pytest
+
 # Methods with separate environments are tested afterwards, if these can be built.
 test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope $(ARGS)
+	$(PYTEST) -n 2 --dist loadscope $(ARGS)
 	@if [ -n "$(ARGS)" ]; then exit 0; fi; \
 	if $(BIN)/bench env build; then $(MAKE) --no-print-directory isolated; \
 	else echo 'The environment above cannot be built: tests that need it were left out.' >&2; fi
 
 slow: $(STAMP) ## the slow tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 chaos: $(STAMP) ## a run that is killed, gets a full disk and loses its folder; some minutes
-	OMP_NUM_THREADS=1 $(BIN)/pytest -s -m chaos $(ARGS)
+	$(PYTEST) -s -m chaos $(ARGS)
 
 isolated: $(STAMP) ## the tests of methods with a separate environment, which is built first
 	$(BIN)/bench env build
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m isolated tests/environments
-	OMP_NUM_THREADS=1 "$$($(BIN)/bench env python smartnoise)" -P -m pytest -n 2 -m isolated \
+	$(PYTEST) -m isolated tests/environments
+	$(PYTEST_SETTINGS) "$$($(BIN)/bench env python smartnoise)" -P -m pytest -n 2 -m isolated \
 		tests/contract tests/methods tests/privacy $(ARGS)
 
 mutation: $(STAMP) ## plants faults and counts those that tests notice: docs/mutation.md; hours, resumes
@@ -122,7 +126,26 @@ cards: $(STAMP) ## the cards of the documentation, from the plugins
 # Sequentially on one CPU, since the number of trials follows from the speed of one. Exit code 1
 # means that something is refuted, which is a result.
 AUDIT = $(BIN)/bench audit --eps 1 --quick --minutes 2 --out runs/audits --cpus 1
-audits: $(STAMP) ## attack every shipped method, then `make claims`: docs/audits.md; 90 minutes more
+# Transcripts of the methods with a proof. Those of the second line have quick parameters: slow fits
+# would be repeated for every canary, and what they do after the last noisy answer is not attacked.
+TRANSCRIPT = $(BIN)/bench audit --attack transcript --out runs/audits --cpus 1
+AT_DEFAULTS = ldpdc,dpmix,random-subsampling-dp,fedavg-dp,fedavg-client-dp,marginals,noisy-tree,dp-sgd
+AT_QUICK = dp-merf,fdd-cf,dp-hp,fdd,private-teacher-dc,pate-ctgan-sound,federated-anomaly,ndpdc
+THREE = --dataset breast-cancer,gbsg2,digits
+transcripts: $(STAMP) ## attack the kernel's answers to every method with a proof: docs/transcripts.md; an hour
+	for eps in 1 8; do \
+		$(TRANSCRIPT) --methods $(AT_DEFAULTS) $(THREE) --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods $(AT_QUICK) --quick $(THREE) --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods fdd-fedavg --quick --parameters tuning=private \
+			--dataset breast-cancer --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods mst,mwem --quick --trials 4000 \
+			--dataset worst-case --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+	done
+	$(BIN)/bench audit --table runs/audits --attack transcript --keep docs/audits/transcripts
+	$(BIN)/bench audit --table docs/audits/transcripts --page docs/transcripts.md
+
+audits: $(STAMP) ## attack every shipped method, then `make claims`: docs/audits.md; 2 hours more
+	$(MAKE) --no-print-directory transcripts
 	$(AUDIT) all --dataset breast-cancer,gbsg2,digits || [ $$? -eq 1 ]
 	$(AUDIT) --methods zero-order-dc --parameters accounting=published --dataset breast-cancer,gbsg2 \
 		|| [ $$? -eq 1 ]
@@ -143,8 +166,8 @@ claims: $(STAMP) ## attack published claims: docs/claims.md; 4 hours of one core
 	$(BIN)/bench audit --table docs/audits --claims docs/audits/claims.toml --page docs/claims.md
 
 # Exit code 1 of `bench fill --check DOCUMENT` says which line was edited by hand.
-reproduction: $(STAMP) ## the tables of docs/reproduction.md, from the results in docs/results
-	$(BIN)/bench fill docs/reproduction.md
+reproduction: $(STAMP) ## the tables of docs/reproduction.md and docs/datasets, from the results in docs/results
+	$(BIN)/bench fill docs/reproduction.md docs/datasets/real-data.md
 
 docs: $(STAMP) ## documentation, into build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
