@@ -361,26 +361,42 @@ class PrivateData:
         return CodedRows(self, table, sizes)
 
     def marginals(
-        self, rows: CodedRows, sets: Sequence[Sequence[int]], noise_multiplier: float
+        self,
+        rows: CodedRows,
+        sets: Sequence[Sequence[int]],
+        noise_multiplier: float,
+        weights: Sequence[float] | None = None,
     ) -> list[npt.NDArray[np.float64]]:
         """Return noisy counts of the cells of several sets of columns, one axis per column.
 
         One row moves one cell of each of k tables by one: the sensitivity, which scales the noise,
-        is sqrt(k) in L2. The noise on a count has the deviation sqrt(k) noise_multiplier.
+        is sqrt(k) in L2. The noise on a count has the deviation sqrt(k) noise_multiplier. With
+        `weights`, the mechanism answers the tables w_i N_i, of sensitivity |w|_2, and divides by
+        w_i: the deviation of table i is noise_multiplier |w|_2 / w_i, and the event is the same.
         """
         noise_multiplier = positive(noise_multiplier)
         chosen = [self._own(rows).checked(columns) for columns in sets]
         if not chosen:
             raise PrivacyContractError("no set of columns to count")
+        what = f"gaussian, {chosen}"
+        if weights is None:
+            scales = [noise_multiplier * math.sqrt(len(chosen))] * len(chosen)
+        else:
+            shares = [positive(float(weight)) for weight in weights]
+            if len(shares) != len(chosen):
+                raise PrivacyContractError(f"{len(shares)} weights for {len(chosen)} tables")
+            what = f"{what}, weights {shares}"
+            # Rounded up: the noise is at least what is recorded.
+            norm = math.hypot(*shares) * (1.0 + 2.0**-40)
+            scales = [noise_multiplier * norm / share for share in shares]
         self._charge(gaussian(noise_multiplier))
-        call = Call("marginals", self._path, noise_multiplier, mechanism=f"gaussian, {chosen}")
-        grid = Grid.of_counts(noise_multiplier * math.sqrt(len(chosen)))
-        return [
-            self._vault.interceptor.answer(
-                call, grid.answer(grid.counts(rows._count(columns)), self._vault.noise.normal)
-            )
-            for columns in chosen
-        ]
+        call = Call("marginals", self._path, noise_multiplier, mechanism=what)
+        answers: list[npt.NDArray[np.float64]] = []
+        for columns, scale in zip(chosen, scales, strict=True):
+            grid = Grid.of_counts(scale)
+            noisy = grid.answer(grid.counts(rows._count(columns)), self._vault.noise.normal)
+            answers.append(self._vault.interceptor.answer(call, noisy))
+        return answers
 
     def select(
         self, rows: CodedRows, candidates: Sequence[Distance | Dependence], epsilon: float

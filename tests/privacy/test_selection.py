@@ -223,6 +223,20 @@ class TestCalls:
         noise = private.marginals(many, [(0,)] * 4, 3.0)
         assert np.std(noise) == pytest.approx(3.0 * 2.0, rel=0.02)
 
+    def test_weights_divide_the_noise_and_not_the_event(self) -> None:
+        private, ledger = opened()
+        many = private.coded(lambda rows: np.full((len(rows), 1), -1.0), (20_000,))
+        noise = private.marginals(many, [(0,)] * 3, 2.0, weights=(1.0, 2.0, 2.0))
+        deviations = [float(np.std(one)) for one in noise]
+        # |w| = 3: 2 * 3 / w; together they cost what one Gaussian of the multiplier 2 costs.
+        assert deviations == pytest.approx([6.0, 3.0, 3.0], rel=0.03)
+        assert sum(1.0 / one**2 for one in (6.0, 3.0, 3.0)) == pytest.approx(1.0 / 2.0**2)
+        assert [entry.event for entry in ledger.entries] == [gaussian(2.0)]
+        for wrong in ((1.0,), (1.0, 1.0, 0.0), (1.0, 1.0, float("nan"))):
+            with pytest.raises(PrivacyContractError):
+                private.marginals(many, [(0,)] * 3, 2.0, weights=wrong)
+        assert len(ledger.entries) == 1
+
     def test_a_selection_is_charged_before_it_is_made(self) -> None:
         private, ledger = opened()
         rows = asked(private)

@@ -1,4 +1,4 @@
-"""Methods that let the kernel select what they count: MST, AIM and PrivBayes without a library."""
+"""Methods that let the kernel select what they count: MST, AIM, PrivBayes and PrivSyn."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bench.data.dataset import Dataset
 from bench.methods.marginal.aim_kernel import AimKernel
 from bench.methods.marginal.mst_kernel import MstKernel
 from bench.methods.marginal.privbayes import PrivBayes, drawn, parent_sets
+from bench.methods.marginal.privsyn import PrivSyn
 from bench.privacy.events import in_words
 from bench.privacy.ledger import Ledger
 from tests.support.tables import ToyClasses, ToyGaps, ToyOneFeature, ToySurvival, ToyTable
@@ -23,6 +24,7 @@ METHODS = (
     AimKernel(bins=4, steps=20, rounds=2.0, last_steps=60),
     PrivBayes(bins=4, candidates=20),
     PrivBayes(bins=4, noise="laplace"),
+    PrivSyn(bins=4, updates=5, records=200),
 )
 
 
@@ -73,6 +75,7 @@ def linked() -> tuple[Dataset, float]:
         AimKernel(last_steps=200, steps=30, rounds=4.0, degree=3),
         PrivBayes(),
         PrivBayes(noise="laplace"),
+        PrivSyn(updates=40, records=3000),
     ],
     ids=repr,
 )
