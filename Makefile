@@ -80,23 +80,27 @@ timings: $(STAMP) ## the timings that `bench run --dry-run --estimate` uses; an 
 
 # Bare pytest: `python -m pytest` would put the root on sys.path, where `datasets` is our folder.
 # One thread per process: several torch processes at default threads slow each other down 30 times.
+# Bytecode is written also where the shell forbids it: tests start hundreds of Python processes.
+PYTEST_SETTINGS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+PYTEST := $(PYTEST_SETTINGS) $(BIN)/pytest
+
 # Methods with separate environments are tested afterwards, if these can be built.
 test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope $(ARGS)
+	$(PYTEST) -n 2 --dist loadscope $(ARGS)
 	@if [ -n "$(ARGS)" ]; then exit 0; fi; \
 	if $(BIN)/bench env build; then $(MAKE) --no-print-directory isolated; \
 	else echo 'The environment above cannot be built: tests that need it were left out.' >&2; fi
 
 slow: $(STAMP) ## the slow tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 chaos: $(STAMP) ## a run that is killed, gets a full disk and loses its folder; some minutes
-	OMP_NUM_THREADS=1 $(BIN)/pytest -s -m chaos $(ARGS)
+	$(PYTEST) -s -m chaos $(ARGS)
 
 isolated: $(STAMP) ## the tests of methods with a separate environment, which is built first
 	$(BIN)/bench env build
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m isolated tests/environments
-	OMP_NUM_THREADS=1 "$$($(BIN)/bench env python smartnoise)" -P -m pytest -n 2 -m isolated \
+	$(PYTEST) -m isolated tests/environments
+	$(PYTEST_SETTINGS) "$$($(BIN)/bench env python smartnoise)" -P -m pytest -n 2 -m isolated \
 		tests/contract tests/methods tests/privacy $(ARGS)
 
 mutation: $(STAMP) ## plants faults and counts those that tests notice: docs/mutation.md; hours, resumes
@@ -143,8 +147,8 @@ claims: $(STAMP) ## attack published claims: docs/claims.md; 4 hours of one core
 	$(BIN)/bench audit --table docs/audits --claims docs/audits/claims.toml --page docs/claims.md
 
 # Exit code 1 of `bench fill --check DOCUMENT` says which line was edited by hand.
-reproduction: $(STAMP) ## the tables of docs/reproduction.md, from the results in docs/results
-	$(BIN)/bench fill docs/reproduction.md
+reproduction: $(STAMP) ## the tables of docs/reproduction.md and docs/datasets, from the results in docs/results
+	$(BIN)/bench fill docs/reproduction.md docs/datasets/real-data.md
 
 docs: $(STAMP) ## documentation, into build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

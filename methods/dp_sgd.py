@@ -58,6 +58,8 @@ class DpSgd(Method):
     name: ClassVar[str] = "dp-sgd"
     title: ClassVar[str] = "Model trained directly with DP-SGD"
     paper: ClassVar[str] = "Abadi et al., Deep Learning with Differential Privacy, Algorithm 1"
+    link: ClassVar[str] = "https://arxiv.org/abs/1607.00133"
+    family: ClassVar[str] = "model"
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     uses_ipc: ClassVar[bool] = False
 

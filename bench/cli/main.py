@@ -16,7 +16,7 @@ from bench.cli.data import data
 from bench.cli.documents import fill, keep
 from bench.cli.environments import env
 from bench.cli.options import fail
-from bench.cli.pages import dossier, leaderboard
+from bench.cli.pages import dossier, leaderboard, plot
 from bench.cli.plugins import check, list_plugins, new
 from bench.cli.run import run, score
 from bench.cli.runs import compare, merge, status, sync, ui, verify
@@ -24,7 +24,7 @@ from bench.cli.synthesize import export, synthesize
 
 COMMANDS: tuple[click.Command, ...] = (
     *(run, score, status, compare, merge, verify, sync, ui),
-    *(leaderboard, dossier, audit),
+    *(leaderboard, dossier, plot, audit),
     *(synthesize, export),
     *(keep, fill),
     *(list_plugins, new, check, data, env),

@@ -76,6 +76,13 @@ def _use_data_folder(context: click.Context, _: click.Parameter, value: str | No
     context.meta[_GIVEN] = value
 
 
+def _fill_data_folder(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    from bench.engine.options import use_data_folder
+
+    use_data_folder(value, create=True)
+    context.meta[_GIVEN] = value
+
+
 def data_folder_given() -> str:
     """Return --data-dir as it was given, for a command that is proposed; empty without it."""
     value = click.get_current_context().meta.get(_GIVEN)
@@ -84,6 +91,12 @@ def data_folder_given() -> str:
 
 data_dir = click.option(
     "--data-dir", callback=_use_data_folder, expose_value=False, help=DATA_DIR_HELP
+)
+data_dir_to_fill = click.option(
+    "--data-dir",
+    callback=_fill_data_folder,
+    expose_value=False,
+    help=f"{DATA_DIR_HELP} Created if absent.",
 )
 
 

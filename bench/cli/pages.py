@@ -1,14 +1,22 @@
-"""`bench leaderboard` and `bench dossier`: static pages about run directories and one release."""
+"""`bench leaderboard`, `bench dossier` and `bench plot`: pages and figures of run directories."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bench.cli import options as shared
-from bench.errors import one_line, shortened
+from bench.errors import BenchError, one_line, shortened
+from bench.results.records import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.leaderboard.ranking.paired import PairedTests
+    from bench.leaderboard.tables.load import Results
 
 
 def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
@@ -70,7 +78,8 @@ def leaderboard(
     if output is not None:
         from bench.leaderboard.pages.site import write_site
 
-        summary = write_site(list(runs), output, alpha, public=public, cells=cells)
+        paired = _paired_tests(runs, alpha)
+        summary = write_site(list(runs), output, alpha, public=public, cells=cells, paired=paired)
         for warning in summary.warnings:
             shared.echo_error(f"warning: {warning}")
         click.echo(f"wrote {output / 'index.html'}")
@@ -81,6 +90,68 @@ def leaderboard(
         changes = find_changes(load_results([check]), load_results(list(runs)), alpha)
         click.echo(to_text(changes))
         sys.exit(1 if changes.worse else 0)
+
+
+_MOST_COMPARED = 8
+"""Methods that are compared in pairs: the time grows with their square."""
+
+
+def _best(cells: pd.DataFrame, results: Results) -> list[str]:
+    """Return the methods of these cells, at most `_MOST_COMPARED`, by their mean headline."""
+    from bench.leaderboard.ranking.rank import headline_metrics
+
+    metrics = set(headline_metrics(results.cells, results.scores).values())
+    scores = results.scores[results.scores["metric"].isin(metrics)]
+    means = cells.merge(scores, on="key").groupby("label")["value"].mean()
+    return list(means.sort_values(ascending=False).index[:_MOST_COMPARED])
+
+
+def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
+    """Compare the best sound methods of one run with one dataset, as `bench compare` does.
+
+    None for several runs or datasets, where datasets are the unit of the tests.
+    """
+    from bench.engine.compare import compare_run
+    from bench.leaderboard.ranking.paired import PairedDifference, PairedTests
+    from bench.leaderboard.ranking.rank import is_sound
+    from bench.leaderboard.tables.load import read_results
+
+    if len(runs) != 1:
+        return None
+    results = read_results(list(runs))
+    cells = results.cells
+    finished = cells[cells["status"] == Status.OK.value]
+    if (
+        cells["shown_dataset"].nunique() != 1
+        or (finished["shown_label"] != finished["label"]).any()
+    ):
+        return None
+    sound = _best(finished[finished["verdict"].map(is_sound)], results)
+    if len(sound) < 2:
+        return None
+    try:
+        comparisons, notices = compare_run(runs[0], methods=sound)
+    except BenchError as problem:
+        # A copy of the tables alone has no journal and no predictions.
+        return PairedTests(alpha, (), problem=one_line(str(problem)))
+    differences = tuple(
+        PairedDifference(
+            ipc=one.ipc,
+            target=one.eps_target,
+            metric=one.metric,
+            first=one.first,
+            second=one.second,
+            seeds=one.seeds,
+            difference=one.difference,
+            low=one.low,
+            high=one.high,
+            p_holm=one.p_holm,
+            p_seeds=one.p_seeds,
+        )
+        for one in comparisons
+    )
+    missing = "" if differences else (notices[0] if notices else "no two methods finished")
+    return PairedTests(alpha, differences, missing)
 
 
 @click.command()
@@ -121,3 +192,74 @@ def dossier(directory: Path, cell: str, output: Path | None, public: bool, pdf: 
     conclusion = concluded(material)
     if conclusion.tone != "plain":
         shared.echo_error(one_line(f"{conclusion.head}: {conclusion.text}"))
+
+
+@click.command()
+@click.argument("directories", nargs=-1, required=True, metavar="DIR... KIND")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=shared.PATH,
+    help="The figure: .pdf, .svg, .png, or .json for its Vega-Lite specification.",
+)
+@click.option("--cell", default="", help="Cell of a chart of one cell, named as in bench dossier.")
+@click.option("--dataset", default="", help="Draw this dataset only, where there is one per panel.")
+@click.option("--ipc", default="", help="Rows per class [default: those with the most results].")
+@click.option("--columns", default=3, show_default=True, type=click.IntRange(1, 12))
+@click.option(
+    "--public", is_flag=True, help="Leave out everything that was computed from private rows."
+)
+def plot(
+    directories: tuple[str, ...],
+    output: Path,
+    cell: str,
+    dataset: str,
+    ipc: str,
+    columns: int,
+    public: bool,
+) -> None:
+    """Write a chart of run directories, or of one cell, as a file for a paper.
+
+    \b
+    KIND of charts over all results:
+      pareto, epsilon, ranks, datasets, ipc, attacks-utility, time, memory, audit
+    KIND of charts of one cell (--cell):
+      survival, roc, confusion, hazards, importance, marginals, correlations,
+      embedding, closest, attacks, attributes
+    """
+    from bench.leaderboard.charts import chart, gallery
+    from bench.results.writing import FOR_ALL, OWNER_ONLY, write_atomically, writing
+
+    *places, kind = directories
+    known = (*gallery.KINDS, *gallery.OF_A_CELL)
+    if not places or kind not in known:
+        raise click.UsageError(
+            f"name one or more run directories and then a kind of chart: {', '.join(known)}"
+        )
+    ending = output.suffix.removeprefix(".").lower()
+    if ending not in chart.FORMATS:
+        raise click.UsageError(f"-o ends in one of .{', .'.join(chart.FORMATS)}")
+    if (kind in gallery.OF_A_CELL) != bool(cell):
+        many = "needs --cell" if kind in gallery.OF_A_CELL else "is drawn from all cells, not one"
+        raise click.UsageError(f"{kind} {many}")
+    if cell:
+        from bench.leaderboard.dossier.material import gather
+        from bench.leaderboard.tables.details import CellFiles
+
+        if len(places) > 1 or public:
+            raise click.UsageError(
+                "a chart of a cell is drawn from the rows of one run directory, and is not public"
+            )
+        row = gather(Path(places[0]), cell).row
+        charts = gallery.cell_charts(CellFiles(Path(places[0]), row.key), kind)
+    else:
+        from bench.leaderboard.pages.board import compile_board
+
+        board = compile_board([Path(place) for place in places], public=public, cells=0)
+        results = gallery.Results(board.rows, board.styles, board.comparisons, ipc, dataset)
+        charts = gallery.all_charts(results, kind)
+    content = chart.to_file(chart.combined(charts, columns), ending)
+    with writing(output, "or give another -o"):
+        write_atomically(output, content, FOR_ALL if public else OWNER_ONLY)
+    click.echo(f"wrote {output}")

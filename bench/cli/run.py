@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--grid",
     default="quick",
     show_default=True,
-    help="smoke, quick, full, core, paper:NAME or a .toml file.",
+    help="smoke, quick, real-data, core, full, paper:NAME or a .toml file.",
 )
 @click.option("--out", type=shared.PATH, help="Run directory [default: runs/<grid>].")
 @click.option(

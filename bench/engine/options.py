@@ -69,17 +69,19 @@ def check_ray_address(address: str) -> None:
         )
 
 
-def use_data_folder(explicit: str | None) -> Path | None:
+def use_data_folder(explicit: str | None, *, create: bool = False) -> Path | None:
     """Check the folder with the user's data files and make it known to dataset plugins.
 
     `--data-dir` wins over the environment variable BENCH_DATA; with neither, plugins look into the
-    user's cache folder.
+    user's cache folder. A command that fills the folder may `create` it.
     """
     name = explicit or os.environ.get(DATA_VARIABLE)
     if not name:
         return None
     try:
         folder = Path(name).expanduser()
+        if create and not folder.exists():
+            folder.mkdir(parents=True)
         if not folder.is_dir():
             raise DataError(
                 f"data folder {name}: not a folder; name an existing one with --data-dir"
@@ -87,7 +89,8 @@ def use_data_folder(explicit: str | None) -> Path | None:
         os.scandir(folder).close()
     except (OSError, RuntimeError, ValueError) as problem:  # RuntimeError: `~nobody`
         reason = getattr(problem, "strerror", None) or problem
-        raise DataError(f"data folder {name}: not readable ({reason})") from None
+        wanted = "created" if create else "readable"
+        raise DataError(f"data folder {name}: not {wanted} ({reason})") from None
     os.environ[DATA_VARIABLE] = str(folder.resolve())
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -192,6 +193,9 @@ def get_dataset(name: str, show: ShowProgress, *, publisher: bool = False) -> Pa
                 download(by_name[file], folder, show)
     except OSError as problem:
         raise DataError(f"{folder}: cannot be written ({problem.strerror or problem})") from None
+    finally:
+        with contextlib.suppress(OSError):  # kept unless it is empty
+            folder.rmdir()
     return folder
 
 
@@ -216,6 +220,6 @@ def _get_packages(
             direct = all(files[file].url for file in missing)
             other = f"`bench data get {name} --from publisher`, or " if direct else ""
             raise type(problem)(
-                f"{name}: {problem}. Other ways: {other}put {', '.join(missing)} from "
+                f"{name}: {problem}; other ways: {other}put {', '.join(missing)} from "
                 f"{obtain.publisher} ({obtain.page}) into {folder}"
             ) from None

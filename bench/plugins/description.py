@@ -14,6 +14,7 @@ import dataclasses
 import inspect
 import itertools
 import json
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -37,6 +38,8 @@ MOST_COLUMNS = 300
 MOST_CATEGORIES = 40
 _PIXELS = 2
 """Pixel columns of an image that are listed; the others are like them."""
+
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 _BUILT_IN = "bench.datasets."
 _NO_AGREEMENT = "none"
@@ -90,6 +93,23 @@ class MethodDescription:
     parameters: Items[ParameterDescription] = ()
     tuned_on: Items[Text] = (UNKNOWN,)
     """Datasets in view when the defaults were chosen, see `Method.tuned_on`."""
+    link: Text = ""
+    """Address of the paper."""
+    family: Text = ""
+    """Kind of method in a word or two."""
+    by_maintainers: bool = False
+    """Whether the maintainers of the benchmark designed it."""
+
+    @property
+    def year(self) -> str:
+        """Year of the paper, the last one that its text names; empty where it names none."""
+        years = _YEAR.findall(self.paper)
+        return years[-1] if years and not self.paper.startswith("none") else ""
+
+    @property
+    def address(self) -> str:
+        """Address of the paper, if a page may link to it: cards can come from others."""
+        return self.link if self.link.startswith("https://") else ""
 
     @property
     def tuned_in_words(self) -> str:
@@ -224,6 +244,9 @@ def describe_method(kind: type[Method]) -> MethodDescription:
         requirements=() if environment is None else environment.requirements,
         parameters=_parameters(kind),
         tuned_on=tuple(kind.tuned_on),
+        link=kind.link,
+        family=kind.family,
+        by_maintainers=bool(kind.by_maintainers),
     )
 
 

@@ -95,6 +95,14 @@ class Method(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str] = ""
+    """Authors, title, venue and year of the paper; "none: ..." says where there is none."""
+    link: ClassVar[str] = ""
+    """Address of the paper, beginning with https."""
+    family: ClassVar[str] = ""
+    """Kind of method in a word or two, such as "marginals" or "condensation"."""
+    by_maintainers: ClassVar[bool] = False
+    """True for a method that the maintainers of this benchmark designed or changed: pages mark it,
+    because whoever writes a benchmark should not be taken for a neutral author."""
     uses_budget: ClassVar[bool] = True
     """False for a method without a privacy budget: it runs once, not once per epsilon."""
     uses_ipc: ClassVar[bool] = True

@@ -117,9 +117,11 @@ def _parsed(content: bytes) -> Any:
 
     try:
         with warnings.catch_warnings():
-            # Names of columns are ASCII, and an object of a database has no file name.
+            # Names of columns are ASCII, and an object of a database has no file name. A date of
+            # the R package date is a number of days, and stays one.
             warnings.filterwarnings("ignore", "Unknown encoding. Assumed ASCII.")
             warnings.filterwarnings("ignore", "Unknown file type: assumed RDS")
+            warnings.filterwarnings("ignore", 'Missing constructor for R class "date"')
             return rdata.conversion.convert(rdata.parser.parse_data(content))
     except (*_WRONG, EOFError, NotImplementedError, OSError, struct.error):
         raise _Damaged from None

@@ -1,6 +1,7 @@
-"""Figures as SVG text, without a plotting library or scripts.
+"""Charts: one layer on Altair and Vega-Lite for pages, dossiers, files and MLflow.
 
-Panels over all results are computed from rows of the leaderboard (`panels`, `tradeoffs`) and drawn
-by `draw`; figures of one cell come from its files (`cell_panels`, `cell_figures`). What leaves is
-markup in which every text is escaped.
+`chart` holds the record of a chart (specification, data, words), colours and files; `sheet` puts
+charts into pages. Charts over all results are computed from rows of the leaderboard (`tradeoffs`,
+`overview`, `audit`, drawn by `draw`), those of one cell from its files (`cell`); `gallery` names
+all of them for `bench plot`. Altair is imported when a chart is built, never before.
 """

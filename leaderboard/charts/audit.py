@@ -5,16 +5,15 @@ An audited epsilon is a lower bound. Above the diagonal it exceeds the epsilon i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from functools import partial
+from typing import Any, final
 
-from markupsafe import Markup
-
-from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.draw import classes, marker_of
-from bench.leaderboard.charts.panels import MethodStyle, Prominence, Scene
-from bench.leaderboard.charts.svg import BOTTOM, LEFT, RIGHT, TOP, AxisScale, Spacing, Tick, n
+from bench.leaderboard.charts.chart import IS_PICKED, SHAPES, Chart, Spec, colour, columns, finite
+from bench.leaderboard.charts.draw import WIDTH, finished
+from bench.leaderboard.charts.panels import Look, Scene
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
@@ -23,6 +22,7 @@ from bench.leaderboard.tables.measures import Span
 _MOST = 500
 """Maximum number of markers in a panel."""
 _ROUND = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+_LISTED = 8
 
 
 @final
@@ -50,30 +50,30 @@ class AuditPoint:
 
 @final
 @dataclass(frozen=True)
-class AuditPanels:
-    """The panels and a summary in words."""
+class AuditCharts:
+    """The charts and a summary in words."""
 
-    panels: tuple[Markup, ...]
+    charts: tuple[Chart, ...]
     words: str
 
 
-def audit_panels(scene: Scene, rows: Sequence[Row]) -> AuditPanels:
+def audit_charts(scene: Scene, rows: Sequence[Row]) -> AuditCharts:
     """Return claimed and proven against audited epsilon, over all datasets and IPCs."""
     audited = [row for row in rows if row.epsilons.audited is not None]
     if not audited:
-        return AuditPanels(
+        return AuditCharts(
             (),
             f"None of the {len(rows):,} rows was audited. An audit attacks a method and measures a "
             "lower bound on its epsilon, which can refute a claim or a proof."
             if rows
             else "The runs hold no cells yet.",
         )
-    panels = []
+    charts = []
     words = [f"{len(audited):,} of {len(rows):,} rows were audited."]
     for name in ("claimed", "proven"):
         points = _points(audited, name)
         if points:
-            panels.append(_panel(scene, name, points[:_MOST]))
+            charts.append(_chart(scene, name, points[:_MOST]))
             beyond = sum(point.count for point in points if point.exceeds)
             every = sum(point.count for point in points)
             words.append(f"{beyond:,} of {every:,} exceed the {name} epsilon.")
@@ -81,7 +81,7 @@ def audit_panels(scene: Scene, rows: Sequence[Row]) -> AuditPanels:
                 words.append(f"Only the {_MOST} largest differences are shown.")
         else:
             words.append(f"None of them has a {name} epsilon.")
-    return AuditPanels(tuple(panels), " ".join(words))
+    return AuditCharts(tuple(charts), " ".join(words))
 
 
 def _points(rows: Sequence[Row], name: str) -> tuple[AuditPoint, ...]:
@@ -90,10 +90,10 @@ def _points(rows: Sequence[Row], name: str) -> tuple[AuditPoint, ...]:
     for row in rows:
         compared = row.epsilons.claimed if name == "claimed" else row.epsilons.proven
         audited = row.epsilons.audited
-        if compared is None or audited is None or not svg.finite(audited.high):
+        if compared is None or audited is None or not finite(audited.high):
             continue
         most = row.epsilons.detectable
-        detectable = most if svg.finite(most) else None
+        detectable = most if finite(most) else None
         x = max(compared.high, 0.0)
         identity = (row.label, x, audited.low, audited.high, detectable, row.verdict)
         before = points.get(identity)
@@ -102,84 +102,137 @@ def _points(rows: Sequence[Row], name: str) -> tuple[AuditPoint, ...]:
     return tuple(sorted(points.values(), key=lambda point: point.x - point.audited.high))
 
 
-def _panel(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Markup:
-    numbers = [point.x for point in points if svg.finite(point.x)]
+def _chart(scene: Scene, name: str, points: Sequence[AuditPoint]) -> Chart:
+    numbers = [point.x for point in points if finite(point.x)]
     numbers += [point.audited.high for point in points]
     numbers += [point.detectable for point in points if point.detectable is not None]
     top = next((value for value in _ROUND if value >= max(numbers)), max(numbers))
-    marks = [Tick(value, f"{value:g}") for value in _ROUND if value <= top]
-    endless = any(not svg.finite(point.x) for point in points)
-    horizontal = svg.chosen(marks, LEFT, RIGHT - 12, "∞" if endless else "", Spacing.FROM_ZERO)
-    vertical = svg.chosen(marks, BOTTOM, TOP + 6, kind=Spacing.FROM_ZERO)
-    refuted = sum(point.count for point in points if point.exceeds)
-    every = sum(point.count for point in points)
-    description = f"Audited against {name} epsilon: {refuted} of {every} above the diagonal"
-    parts = [
-        svg.opened(f"{description}. {_spoken(points, name)}"),
-        svg.head("audited ε", f"against {name} ε"),
-        svg.axes(horizontal, vertical, f"{name} ε"),
-        _diagonal(horizontal, vertical, top),
-    ]
-    ordered = sorted(points, key=lambda point: scene.roles[point.row.label] is not Prominence.OTHER)
-    parts += [_mark(scene, point, horizontal, vertical, name) for point in ordered]
-    parts.append(Markup("</svg>"))
-    return Markup("").join(parts)
-
-
-def _spoken(points: Sequence[AuditPoint], name: str) -> str:
+    ticks = tuple(value for value in _ROUND if value <= top)
+    endless = any(not finite(point.x) for point in points)
+    end = 3.0 * top + 0.3 if endless else top  # the place of infinity
+    records = []
+    for point in points:
+        row, high = point.row, max(point.audited.high, 0.0)
+        records.append(
+            (
+                row.label,
+                point.x if finite(point.x) else show.INFINITE,
+                point.x if finite(point.x) else end,
+                high,
+                max(0.0, point.audited.low) if point.audited.low < high else None,
+                point.detectable,
+                is_sound(row.verdict),
+                _text(point, name),
+            )
+        )
+    heads = ("series", "x", "at", "y", "low", "most", "sound", "text")
     beyond = [point for point in points if point.exceeds]
-    listed = [
+    refuted, every = sum(point.count for point in beyond), sum(point.count for point in points)
+    listed = "; ".join(
         f"{point.row.label} on {point.row.dataset}: audited {show.epsilon(point.audited.high)}, "
         f"{name} {show.epsilon(point.x)}"
-        for point in beyond[:8]
-    ]
-    return "; ".join(listed)
+        for point in beyond[:_LISTED]
+    )
+    return Chart(
+        title="audited ε",
+        subject=f"against {name} ε",
+        text=f"Audited against {name} epsilon: {refuted} of {every} above the diagonal. {listed}",
+        build=partial(_spec, _look(scene, points), name, top, ticks, end),
+        data={
+            "points": columns(heads, records),
+            "corner": {"at": [0.0, top], "y": [0.0, top], "top": [top, top]},
+        },
+        headings={
+            "series": "method",
+            "x": f"{name} ε",
+            "y": "audited ε",
+            "most": "maximum detectable ε",
+            "text": "result",
+        },
+    )
 
 
-def _diagonal(horizontal: AxisScale, vertical: AxisScale, top: float) -> Markup:
-    x0, x1 = horizontal.place(0.0), horizontal.place(top)
-    y0, y1 = vertical.place(0.0), vertical.place(top)
-    return Markup(
-        '<path class="beyond" d="M{0} {1}L{2} {3}H{0}z"/>'
-        '<path class="diagonal" d="M{0} {1}L{2} {3}"/>'
-        '<text class="tick b" x="{4}" y="{5}">above: exceeds it</text>'
-    ).format(n(x0), n(y0), n(x1), n(y1), LEFT + 5, TOP + 16)
+def _look(scene: Scene, points: Sequence[AuditPoint]) -> Look:
+    """Return the look of all drawn methods; of the faint ones, what exceeds a claim stands out."""
+    look = scene.look
+    loud = {point.row.label for point in points if point.exceeds}
+    faint = sorted({point.row.label for point in points} - set(look.names))
+    return Look(
+        (*look.names, *faint),
+        (*look.colours, *("text" if name in loud else "faint" for name in faint)),
+        (*look.shapes, *("circle" for _ in faint)),
+        (),
+    )
 
 
-def _mark(
-    scene: Scene, point: AuditPoint, horizontal: AxisScale, vertical: AxisScale, name: str
-) -> Markup:
+def _text(point: AuditPoint, name: str) -> str:
     row = point.row
-    x, y = horizontal.place(point.x), vertical.place(point.audited.high)
     most = ""
     if point.detectable is not None:
         most = f" (maximum detectable {show.epsilon(point.detectable)})"
     where = row.dataset if point.count == 1 else f"{row.dataset} and {point.count - 1} more"
-    text = (
+    return (
         f"{row.label} on {where}, target ε {show.epsilon(row.epsilons.target)}: audited "
         f"{show.epsilon_span(point.audited)}{most}, {name} {show.epsilon(point.x)}; "
         f"{row.verdict or 'no verdict'}"
     )
-    path = ""
-    if point.audited.low < point.audited.high:
-        path += f"M{n(x)} {n(vertical.place(max(0.0, point.audited.low)))}V{n(y)}"
-    limit = ""
-    if point.detectable is not None:
-        limit = f"M{n(x)} {n(y)}V{n(vertical.place(point.detectable))}m-3 0h6"
-    style: MethodStyle | None = scene.styles.get(row.label)
-    role = scene.roles[row.label]
-    look = "x" if role is Prominence.OTHER and not point.exceeds else f"s {classes(style, role)}"
-    return Markup(
-        '<g class="{}" data-e="{}">{}<path class="w" d="{}"/><path class="v" d="{}"/>'
-        '<use{} href="#{}" x="{}" y="{}"/></g>'
-    ).format(
-        look,
-        scene.numbers[row.label],
-        svg.title(text),
-        path,
-        limit,
-        Markup("") if is_sound(row.verdict) else Markup(' class="h"'),
-        marker_of(style),
-        n(x),
-        n(y),
+
+
+@functools.lru_cache(maxsize=32)
+def _spec(
+    look: Look, name: str, top: float, ticks: tuple[float, ...], end: float, legend: bool
+) -> Spec:
+    import altair as alt
+
+    # Like a logarithm, but defined at zero.
+    scale: dict[str, Any] = {"type": "symlog", "constant": 0.1, "nice": False}
+    shown = [*ticks, *([end] if end > top else [])]
+    labels = f"datum.value > {top!r} ? '{show.INFINITE}' : format(datum.value, '~g')"
+    x = alt.X(
+        "at:Q",
+        title=f"{name} ε",
+        scale=alt.Scale(domain=[0, end], **scale),
+        axis=alt.Axis(values=shown, labelExpr=labels, grid=False),
     )
+    y = alt.Y(
+        "y:Q",
+        title="audited ε",
+        scale=alt.Scale(domain=[0, top], **scale),
+        axis=alt.Axis(values=list(ticks), labelExpr=labels),
+    )
+    names = list(look.names)
+    hues = alt.Scale(domain=names, range=[colour(each) for each in look.colours])
+    shapes = alt.Scale(domain=names, range=[SHAPES[each] for each in look.shapes])
+    key = alt.Legend(symbolOpacity=1) if legend else None
+    points = alt.Chart(alt.NamedData(name="points"))
+    corner = alt.Chart(alt.NamedData(name="corner"))
+    stroke = alt.Stroke("series:N", scale=hues, legend=key)
+    sound = alt.when("datum.sound").then(alt.Fill("series:N", scale=hues, legend=None))
+    shade = alt.when(IS_PICKED).then(alt.value(1)).otherwise(alt.value(0.15))
+    upper = alt.Y2("top:Q")
+    layers = [
+        corner.mark_area(color=colour("beyond"), opacity=0.7).encode(x=x, y=y, y2=upper),
+        corner.mark_line(color=colour("faint"), strokeWidth=1).encode(x=x, y=y),
+        corner.transform_filter("datum.at == 0")
+        .mark_text(align="left", dx=5, dy=10, color=colour("faint"))
+        .encode(x=x, y=alt.value(0), text=alt.value("above: exceeds it")),
+        points.transform_filter("isValid(datum.low)")
+        .mark_rule()
+        .encode(x=x, y=alt.Y("low:Q"), y2="y:Q", stroke=stroke, opacity=shade),
+        points.transform_filter("isValid(datum.most)")
+        .mark_rule(strokeDash=[1, 3])
+        .encode(x=x, y=y, y2="most:Q", stroke=stroke, opacity=shade),
+        points.transform_filter("isValid(datum.most)")
+        .mark_tick(thickness=1.2, size=7)
+        .encode(x=x, y=alt.Y("most:Q"), color=alt.value(colour("faint")), opacity=shade),
+        points.mark_point(size=55, strokeWidth=1.4, opacity=1).encode(
+            x=x,
+            y=y,
+            stroke=stroke,
+            fill=sound.otherwise(alt.value(colour("page"))),
+            shape=alt.Shape("series:N", scale=shapes, legend=key),
+            opacity=shade,
+            tooltip="text:N",
+        ),
+    ]
+    return finished(alt.layer(*layers).properties(width=WIDTH, height=220))

@@ -1,377 +1,464 @@
-"""Draws a panel: points and lines of many methods over two axes, some of them highlighted.
+"""Turns a panel into a chart: points and lines of many methods, some of them highlighted.
 
-Highlighted methods have a colour, a marker, dashes, whiskers and one tooltip per point. All others
-are faint, with one tooltip per method. Hollow: not sound. Missing values are drawn as well.
+Highlighted methods have a colour, a marker, dashes and whiskers; all others are faint. Hollow: not
+sound. Results without a value are drawn on the axis.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import dataclass
+from typing import Any, final
 
-from markupsafe import Markup
-
-from bench.leaderboard.charts import svg
+from bench.leaderboard.charts.chart import (
+    FAILED,
+    IS_PICKED,
+    PICKED,
+    SHAPES,
+    SKIPPED,
+    Chart,
+    Columns,
+    Spec,
+    colour,
+    columns,
+    finite,
+    schema,
+)
 from bench.leaderboard.charts.panels import (
-    PALETTE,
     FrontPoint,
-    Level,
-    MethodSeries,
-    MethodStyle,
-    PanelContent,
+    Look,
+    Missing,
     Point,
     Prominence,
     Scene,
-    Upright,
-    drawable,
 )
-from bench.leaderboard.charts.svg import BOTTOM, LEFT, MARKERS, RIGHT, TOP, AxisScale, n
-from bench.leaderboard.charts.tradeoffs import against_epsilon
-from bench.leaderboard.ranking.rank import is_sound
-from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 
-_DODGE, _DODGE_SPAN = 6.0, 36.0
-"""Horizontal shift between points at one position; smaller for many points."""
+FULL = "full"
+"""Label of the position of releases of full size."""
+
+WIDTH, HEIGHT = 300, 170
+"""Pixels inside the axes; pages set the width."""
+
+_DODGE, _DODGE_SPAN = 0.02, 0.12
+"""Shift between points at one position as a share of the axis; smaller for many points."""
+_ROOM = 0.11
+"""Margin at both ends of an axis with shifted points, as a share of it."""
 _LABELS = 3
 """Maximum number of faint methods that are named on the front."""
 _LISTED = 12
-_LINE = 12
-"""Height of a line of text."""
+_APART = 0.08
+"""Minimum distance of these names, as a share of the height."""
 
 
 @final
 @dataclass(frozen=True)
-class Drawing:
-    """A drawn panel and the points on its front."""
+class Axis:
+    """The horizontal axis of a panel."""
 
-    markup: Markup
-    front: tuple[FrontPoint, ...]
-
-
-def draw(panel: PanelContent, numbers: Mapping[str, int]) -> Drawing:
-    """Return the panel as SVG; `numbers` identifies methods for the script of the page."""
-    shifts = _shifts(panel)
-    front = _front(panel) if panel.with_front else ()
-    members = tuple(FrontPoint(panel.name, s.label, p.x, p.y) for s, p in front)
-    parts = [
-        svg.opened(_spoken(panel, members)),
-        svg.head(panel.name, panel.subject),
-        svg.axes(panel.horizontal, panel.vertical, panel.label),
-    ]
-    parts += [_upright(item, panel.horizontal) for item in panel.uprights]
-    parts.append(_stairs(panel, front, shifts))
-    background = [item for item in panel.series if item.role is Prominence.OTHER]
-    parts += [_background(panel, item, numbers) for item in background]
-    # References are named alternately right and left.
-    turns = itertools.accumulate(item.role is Prominence.REFERENCE for item in panel.levels)
-    parts += [
-        _level(panel, item, place, numbers, right=turn % 2 == 1)
-        for place, (item, turn) in enumerate(zip(panel.levels, turns, strict=True))
-    ]
-    for item in panel.series:
-        if item.role is not Prominence.OTHER:
-            parts.append(_foreground(panel, item, shifts, numbers))
-    parts.append(_named(panel, front))
-    parts.append(_all_missing(panel, shifts))
-    parts.append(Markup("</svg>"))
-    return Drawing(Markup("").join(parts), members)
+    title: str
+    logarithmic: bool = False
+    ticks: tuple[float, ...] = ()
+    """Positions of the ticks; none for round numbers."""
+    labels: tuple[str, ...] = ()
+    domain: tuple[float, float] | None = None
+    """Ends of the axis, at which other values are drawn; None for those of the data."""
+    dodged: bool = False
 
 
 @final
 @dataclass(frozen=True)
-class UtilityFigure:
-    """Utility against target epsilon at one IPC, one panel per dataset."""
-
-    ipc: str
-    panels: tuple[Markup, ...]
-
-
-@final
-@dataclass(frozen=True)
-class LegendEntry:
-    """One method with its marker."""
+class Panel:
+    """Content of one panel before it is drawn."""
 
     name: str
-    reference: str
-    sign: Markup
+    subject: str
+    """Label of the vertical axis, with its arrow."""
+    where: str
+    """The setting, in words."""
+    axis: Axis
+    points: tuple[Point, ...]
+    higher: bool
+    """Whether higher is better on the vertical axis."""
+    missing: tuple[Missing, ...] = ()
+    levels: tuple[Point, ...] = ()
+    """Horizontal lines: real rows, a random subset, methods without a budget."""
+    uprights: tuple[tuple[float, str], ...] = ()
+    """Vertical lines: chance, or a threshold from a paper."""
+    joined: bool = True
+    """Whether the points of faint methods are connected by a line."""
+    with_front: bool = True
+
+    @property
+    def front(self) -> tuple[Point, ...]:
+        """The sound results that no other dominates, by increasing cost."""
+        able = [point for point in self.points if point.sound] if self.with_front else []
+        costs = [point.x if point.cost is None else point.cost for point in able]
+        gains = [point.y if self.higher else -point.y for point in able]
+        return tuple(able[place] for place in pareto(costs, gains))
+
+    @property
+    def members(self) -> tuple[FrontPoint, ...]:
+        """The front, for a table."""
+        return tuple(FrontPoint(self.name, point.series, point.x, point.y) for point in self.front)
 
 
-def utility_figures(scene: Scene) -> tuple[UtilityFigure, ...]:
-    """Return one figure per IPC, the largest first, methods that set their own size last."""
-    ipcs = {row.ipc for ground in scene.grounds for row in scene.rows(ground)}
-    figures = []
-    for ipc in sorted(ipcs, key=show.largest_ipc_first):
-        contents = (replace(panel, with_front=False) for panel in against_epsilon(scene, ipc))
-        panels = tuple(draw(content, scene.numbers).markup for content in contents)
-        if panels:
-            figures.append(UtilityFigure(ipc, panels))
-    return tuple(figures)
+def chosen(values: Mapping[float, str], title: str, beyond: str = "") -> Axis:
+    """Return a logarithmic axis with exactly these ticks; `beyond` names a special last one."""
+    ordered = sorted(values)
+    low, high = (math.log(ordered[0]), math.log(ordered[-1])) if ordered else (0.0, 0.0)
+    step = max(high - low, 1.0) * 0.25
+    end = high + step if beyond else high
+    room = _ROOM * max(end - low, 1.0)
+    ticks = [*ordered, *([math.exp(high + step)] if beyond else [])]
+    labels = [*(values[value] for value in ordered), *([beyond] if beyond else [])]
+    domain = (math.exp(low - room), math.exp(end + room))
+    return Axis(title, True, tuple(ticks), tuple(labels), domain, dodged=True)
 
 
-def legend(scene: Scene, rows: Sequence[Row]) -> tuple[LegendEntry, ...]:
-    """Return the highlighted methods; hollow markers for those that are never sound."""
-    sound = {row.label for row in rows if is_sound(row.verdict)}
-    reference = {row.label: row.reference for row in rows}
-    drawn = {row.label for row in rows if drawable(row.headline) is not None}
-    template = Markup(
-        '<svg class="sign" viewBox="0 0 30 14" aria-hidden="true"><g class="s {}">'
-        '<path class="l" d="M1 7H29"/><use{} href="#{}" x="15" y="7"/></g></svg>'
+def draw(scene: Scene, panel: Panel) -> Chart:
+    """Return the panel as a chart."""
+    tables = _tables(scene, panel)
+    look = scene.look
+    drawn = {point.series for point in (*panel.points, *panel.levels)}
+    names = tuple(name for name in look.names if name in drawn)
+
+    def build(legend: bool) -> Spec:
+        # Pages share one specification; a legend names only what is drawn.
+        used = look.only(names) if legend else look
+        return _spec(used, panel.axis, panel.subject, tuple(tables), panel.joined, legend)
+
+    headings = {"series": "method", "x": panel.axis.title, "y": panel.subject}
+    if any(point.low is not None for point in panel.points):
+        headings |= {"low": "low", "high": "high"}
+    unplaced = [item for item in panel.missing if not _placed(panel.axis, item)]
+    return Chart(
+        title=panel.name,
+        subject=panel.subject,
+        text=_spoken(panel),
+        build=build,
+        data=tables,
+        headings={**headings, "text": "result"},
+        note=_note(unplaced),
+        group=panel.name,
     )
-    entries = []
-    for name, role in scene.roles.items():
-        if role is Prominence.OTHER or name not in drawn:
-            continue
-        style = scene.styles.get(name)
-        hollow = Markup("") if name in sound else Markup(' class="h"')
-        sign = template.format(classes(style, role), hollow, marker_of(style))
-        entries.append(LegendEntry(name, reference[name], sign))
-    return tuple(entries)
 
 
-def _shifts(panel: PanelContent) -> dict[str, float]:
-    names = [item.label for item in panel.series if item.role is not Prominence.OTHER]
-    if not panel.dodged or len(names) < 2:
+def _tables(scene: Scene, panel: Panel) -> dict[str, Columns]:
+    """Return the tables that the specification draws; those without rows are left out."""
+    shifts = _shifts(scene, panel)
+    names = ("series", "x", "at", "y", "low", "high", "left", "right", "sound", "text")
+    parts: dict[str, list[tuple[Any, ...]]] = {"points": [], "others": []}
+    edge = math.inf if panel.axis.domain is None else panel.axis.domain[1]
+    beyond = []
+    for p in panel.points:
+        faint = scene.faint(p.series)
+        at = _place(panel.axis, p.x, shifts.get(p.series, 0.0))
+        whiskers = (None,) * 4 if faint else (p.low, p.high, p.left, p.right)
+        x = p.x if finite(p.x) else panel.axis.labels[-1]
+        values = (p.series, x, at if panel.axis.ticks else None, p.y, *whiskers, p.sound, p.text)
+        parts["others" if faint else "points"].append(values)
+        if p.x > edge and math.isfinite(p.x):
+            beyond.append((p.series, p.x, p.y, f"at {p.x:.3g} →"))
+    tables = {name: columns(names, records) for name, records in parts.items() if records}
+    front = panel.front
+    if front:
+        xs = [_place(panel.axis, p.x, shifts.get(p.series, 0.0)) for p in front]
+        ys = [p.y for p in front]
+        tables["front"] = columns(("at", "y"), [*zip(xs, ys, strict=True), (_end(panel), ys[-1])])
+    sides = iter(range(len(panel.levels)))
+    lines = []
+    for level in panel.levels:
+        named = scene.roles[level.series] is Prominence.REFERENCE
+        side = next(sides) % 2 if named else None
+        lines.append((level.series, level.y, scene.faint(level.series), side, level.text))
+    missing = [
+        (m.series, m.x, _place(panel.axis, m.x, shifts.get(m.series, 0.0)), m.skipped, m.text)
+        for m in panel.missing
+        if _placed(panel.axis, m)
+    ]
+    for name, heads, records in (
+        ("levels", ("series", "y", "faint", "side", "text"), lines),
+        ("missing", ("series", "x", "at", "skipped", "text"), missing),
+        ("uprights", ("at", "text"), panel.uprights),
+        ("beyond", ("series", "x", "y", "text"), beyond),
+        ("names", ("series", "at", "y", "text"), _named(scene, panel, front)),
+    ):
+        if records:
+            tables[name] = columns(heads, records)
+    return tables
+
+
+def _place(axis: Axis, x: float, shift: float) -> float:
+    """Return the position of a value, shifted; an infinite one is the last of chosen ticks."""
+    if axis.ticks and math.isinf(x):
+        x = axis.ticks[-1]
+    if not shift or axis.domain is None:
+        return x
+    return x * math.pow(axis.domain[1] / axis.domain[0], shift)
+
+
+def _placed(axis: Axis, item: Missing) -> bool:
+    """Return whether a result without a value has a position: a full size has one."""
+    return finite(item.x) or axis.labels[-1:] == (FULL,)
+
+
+def _end(panel: Panel) -> float:
+    if panel.axis.domain is not None:
+        return panel.axis.domain[1]
+    return max(max(p.x, p.right or p.x) for p in panel.points)
+
+
+def _shifts(scene: Scene, panel: Panel) -> dict[str, float]:
+    names = sorted({p.series for p in panel.points if not scene.faint(p.series)})
+    if not panel.axis.dodged or len(names) < 2:
         return {}
     step = min(_DODGE, _DODGE_SPAN / (len(names) - 1))
     return {name: (place - (len(names) - 1) / 2) * step for place, name in enumerate(names)}
 
 
-def _front(panel: PanelContent) -> tuple[tuple[MethodSeries, Point], ...]:
-    able = [(s, p) for s in panel.series for p in s.points if p.sound]
-    costs = [p.x if p.cost is None else p.cost for _, p in able]
-    gains = [p.y if panel.higher else -p.y for _, p in able]
-    return tuple(able[place] for place in pareto(costs, gains))
+def _named(
+    scene: Scene, panel: Panel, front: Sequence[Point]
+) -> list[tuple[str, float, float, str]]:
+    """Return the names of faint methods on the front, a few that do not overlap."""
+    every = [p.y for p in (*panel.points, *panel.levels)]
+    apart = _APART * (max(every) - min(every)) if every else 0.0
+    found: list[tuple[str, float, float, str]] = []
+    for p in front:
+        known = any(p.series == name or abs(p.y - y) < apart for name, _, y, _ in found)
+        if scene.faint(p.series) and not known and len(found) < _LABELS:
+            found.append(
+                (p.series, _place(panel.axis, p.x, 0.0), p.y, show.shortened(p.series, 18))
+            )
+    return found
 
 
-def _spoken(panel: PanelContent, members: Sequence[FrontPoint]) -> str:
-    """Return the content of the panel in words, for screen readers."""
-    words = [f"{panel.description}."]
-    if panel.with_front and members:
-        best = [f"{m.label} {m.y:.3g} at {m.x:.3g}" for m in members[:_LISTED]]
-        words.append(
-            f"Pareto front of sound methods, by increasing {panel.label}: {', '.join(best)}."
-        )
+def _spoken(panel: Panel) -> str:
+    """Return the content of the panel in words."""
+    label = panel.axis.title
+    words = [f"{panel.subject} against {label} on {panel.name}, {panel.where}."]
+    if panel.with_front and panel.front:
+        best = [f"{p.series} {p.y:.3g} at {p.x:.3g}" for p in panel.front[:_LISTED]]
+        words.append(f"Pareto front of sound methods, by increasing {label}: {', '.join(best)}.")
     elif panel.with_front:
         words.append("No sound method has a value.")
-    lines = [f"{item.label} {item.point.y:.3g}" for item in panel.levels[:_LISTED]]
+    lines = [f"{level.series} {level.y:.3g}" for level in panel.levels[:_LISTED]]
     if lines:
         words.append(f"Lines: {', '.join(lines)}.")
-    absent = sum(len(item.missing) for item in panel.series)
-    if absent:
-        words.append(f"{absent} without a value.")
+    if panel.missing:
+        words.append(f"{len(panel.missing)} without a value.")
     return " ".join(words)
 
 
-def _stairs(
-    panel: PanelContent, front: Sequence[tuple[MethodSeries, Point]], shifts: Mapping[str, float]
-) -> Markup:
-    """Return the best utility at each cost as a staircase."""
-    if not front:
-        return Markup("")
-    path = ""
-    for series, point in front:
-        x = panel.horizontal.place(point.x) + shifts.get(series.label, 0.0)
-        y = panel.vertical.place(point.y)
-        path += f"H{n(x)}V{n(y)}" if path else f"M{n(x)} {n(y)}"
-    return Markup('<path class="front" d="{}H{}"/>').format(path, RIGHT)
+def _note(unplaced: Sequence[Missing]) -> str:
+    if not unplaced:
+        return ""
+    listed = [item.text for item in unplaced[:_LABELS]]
+    more = len(unplaced) - len(listed)
+    return f"✕ Without a position: {'; '.join(listed)}" + (f"; {more} more." if more else "")
 
 
-def _background(panel: PanelContent, series: MethodSeries, numbers: Mapping[str, int]) -> Markup:
-    places = [
-        f"{n(panel.horizontal.place(p.x))} {n(panel.vertical.place(p.y))}" for p in series.points
-    ]
-    if not places:
-        return Markup("")
-    sound = all(point.sound for point in series.points)
-    dots = "".join(f"M{place}h0" for place in places)
-    if panel.joined and len(places) > 1:
-        shape = Markup('<path class="{}" d="M{}"/>').format(
-            "o" if sound else "o u", "L".join(places)
-        )
-    else:
-        shape = Markup('<path class="p" d="{}"/>').format(dots)
-        if not sound:
-            shape += Markup('<path class="q" d="{}"/>').format(dots)
-    return Markup('<g data-e="{}">{}{}</g>').format(
-        numbers[series.label], svg.title(series.label), shape
+# The specification --------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=512)
+def _spec(
+    look: Look, axis: Axis, subject: str, tables: tuple[str, ...], joined: bool, legend: bool
+) -> Spec:
+    import altair as alt
+
+    picked = alt.when(IS_PICKED)
+    field = "at" if axis.ticks else "x"
+    options: dict[str, Any] = {"zero": False}
+    if axis.logarithmic:
+        options = {"type": "log"}
+    if axis.domain is not None:
+        options |= {"domain": list(axis.domain), "clamp": True, "nice": False}
+    ticks: dict[str, Any] = {"grid": False, "tickCount": 5}
+    if axis.ticks:
+        ticks = {"grid": False, "values": list(axis.ticks)}
+        if axis.labels != tuple(f"{value:g}" for value in axis.ticks):
+            ticks["labelExpr"] = _labels(axis)
+    elif axis.logarithmic:
+        ticks["format"] = "~g"
+    x = alt.X(f"{field}:Q", title=axis.title, scale=alt.Scale(**options), axis=alt.Axis(**ticks))
+    y = alt.Y(
+        "y:Q",
+        title=subject,
+        scale=alt.Scale(zero=False),
+        axis=alt.Axis(tickCount=5, domain=False, ticks=False),
     )
+    names = list(look.names)
+    hues = alt.Scale(domain=names, range=[colour(name) for name in look.colours])
+    key: Any = alt.Legend(symbolOpacity=1, symbolStrokeWidth=1.6) if legend else None
+    stroke = alt.Stroke("series:N", scale=hues, legend=key)
 
+    def of(name: str) -> alt.Chart:
+        return alt.Chart(alt.NamedData(name=name))
 
-def _foreground(
-    panel: PanelContent,
-    series: MethodSeries,
-    shifts: Mapping[str, float],
-    numbers: Mapping[str, int],
-) -> Markup:
-    shift = shifts.get(series.label, 0.0)
-    places = [
-        (panel.horizontal.place(p.x) + shift, panel.vertical.place(p.y)) for p in series.points
-    ]
-    whiskers = "".join(
-        _whisker(panel, point, x, y) for point, (x, y) in zip(series.points, places, strict=True)
-    )
-    parts = []
-    if len(places) > 1:
-        line = "L".join(f"{n(x)} {n(y)}" for x, y in places)
-        parts.append(Markup('<path class="l" d="M{}"/>').format(line))
-    if whiskers:
-        parts.append(Markup('<path class="w" d="{}"/>').format(whiskers))
-    for point, (x, y) in zip(series.points, places, strict=True):
-        parts.append(_marker(point, x, y, marker_of(series.style)))
-        if point.x > panel.horizontal.end and panel.horizontal.beyond is None:
-            # Beyond the axis: at its end, with the number.
-            text = Markup('<text class="tick e" x="{}" y="{}">at {} →</text>')
-            parts.append(text.format(RIGHT, n(y + 15), f"{point.x:.3g}"))
-    return Markup('<g class="s {}" data-e="{}">{}</g>').format(
-        classes(series.style, series.role), numbers[series.label], Markup("").join(parts)
-    )
-
-
-def _whisker(panel: PanelContent, point: Point, x: float, y: float) -> str:
-    path = ""
-    if point.low is not None and point.high is not None:
-        bottom, top = panel.vertical.place(point.low), panel.vertical.place(point.high)
-        path += f"M{n(x)} {n(bottom)}V{n(top)}"
-    if point.left is not None and point.right is not None:
-        first, last = panel.horizontal.place(point.left), panel.horizontal.place(point.right)
-        path += f"M{n(first)} {n(y)}H{n(last)}"
-    return path
-
-
-def _marker(point: Point, x: float, y: float, shape: str) -> Markup:
-    return Markup('<use{} href="#{}" x="{}" y="{}">{}</use>').format(
-        Markup("") if point.sound else Markup(' class="h"'),
-        shape,
-        n(x),
-        n(y),
-        svg.title(point.text),
-    )
-
-
-def marker_of(style: MethodStyle | None) -> str:
-    """Return the name of the marker in the page."""
-    return "star" if style is None else f"m{MARKERS.index(style.marker)}"
-
-
-def classes(style: MethodStyle | None, role: Prominence) -> str:
-    """Return the classes for colour and dashes of a highlighted method."""
-    if style is None:
-        return "ink"
-    dashes = "ref" if role is Prominence.REFERENCE else f"d{style.dashes}"
-    return f"c{PALETTE.index(style.colour)} {dashes}"
-
-
-def _level(
-    panel: PanelContent, level: Level, place: int, numbers: Mapping[str, int], *, right: bool
-) -> Markup:
-    """Return a line over the whole width; references are named on it, right or left."""
-    y = panel.vertical.place(level.point.y)
-    line = f"M{LEFT} {n(y)}H{RIGHT}"
-    tooltip = svg.title(level.point.text)
-    number = numbers[level.label]
-    if level.role is Prominence.OTHER:
-        return Markup('<g data-e="{}">{}<path class="o v" d="{}"/></g>').format(
-            number, tooltip, line
-        )
-    shape = Markup('<path class="v" d="{}"/>').format(line)
-    if level.style is not None:
-        hollow = Markup("") if level.point.sound else Markup(' class="h"')
-        shape += Markup('<use{} href="#{}" x="{}" y="{}"/>').format(
-            hollow, marker_of(level.style), RIGHT - 6 - 9 * (place % 3), n(y)
-        )
-    if level.role is Prominence.REFERENCE:
-        shape += Markup('<text class="tick {}" x="{}" y="{}">{}</text>').format(
-            "e" if right else "b",
-            RIGHT - (18 if level.style else 0) if right else LEFT + 4,
-            n(y - 3 if y - 3 > TOP + 6 else y + 11),
-            show.shortened(level.label, 18),
-        )
-    return Markup('<g class="s {}" data-e="{}">{}{}</g>').format(
-        classes(level.style, level.role), number, tooltip, shape
-    )
-
-
-def _upright(item: Upright, horizontal: AxisScale) -> Markup:
-    x = horizontal.place(item.value)
-    anchor, shift = ("b", 3) if x < (LEFT + RIGHT) / 2 else ("e", -3)
-    return Markup(
-        '<path class="upright" d="M{0} {1}V{2}"/><text class="tick {3}" x="{4}" y="{5}">{6}</text>'
-    ).format(n(x), TOP, BOTTOM, anchor, n(x + shift), BOTTOM - 4, item.text)
-
-
-def _named(panel: PanelContent, front: Sequence[tuple[MethodSeries, Point]]) -> Markup:
-    """Return the names of faint methods on the front."""
-    parts: list[Markup] = []
-    seen: set[str] = set()
-    heights: list[float] = []
-    for series, point in front:
-        x, y = panel.horizontal.place(point.x), panel.vertical.place(point.y)
-        free = all(abs(y - other) > _LINE for other in heights)
-        if series.role is not Prominence.OTHER or series.label in seen or not free:
-            continue
-        if len(seen) == _LABELS:
-            break
-        seen.add(series.label)
-        heights.append(y)
-        left = x > (LEFT + RIGHT) / 2
-        parts.append(
-            Markup('<text class="on {}" x="{}" y="{}">{}</text>').format(
-                "e" if left else "b",
-                n(x - 5 if left else x + 5),
-                n(max(y - 5, TOP + 4)),
-                show.shortened(series.label, 18),
+    layers: list[alt.Chart] = []
+    if "uprights" in tables:
+        lines = of("uprights").encode(x=alt.X("at:Q", scale=alt.Scale(**options)))
+        layers.append(lines.mark_rule(color=colour("faint"), strokeDash=[2, 3]))
+        layers.append(
+            lines.mark_text(align="left", dx=3, color=colour("faint")).encode(
+                y=alt.value(HEIGHT - 6), text="text:N"
             )
         )
-    return Markup("").join(parts)
-
-
-def _all_missing(panel: PanelContent, shifts: Mapping[str, float]) -> Markup:
-    """Return a cross on the axis for failures, a bar for skipped results; one mark per position."""
-    marks: dict[tuple[float, bool, str], list[str]] = {}
-    unplaced: dict[bool, list[str]] = {}
-    for series in panel.series:
-        shift = shifts.get(series.label, 0.0)
-        colour = "" if series.role is Prominence.OTHER else classes(series.style, series.role)
-        for item in series.missing:
-            if not svg.finite(item.x):
-                unplaced.setdefault(item.skipped, []).append(item.text)
-                continue
-            x = panel.horizontal.place(item.x) + shift
-            marks.setdefault((x, item.skipped, colour), []).append(item.text)
-    parts = [
-        Markup('<g class="x {}">{}<path d="M{} {}{}"/></g>').format(
-            colour,
-            svg.title(_listed(texts)),
-            n(x - 3),
-            BOTTOM - 5 if skipped else BOTTOM - 8,
-            "h6" if skipped else "l6 6m0 -6l-6 6",
+    if "front" in tables:
+        layers.append(
+            of("front")
+            .mark_line(interpolate="step-after", strokeWidth=5, opacity=0.2, color=colour("text"))
+            .encode(x=_on(x, "at"), y=y)
         )
-        for (x, skipped, colour), texts in marks.items()
-    ]
-    failed = len(unplaced.get(False, ()))
-    words = [f"✕ {failed} without a value"] if failed else []
-    words += [f"{len(unplaced[True])} skipped"] if True in unplaced else []
-    if words:
-        everything = [text for skipped in sorted(unplaced) for text in unplaced[skipped]]
-        parts.append(
-            Markup('<text class="none e{}" x="{}" y="{}">{}{}</text>').format(
-                "" if failed else " faint",
-                RIGHT,
-                TOP - 3,
-                svg.title(_listed(everything)),
-                ", ".join(words),
+    if "others" in tables:
+        layers += _faint(of("others"), x, y, joined)
+    if "levels" in tables:
+        layers += _levels(of("levels"), y, stroke, hues)
+    if "points" in tables:
+        base = of("points")
+        shade = picked.then(alt.value(1)).otherwise(alt.value(0.15))
+        dashes = alt.StrokeDash(
+            "series:N",
+            scale=alt.Scale(domain=names, range=[list(each) for each in look.dashes]),
+            legend=None,
+        )
+        shapes = alt.Shape(
+            "series:N",
+            scale=alt.Scale(domain=names, range=[SHAPES[name] for name in look.shapes]),
+            legend=key,
+        )
+        layers.append(
+            base.mark_line(strokeWidth=1.6).encode(
+                x=x, y=y, stroke=stroke, strokeDash=dashes, opacity=shade
             )
         )
-    return Markup("").join(parts)
+        thin = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.1)
+        half = picked.then(alt.value(0.6)).otherwise(alt.value(0.1))
+        layers.append(thin.encode(x=x, y=_on(y, "low"), y2="high", stroke=stroke, opacity=half))
+        if not axis.dodged:
+            wide = base.transform_filter("isValid(datum.left)").mark_rule(strokeWidth=1.1)
+            layers.append(
+                wide.encode(x=_on(x, "left"), x2="right", y=y, stroke=stroke, opacity=half)
+            )
+        sound = alt.when("datum.sound").then(alt.Fill("series:N", scale=hues, legend=None))
+        layers.append(
+            base.mark_point(size=55, strokeWidth=1.4, opacity=1).encode(
+                x=x,
+                y=y,
+                stroke=stroke,
+                fill=sound.otherwise(alt.value(colour("page"))),
+                shape=shapes,
+                opacity=shade,
+                tooltip="text:N",
+            )
+        )
+    if "beyond" in tables:
+        layers.append(
+            of("beyond")
+            .mark_text(align="right", dy=14, color=colour("faint"))
+            .encode(x=alt.value("width"), y=y, text="text:N")
+        )
+    if "names" in tables:
+        layers.append(
+            of("names")
+            .mark_text(align="right", dx=-4, dy=-7, fontWeight="bold")
+            .encode(x=_on(x, "at"), y=y, text="text:N")
+        )
+    if "missing" in tables:
+        for test, shape in (("!datum.skipped", FAILED), ("datum.skipped", SKIPPED)):
+            layers.append(
+                of("missing")
+                .transform_filter(test)
+                .mark_point(shape=shape, size=40, strokeWidth=1.6, opacity=1, color=colour("faint"))
+                .encode(x=_on(x, "at"), y=alt.value(HEIGHT - 5), tooltip="text:N")
+            )
+    return finished(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT))
 
 
-def _listed(texts: Sequence[str]) -> str:
-    more = len(texts) - _LISTED
-    return "\n".join([*texts[:_LISTED], *([f"and {more} more"] if more > 0 else [])])
+def finished(whole: Any) -> Spec:
+    """Return a specification of Altair without data and look, with the parameter of legends."""
+    spec: Spec = whole.to_dict()
+    spec.pop("config", None)
+    spec["$schema"] = schema()
+    spec["params"] = [*spec.get("params", ()), {"name": PICKED, "value": []}]
+    return spec
+
+
+def _on(channel: Any, field: str) -> Any:
+    """Return a channel that shows another column on the same axis."""
+    copy = channel.copy()
+    copy.shorthand = f"{field}:Q"
+    return copy
+
+
+def _labels(axis: Axis) -> str:
+    """Return the labels of chosen ticks: numbers as they are, the last one in its own words."""
+    last = axis.labels[-1]
+    if last not in (FULL, show.INFINITE):
+        return "format(datum.value, '~g')"
+    limit = math.sqrt(axis.ticks[-1] * axis.ticks[-2]) if len(axis.ticks) > 1 else 0.0
+    return f"datum.value > {limit!r} ? '{last}' : format(datum.value, '~g')"
+
+
+def _faint(base: Any, x: Any, y: Any, joined: bool) -> list[Any]:
+    import altair as alt
+
+    chosen_one = f"length({PICKED}) > 0 && indexof({PICKED}, datum.series) >= 0"
+    hue = alt.when(chosen_one).then(alt.value(colour("text"))).otherwise(alt.value(colour("faint")))
+    shade = (
+        alt.when(chosen_one)
+        .then(alt.value(1))
+        .when(f"length({PICKED}) == 0")
+        .then(alt.value(0.38))
+        .otherwise(alt.value(0.12))
+    )
+    layers = []
+    if joined:
+        layers.append(
+            base.mark_line(strokeWidth=1).encode(
+                x=x, y=y, detail="series:N", stroke=hue, opacity=shade
+            )
+        )
+    fill = alt.when("datum.sound").then(alt.value(colour("faint")))
+    layers.append(
+        base.mark_point(size=16, strokeWidth=1).encode(
+            x=x,
+            y=y,
+            stroke=hue,
+            fill=fill.otherwise(alt.value(colour("page"))),
+            opacity=shade,
+            tooltip="text:N",
+        )
+    )
+    return layers
+
+
+def _levels(base: Any, y: Any, stroke: Any, hues: Any) -> list[Any]:
+    """Return lines over the whole width; references are named, in turn left and right."""
+    import altair as alt
+
+    plain = base.transform_filter("datum.faint")
+    own = base.transform_filter("!datum.faint")
+    shade = alt.when(IS_PICKED).then(alt.value(0.9)).otherwise(alt.value(0.15))
+    ink = alt.Color("series:N", scale=hues, legend=None)
+    layers = [
+        plain.mark_rule(strokeDash=[1, 3], opacity=0.4, color=colour("faint")).encode(
+            y=y, tooltip="text:N"
+        ),
+        own.mark_rule(strokeDash=[5, 4], strokeWidth=1.2).encode(
+            y=y, stroke=stroke, opacity=shade, tooltip="text:N"
+        ),
+    ]
+    for side, align, at in ((0, "right", "width"), (1, "left", 2)):
+        layers.append(
+            own.transform_filter(f"datum.side === {side}")
+            .mark_text(align=align, dy=-5, fontSize=11, limit=110)
+            .encode(x=alt.value(at), y=y, text="series:N", color=ink, opacity=shade)
+        )
+    return layers
 
 
 # The Pareto front ---------------------------------------------------------------------------------

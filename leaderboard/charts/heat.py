@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import final
 
 from bench.leaderboard.charts.panels import DatasetSetting, Scene, drawable, higher, skipped
+from bench.leaderboard.ranking.quantities import over_datasets, share_of_real
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
@@ -89,16 +89,14 @@ def step(share: float) -> int:
 
 
 def relative(measure: Measure | None, real: Measure | None) -> float | None:
-    """Return utility as a share of that of the real rows; the inverse if lower is better.
+    """Return utility as a share of that of the real rows, as all pages print it.
 
-    None if either is missing or not positive, in which case a share has no meaning.
+    None if either is missing or not positive, or lower is better: a share has no meaning then.
     """
     released, top = drawable(measure), drawable(real)
-    if released is None or top is None or released.value is None or top.value is None:
+    if released is None or top is None or not higher(released.direction):
         return None
-    if released.value <= 0 or top.value <= 0:
-        return None
-    return released.value / top.value if higher(released.direction) else top.value / released.value
+    return share_of_real(released.value, top.value)
 
 
 def heat_map(scene: Scene, rows: Sequence[Row], ipc: str, target: float | None) -> HeatMap | None:
@@ -132,7 +130,7 @@ def heat_map(scene: Scene, rows: Sequence[Row], ipc: str, target: float | None) 
         _column(ground, reals[ground], [row for (_, g), row in by_place.items() if g == ground])
         for ground in grounds
     )
-    return HeatMap(columns, tuple(lines), _finding(by_place, reals))
+    return HeatMap(columns, tuple(lines), _finding(by_place))
 
 
 def _real(scene: Scene, ground: DatasetSetting) -> Measure | None:
@@ -168,7 +166,7 @@ def _cell(row: Row | None, real: Measure | None) -> HeatCell:
         text = show.number(measure.value)
         classes.append("plain")
     else:
-        text = f"{100 * share:.0f}"
+        text = show.share(share).removesuffix("%")
         classes.append(f"h{step(share)}")
     if not is_sound(row.verdict):
         text += "○"
@@ -181,25 +179,23 @@ def _cell(row: Row | None, real: Measure | None) -> HeatCell:
     return HeatCell(text, " ".join(classes), "; ".join(titles))
 
 
-def _finding(
-    by_place: Mapping[tuple[str, DatasetSetting], Row],
-    reals: Mapping[DatasetSetting, Measure | None],
-) -> str:
-    """Return the sound method with the highest mean, among those with a value everywhere."""
-    shares: dict[str, list[float | None]] = {}
+def _finding(by_place: Mapping[tuple[str, DatasetSetting], Row]) -> str:
+    """Return the methods with the best mean rank, which the front page calls the best as well."""
+    ranks: dict[str, list[tuple[str, float]]] = {}
     for (name, ground), row in by_place.items():
-        sound = is_sound(row.verdict) and not row.failed and not row.reference
-        share = relative(row.headline, reals[ground]) if sound else None
-        shares.setdefault(name, []).append(share)
-    means = {
-        name: fmean(share for share in known if share is not None)
-        for name, known in shares.items()
-        if len(known) == len(reals) and None not in known
-    }
-    if not means:
-        return "No sound method has a value on every dataset here."
-    best = max(means, key=lambda name: means[name])
+        if row.place.rank is not None and row.epsilons.target is not None:
+            ranks.setdefault(name, []).append((ground.dataset, row.place.rank))
+    if not ranks:
+        return "No two sound methods are ranked here."
+    means = {name: show.mean_rank(over_datasets(known)) for name, known in ranks.items()}
+    first = min(means, key=lambda name: (float(means[name]), name))
+    best = [
+        name
+        for name in sorted(means)
+        if means[name] == means[first] and len(ranks[name]) == len(ranks[first])
+    ]
+    datasets = len({ground for _, ground in by_place})
     return (
-        f"Among sound methods with a value on every dataset here, {best} is best: "
-        f"{100 * means[best]:.0f} on average."
+        f"Lowest mean rank of the sound methods here: {', '.join(best)} ({means[first]}), ranked "
+        f"on {len(ranks[first])} of {show.plural(datasets, 'dataset')}."
     )

@@ -1,27 +1,27 @@
-"""Contents of the panels before they are drawn, computed from the rows of the leaderboard."""
+"""What panels share: rows sorted by dataset, and how each method is drawn on every page."""
 
 from __future__ import annotations
 
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import final
 
-from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.svg import MARKERS, AxisScale
+from bench.leaderboard.charts.chart import SHAPES, finite
 from bench.leaderboard.ranking.rank import CEILING, is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure
 from bench.plugins.metric import Direction
 
-# Okabe and Ito's colours, which colour-blind readers can distinguish; without black (the colour of
-# the axes, which turns white on dark pages) and yellow (too faint on white).
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DASHES = 4
-"""Number of dash patterns of the style sheet."""
+PALETTE = ("c0", "c1", "c2", "c3", "c4", "c5")
+"""Colours of methods, by their names in `chart.COLOURS`."""
+MARKERS = tuple(name for name in SHAPES if name != "star")
+DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (8, 3), (3, 2), (9, 2, 2, 2))
+"""Dashes and gaps of the lines of methods."""
+REFERENCE_DASHES = (5, 4)
 
 LEADING = 6
 """Number of highlighted methods if there are more than `FIT`."""
@@ -49,9 +49,31 @@ class Prominence(enum.Enum):
 
 @final
 @dataclass(frozen=True)
+class Look:
+    """Highlighted series with their colours, markers and dashes, in the order of the legend."""
+
+    names: tuple[str, ...]
+    colours: tuple[str, ...]
+    shapes: tuple[str, ...]
+    dashes: tuple[tuple[int, ...], ...]
+
+    def only(self, names: Sequence[str]) -> Look:
+        """Return the look of some of the series."""
+        kept = [k for k, name in enumerate(self.names) if name in names]
+        return Look(
+            tuple(self.names[k] for k in kept),
+            tuple(self.colours[k] for k in kept),
+            tuple(self.shapes[k] for k in kept),
+            tuple(self.dashes[k] for k in kept),
+        )
+
+
+@final
+@dataclass(frozen=True)
 class Point:
     """One result in a panel."""
 
+    series: str
     x: float
     y: float
     sound: bool
@@ -72,43 +94,10 @@ class Point:
 class Missing:
     """A result without a value; `x` is infinite if its position is unknown."""
 
+    series: str
     x: float
     text: str
     skipped: bool
-
-
-@final
-@dataclass(frozen=True)
-class MethodSeries:
-    """The results of one method in a panel."""
-
-    label: str
-    role: Prominence
-    style: MethodStyle | None
-    """None for a ceiling, which is drawn in the colour of the text."""
-    points: tuple[Point, ...]
-    missing: tuple[Missing, ...] = ()
-
-
-@final
-@dataclass(frozen=True)
-class Level:
-    """A horizontal line: real rows, a random subset, or a method without a budget."""
-
-    label: str
-    role: Prominence
-    style: MethodStyle | None
-    """None for a ceiling, which is drawn in the colour of the text."""
-    point: Point
-
-
-@final
-@dataclass(frozen=True)
-class Upright:
-    """A vertical line: chance, or a threshold from a paper."""
-
-    value: float
-    text: str
 
 
 @final
@@ -120,31 +109,6 @@ class FrontPoint:
     label: str
     x: float
     y: float
-
-
-@final
-@dataclass(frozen=True)
-class PanelContent:
-    """Content of one panel before it is drawn."""
-
-    name: str
-    subject: str
-    """Label of the vertical axis, with its arrow."""
-    label: str
-    """Label of the horizontal axis."""
-    description: str
-    """Description for screen readers; the front is added when it is drawn."""
-    horizontal: AxisScale
-    vertical: AxisScale
-    series: tuple[MethodSeries, ...]
-    higher: bool
-    """Whether higher is better on the vertical axis."""
-    levels: tuple[Level, ...] = ()
-    uprights: tuple[Upright, ...] = ()
-    joined: bool = True
-    """Whether the points of faint methods are connected by a line."""
-    dodged: bool = False
-    with_front: bool = True
 
 
 # Rows of the leaderboard, sorted for panels -------------------------------------------------------
@@ -176,8 +140,6 @@ class Scene:
     roles: Mapping[str, Prominence]
     """Prominence of all methods, best mean rank first, references last."""
     styles: Mapping[str, MethodStyle]
-    numbers: Mapping[str, int]
-    """Identifies methods for the script of the page."""
     grounds: tuple[DatasetSetting, ...]
     budgeted: Mapping[DatasetSetting, tuple[Row, ...]]
     flat: Mapping[DatasetSetting, tuple[Row, ...]]
@@ -188,27 +150,35 @@ class Scene:
         """Return all rows except the ceilings."""
         return (*self.budgeted[ground], *self.flat[ground])
 
-    def style(self, row: Row) -> MethodStyle | None:
-        """Return the style of a row; None for a ceiling."""
-        return self.styles.get(row.label)
+    def faint(self, label: str) -> bool:
+        """Return whether a method is drawn faintly."""
+        return self.roles[label] is Prominence.OTHER
 
-    def series(
-        self, label: str, points: Iterable[Point], missing: Iterable[Missing]
-    ) -> MethodSeries:
-        """Return the results of one method with its style; faint methods have no whiskers."""
-        role = self.roles[label]
-        if role is Prominence.OTHER:
-            points = [replace(p, low=None, high=None, left=None, right=None) for p in points]
-        return MethodSeries(label, role, self.styles.get(label), tuple(points), tuple(missing))
+    @property
+    def look(self) -> Look:
+        """How the highlighted methods and the references are drawn."""
+        names = tuple(name for name in self.roles if not self.faint(name))
+        styles = [self.styles.get(name) for name in names]
+        return Look(
+            names,
+            tuple("text" if style is None else style.colour for style in styles),
+            tuple("star" if style is None else style.marker for style in styles),
+            tuple(
+                REFERENCE_DASHES
+                if self.roles[name] is Prominence.REFERENCE or style is None
+                else DASHES[style.dashes]
+                for name, style in zip(names, styles, strict=True)
+            ),
+        )
 
-    def levels(self, ground: DatasetSetting, flat: Iterable[Row]) -> tuple[Level, ...]:
-        """Return ceilings and rows without a budget as horizontal lines."""
+    def levels(self, ground: DatasetSetting, flat: Iterable[Row]) -> tuple[Point, ...]:
+        """Return ceilings and rows without a budget: horizontal lines."""
         lines = []
         for row in (*self.ceilings[ground], *flat):
             measure = drawable(row.headline)
             if measure is not None and measure.value is not None:
-                point = Point(0.0, measure.value, is_sound(row.verdict), tooltip(row, measure))
-                lines.append(Level(row.label, self.roles[row.label], self.style(row), point))
+                text, sound = tooltip(row, measure), is_sound(row.verdict)
+                lines.append(Point(row.label, 0.0, measure.value, sound, text))
         return tuple(lines)
 
 
@@ -236,7 +206,6 @@ def scene(rows: Sequence[Row], styles: Mapping[str, MethodStyle]) -> Scene:
     return Scene(
         roles=roles,
         styles=styles,
-        numbers={name: place for place, name in enumerate(roles)},
         grounds=grounds,
         budgeted={ground: tuple(budgeted.get(ground, ())) for ground in grounds},
         flat={ground: tuple(free.get((ground.dataset, ground.split), ())) for ground in grounds},
@@ -272,7 +241,9 @@ def styles(rows: Sequence[Row]) -> dict[str, MethodStyle]:
     turns = len(PALETTE)
     return {
         name: MethodStyle(
-            PALETTE[place % turns], MARKERS[(place + place // turns) % len(MARKERS)], place % DASHES
+            PALETTE[place % turns],
+            MARKERS[(place + place // turns) % len(MARKERS)],
+            place % len(DASHES),
         )
         for place, name in enumerate((*fore, *references, *others[len(fore) :]))
     }
@@ -301,10 +272,10 @@ def order(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def drawable(measure: Measure | None) -> Measure | None:
     """Return the measure if an axis can show it; otherwise None."""
-    if measure is None or not svg.finite(measure.value):
+    if measure is None or not finite(measure.value):
         return None
     ends = [end for end in (measure.low, measure.high) if end is not None]
-    return measure if all(svg.finite(end) for end in ends) else None
+    return measure if all(finite(end) for end in ends) else None
 
 
 def higher(direction: str) -> bool:
@@ -341,18 +312,12 @@ def missing(row: Row, x: float, what: Measure | None) -> Missing:
     target = row.epsilons.target
     budget = "" if target is None else f", target ε {show.epsilon(target)}"
     text = f"{row.label}{budget}: no value. {why}".strip()
-    return Missing(x, show.shortened(text, _REASON), skipped(row))
+    return Missing(row.label, x, show.shortened(text, _REASON), skipped(row))
 
 
 def skipped(row: Row) -> bool:
     """Return whether the method does not support the task; nothing failed."""
     return row.skipped > 0 and row.finished + row.failed == 0
-
-
-def vertical(points: Iterable[Point]) -> AxisScale | None:
-    """Return an axis over all values and their intervals; None if there are none."""
-    ends = [end for p in points for end in (p.y, p.low, p.high) if end is not None]
-    return svg.linear(ends, svg.BOTTOM, svg.TOP + 6) if ends else None
 
 
 def ipcs_first_to_last(scene: Scene) -> tuple[str, ...]:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
-from bench.leaderboard.charts import svg
+from bench.leaderboard.charts.chart import Chart, finite
+from bench.leaderboard.charts.draw import FULL, Axis, Panel, chosen, draw
 from bench.leaderboard.charts.panels import (
     DatasetSetting,
-    MethodSeries,
     Missing,
-    PanelContent,
     Point,
     Scene,
-    Upright,
     drawable,
     missing,
     subject,
     tooltip,
-    vertical,
 )
-from bench.leaderboard.charts.svg import LEFT, RIGHT, AxisScale, Tick
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
@@ -30,26 +26,42 @@ from bench.leaderboard.tables.measures import Measure
 from bench.leaderboard.tables.show import ipc_order
 from bench.plugins.metric import Direction, Family
 
-_ROOM = 28
-"""Margin at both ends of the axis for shifted points."""
 
-
-def against_epsilon(scene: Scene, ipc: str) -> Iterator[PanelContent]:
+def against_epsilon(scene: Scene, ipc: str) -> Iterator[Panel]:
     """Yield one panel per dataset: headline utility at each target epsilon, at one IPC."""
     for ground in scene.grounds:
         rows = [row for row in scene.budgeted[ground] if row.ipc == ipc]
         flat = [row for row in scene.flat[ground] if row.ipc == ipc]
         targets = sorted({row.epsilons.target for row in rows if row.epsilons.target is not None})
-        ticks = [Tick(target, show.epsilon(target)) for target in targets]
         places = [row.epsilons.target or 1.0 for row in rows]
-        panel = _utility_panel(
-            scene, ground, rows, places, flat, ticks, "", "target ε", show.ipcs((ipc,))
-        )
+        axis = chosen({target: show.epsilon(target) for target in targets}, "target ε")
+        panel = _utility_panel(scene, ground, rows, places, flat, axis, show.ipcs((ipc,)))
         if panel is not None:
             yield panel
 
 
-def against_ipc(scene: Scene, target: float) -> Iterator[PanelContent]:
+@final
+@dataclass(frozen=True)
+class UtilityFigure:
+    """Utility against target epsilon at one IPC, one chart per dataset."""
+
+    ipc: str
+    charts: tuple[Chart, ...]
+
+
+def utility_figures(scene: Scene) -> tuple[UtilityFigure, ...]:
+    """Return one figure per IPC, the largest first, methods that set their own size last."""
+    ipcs = {row.ipc for ground in scene.grounds for row in scene.rows(ground)}
+    figures = []
+    for ipc in sorted(ipcs, key=show.largest_ipc_first):
+        panels = (replace(panel, with_front=False) for panel in against_epsilon(scene, ipc))
+        charts = tuple(draw(scene, panel) for panel in panels)
+        if charts:
+            figures.append(UtilityFigure(ipc, charts))
+    return tuple(figures)
+
+
+def against_ipc(scene: Scene, target: float) -> Iterator[Panel]:
     """Yield one panel per dataset: headline utility at each IPC, at one target epsilon.
 
     Methods without a budget are shown at every target; releases that set their own size are not.
@@ -63,13 +75,11 @@ def against_ipc(scene: Scene, target: float) -> Iterator[PanelContent]:
         if len(ipcs) < 2:
             continue
         counted = [ipc for ipc in ipcs if ipc.isdigit() and int(ipc) > 0]
-        ticks = [Tick(float(ipc), ipc) for ipc in counted]
         places = [float(row.ipc) if row.ipc in counted else math.inf for row in rows]
-        beyond = "full" if "full" in ipcs else ""
+        beyond = FULL if FULL in ipcs else ""
+        axis = chosen({float(ipc): ipc for ipc in counted}, "rows per class", beyond)
         words = f"target ε {show.epsilon(target)}"
-        panel = _utility_panel(
-            scene, ground, rows, places, (), ticks, beyond, "rows per class", words
-        )
+        panel = _utility_panel(scene, ground, rows, places, (), axis, words)
         if panel is not None:
             yield panel
 
@@ -80,56 +90,35 @@ def _utility_panel(
     rows: Sequence[Row],
     places: Sequence[float],
     flat: Sequence[Row],
-    ticks: Sequence[Tick],
-    beyond: str,
-    label: str,
+    axis: Axis,
     where: str,
-) -> PanelContent | None:
+) -> Panel | None:
     """Return the panel; None if there is nothing to draw."""
     if not rows:
         return None
-    by_label: dict[str, tuple[list[Point], list[Missing]]] = {}
-    in_order = sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])
-    for x, row in in_order:
-        points, absent = by_label.setdefault(row.label, ([], []))
+    points: list[Point] = []
+    absent: list[Missing] = []
+    for x, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0]):
         measure = drawable(row.headline)
         if measure is None or measure.value is None:
-            # The position of a full size is known, though it is not a number.
             absent.append(missing(row, x, row.headline))
             continue
-        points.append(
-            Point(
-                x,
-                measure.value,
-                is_sound(row.verdict),
-                tooltip(row, measure),
-                measure.low,
-                measure.high,
-            )
-        )
+        sound, ends = is_sound(row.verdict), (measure.low, measure.high)
+        points.append(Point(row.label, x, measure.value, sound, tooltip(row, measure), *ends))
+    absent += [missing(row, math.inf, row.headline) for row in flat if not drawable(row.headline)]
     levels = scene.levels(ground, flat)
-    series: list[MethodSeries] = [scene.series(name, *by_label[name]) for name in sorted(by_label)]
-    series += [
-        scene.series(row.label, (), [missing(row, math.inf, row.headline)])
-        for row in flat
-        if drawable(row.headline) is None
-    ]
-    every = [point for item in series for point in item.points]
-    upright = vertical([*every, *(level.point for level in levels)])
-    if upright is None:
+    if not points and not levels:
         return None
     name, higher = subject(row.headline for row in (*rows, *flat, *scene.ceilings[ground]))
-    return PanelContent(
+    return Panel(
         name=ground.name,
         subject=name,
-        label=label,
-        description=f"{name} against {label} on {ground.name}, {where}",
-        horizontal=svg.chosen(ticks, LEFT + _ROOM, RIGHT - _ROOM, beyond),
-        vertical=upright,
-        series=tuple(series),
+        where=where,
+        axis=axis,
+        points=tuple(points),
         higher=higher,
+        missing=tuple(absent),
         levels=levels,
-        dodged=True,
     )
 
 
@@ -209,7 +198,7 @@ def attacks(rows: Sequence[Row]) -> tuple[AttackMetric, ...]:
     )
 
 
-def against_attack(scene: Scene, ipc: str, attack: AttackMetric) -> Iterator[PanelContent]:
+def against_attack(scene: Scene, ipc: str, attack: AttackMetric) -> Iterator[Panel]:
     """Yield one panel per dataset: headline utility against an attack, at one IPC.
 
     A line connects the budgets of a method. An attack that performs worse than guessing counts as
@@ -218,16 +207,16 @@ def against_attack(scene: Scene, ipc: str, attack: AttackMetric) -> Iterator[Pan
     cost = Cost(f"{attack.metric} ↓", False, lambda row: row.measures.get(attack.metric))
     uprights = []
     if attack.chance is not None:
-        uprights.append(Upright(attack.chance, "chance"))
+        uprights.append((attack.chance, "chance"))
     if attack.limit is not None:
-        uprights.append(Upright(attack.limit, f"limit {attack.limit:g}"))
+        uprights.append((attack.limit, f"limit {attack.limit:g}"))
     for ground in scene.grounds:
         panel = _tradeoff_panel(scene, ground, ipc, cost, True, attack.chance, uprights)
         if panel is not None:
             yield panel
 
 
-def against_cost(scene: Scene, ipc: str, cost: Cost) -> Iterator[PanelContent]:
+def against_cost(scene: Scene, ipc: str, cost: Cost) -> Iterator[Panel]:
     """Yield one panel per dataset: headline utility against seconds or memory, at one IPC."""
     for ground in scene.grounds:
         panel = _tradeoff_panel(scene, ground, ipc, cost, False, None, ())
@@ -242,45 +231,35 @@ def _tradeoff_panel(
     cost: Cost,
     with_ceilings: bool,
     chance: float | None,
-    uprights: Sequence[Upright],
-) -> PanelContent | None:
+    uprights: Sequence[tuple[float, str]],
+) -> Panel | None:
     rows = [row for row in scene.rows(ground) if row.ipc == ipc]
     if not rows:
         return None
     placed = [*rows, *(scene.ceilings[ground] if with_ceilings else ())]
-    by_label: dict[str, tuple[list[Point], list[Missing]]] = {}
+    points: list[Point] = []
+    absent: list[Missing] = []
     for row in sorted(placed, key=lambda row: row.epsilons.target or 0.0):
-        points, absent = by_label.setdefault(row.label, ([], []))
         point = _point(row, cost, chance)
         if point is None:
             absent.append(_why(row, cost))
         else:
             points.append(point)
-    series = tuple(scene.series(name, *by_label[name]) for name in sorted(by_label))
-    every = [point for item in series for point in item.points]
-    levels = scene.levels(ground, ())
-    upright = vertical([*every, *(level.point for level in levels)])
-    if not every or upright is None:
+    if not points:
         return None
     name, higher = subject(row.headline for row in placed)
-    return PanelContent(
+    return Panel(
         name=ground.name,
         subject=name,
-        label=cost.label,
-        description=f"{name} against {cost.label} on {ground.name}, {show.ipcs((ipc,))}",
-        horizontal=_horizontal(_axis_points(series) or every, cost, uprights),
-        vertical=upright,
-        series=series,
+        where=show.ipcs((ipc,)),
+        axis=_axis(scene, points, cost, uprights),
+        points=tuple(points),
         higher=higher,
-        levels=levels,
+        missing=tuple(absent),
+        levels=scene.levels(ground, ()),
         uprights=tuple(uprights),
         joined=False,
     )
-
-
-def _axis_points(series: Sequence[MethodSeries]) -> list[Point]:
-    """Return the points that the axis must show; attacks on real rows would hide the rest."""
-    return [point for item in series if item.style is not None for point in item.points]
 
 
 def _point(row: Row, cost: Cost, chance: float | None) -> Point | None:
@@ -293,11 +272,12 @@ def _point(row: Row, cost: Cost, chance: float | None) -> Point | None:
         x, left, right = spent.value, spent.low, spent.high
         also = f"{spent.metric} {show.number(x)} {show.interval(spent)}".strip()
     else:
-        if not svg.finite(spent):
+        if not finite(spent):
             return None
         x, left, right = max(spent, _LEAST), None, None
         also = f"{cost.label.removesuffix(' ↓')} {spent:,.3g}"
     return Point(
+        row.label,
         x,
         measure.value,
         is_sound(row.verdict),
@@ -316,9 +296,19 @@ def _why(row: Row, cost: Cost) -> Missing:
     return missing(row, math.inf, absent)
 
 
-def _horizontal(points: Sequence[Point], cost: Cost, uprights: Sequence[Upright]) -> AxisScale:
-    """Return an axis over all points and their whiskers."""
+def _axis(
+    scene: Scene, points: Sequence[Point], cost: Cost, uprights: Sequence[tuple[float, str]]
+) -> Axis:
+    """Return an axis over all points and their whiskers.
+
+    Attacks on real rows would hide the rest: they are drawn at its end, with their value.
+    """
     if cost.logarithmic:
-        return svg.logarithmic([point.x for point in points], LEFT, RIGHT)
-    ends = [end for p in points for end in (p.x, p.left, p.right) if end is not None]
-    return svg.linear([*ends, *(item.value for item in uprights)], LEFT, RIGHT, 5)
+        return Axis(cost.label, True)
+    shown = [point for point in points if point.series in scene.styles] or points
+    ends = [end for p in shown for end in (p.x, p.left, p.right) if end is not None]
+    ends += [value for value, _ in uprights]
+    low, high = min(ends), max(ends)
+    size = max(abs(low), abs(high), 1e-9)
+    margin = 0.08 * (high - low) if high - low > 1e-9 * size else 0.05 * size
+    return Axis(cost.label, domain=(low - margin, high + margin))

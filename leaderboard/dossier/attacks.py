@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from bench.leaderboard.dossier import words
+from bench.leaderboard.ranking.quantities import is_ratio_of
 from bench.leaderboard.tables import show
+from bench.leaderboard.tables.meaning import NEEDS, unmeant
 from bench.plugins.metric import HEADLINES, Direction, Family
 from bench.results.records import ScoreRow
 
 _WEAK = "weak:"
+_UNMEANT = "not meaningful"
 _NOISE = 1e-12
 """Smaller values are rounding errors of exact zeros."""
 
@@ -34,8 +37,6 @@ class Reading:
     question: str
     nothing: float | None = None
     """Its value without a leak; None if only a threshold or another metric gives a meaning."""
-    needs: str = ""
-    """Another metric that must not be negative for this one to be meaningful."""
 
 
 @final
@@ -101,7 +102,6 @@ RISKS: tuple[PrivacyRisk, ...] = (
                 "aia/gap",
                 "sensitive values predicted by a model, in excess of control rows",
                 0.0,
-                "aia/r2",
             ),
             Reading(
                 "qi-match/gap",
@@ -186,11 +186,12 @@ def alarms(assessed: Sequence[AssessedRisk]) -> tuple[AttackScore, ...]:
 def _finding(reading: Reading, score: ScoreRow, known: Mapping[str, ScoreRow]) -> AttackScore:
     outcome, tone = _outcome(reading, score, known)
     weak = score.remark.startswith(_WEAK)
+    meant = not outcome.startswith(_UNMEANT)
     return AttackScore(
         metric=score.metric,
         question=reading.question,
-        value=number(score.value),
-        interval=_interval(score),
+        value=number(score.value if meant else None),
+        interval=_interval(score) if meant else "",
         nothing="" if reading.nothing is None else f"{reading.nothing:g}",
         limit="" if score.limit is None else f"{score.limit:g}",
         outcome=outcome,
@@ -203,13 +204,10 @@ def _outcome(reading: Reading, score: ScoreRow, known: Mapping[str, ScoreRow]) -
     value = score.value
     if value is None:
         return f"not measured: {score.reason or 'no reason was given'}", "absent"
-    needed = known.get(reading.needs)
-    if needed is not None and needed.value is not None and needed.value < 0:
-        return (
-            f"not meaningful: the attack is worse than predicting the mean ({needed.metric} is "
-            f"{number(needed.value)})",
-            "absent",
-        )
+    needed = known.get(NEEDS.get(reading.metric, ""))
+    reason = "" if needed is None else unmeant(needed.metric, needed.value)
+    if reason:
+        return reason, "absent"
     higher = score.direction == Direction.HIGHER
     if score.limit is not None and (value < score.limit if higher else value > score.limit):
         return "above the threshold" if not higher else "below the threshold", "alarm"
@@ -325,11 +323,14 @@ def quality(
     """Return five scores: the headline, then those that the leaderboard shows."""
     best = {score.metric: score.value for score in ceiling}
     headline = HEADLINES.get(task, "")
+    # Where the real rows are beside them, shares of another model of the real rows are not shown.
+    doubled = {score.metric for score in scores if best and is_ratio_of(score.metric, [headline])}
     order = {headline: 0}
     shown = [
         score
         for score in scores
         if score.value is not None
+        and score.metric not in doubled
         and score.family in (Family.UTILITY, Family.FIDELITY)
         and (score.shown or score.metric == headline)
     ]

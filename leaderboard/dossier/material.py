@@ -122,6 +122,8 @@ class Material:
     """Title of the method; empty if its plugin is not installed."""
     tuned_on: tuple[str, ...] = (UNKNOWN,)
     """Datasets in view when the defaults of the method were chosen, see `Method.tuned_on`."""
+    home: Path | None = None
+    """The run directory, whose details the charts are drawn from."""
 
 
 # Reading a run directory --------------------------------------------------------------------------
@@ -159,6 +161,7 @@ def gather(directory: Path, wanted: str) -> Material:
         known=_known_metrics(),
         method_title=_method_title(row.method),
         tuned_on=_tuned_on(row.method, facts is not None and facts.own),
+        home=directory,
     )
 
 

@@ -18,12 +18,15 @@ from typing import final
 from markupsafe import Markup
 
 from bench.data.splits import ALL
+from bench.leaderboard.charts.cell import figures
+from bench.leaderboard.charts.chart import style_sheet, to_svg
 from bench.leaderboard.dossier import attacks, privacy, words
 from bench.leaderboard.dossier.cell import four_epsilons, parameters_in_words
 from bench.leaderboard.dossier.material import Material, PublicFacts
 from bench.leaderboard.dossier.privacy import Composition, compose, ipc_in_words
 from bench.leaderboard.dossier.schema import SchemaFacts, without_proposals
 from bench.leaderboard.tables import show
+from bench.leaderboard.tables.details import CellFiles
 from bench.leaderboard.tables.show import ABSENT
 from bench.leaderboard.templates import rendering
 from bench.plugins.method import UNKNOWN
@@ -85,7 +88,7 @@ def render(material: Material, public: bool = False) -> str:
     proven = None if replayed.proof is None else replayed.proof.epsilon
     template = rendering.environment().get_template("dossier.html")
     return template.render(
-        style=Markup(rendering.asset("dossier.css")),
+        style=Markup(style_sheet(dark=False) + rendering.asset("dossier.css")),
         public=public,
         row=row,
         unit=unit,
@@ -105,6 +108,7 @@ def render(material: Material, public: bool = False) -> str:
         assessed=assessed,
         others=attacks.others(material.scores),
         quality=attacks.quality(row.task, material.scores, material.ceiling),
+        figures=() if public else _figures(material),
         untested=attacks.untested(material.known, row.task, material.scores),
         assumptions=assumptions(material, unit, replayed),
         schema=schema_section(material, public),
@@ -113,6 +117,39 @@ def render(material: Material, public: bool = False) -> str:
         groups=composed.groups[:_SHOWN_GROUPS],
         glossary=words.GLOSSARY,
         words=words,
+    )
+
+
+_FIGURES = ("attacks", "closest", "roc", "survival")
+"""Charts of the cell that the page shows: how exposed rows are, and how useful the release is."""
+
+
+@final
+@dataclass(frozen=True)
+class DossierFigure:
+    """A figure without scripts, so that it can be printed."""
+
+    title: str
+    text: str
+    drawings: tuple[tuple[str, Markup], ...]
+    """Each chart in words, and drawn."""
+    lines: tuple[str, ...]
+
+
+def _figures(material: Material) -> tuple[DossierFigure, ...]:
+    found = figures(
+        CellFiles(material.home, material.row.key), material.row.task, material.scores, ()
+    )
+    return tuple(
+        DossierFigure(
+            item.kind.title,
+            item.figure.text,
+            # Vega escapes all texts of a drawing.
+            tuple((chart.text, Markup(to_svg(chart))) for chart in item.figure.charts),
+            item.figure.lines,
+        )
+        for item in found
+        if item.figure is not None and item.kind.name in _FIGURES
     )
 
 

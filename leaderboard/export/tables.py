@@ -8,11 +8,11 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.leaderboard.ranking.rows import Row
+from bench.leaderboard.ranking.quantities import Standing, headline_of_real
+from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.ranking.significance import RankComparison
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure, Span
@@ -52,6 +52,8 @@ _COLUMNS: Mapping[str, pa.DataType] = {
     "headline_seed_max": _NUMBER,
     "headline_seed_sd": _NUMBER,
     "headline_seeds": _COUNT,
+    "headline_of_real": _NUMBER,
+    "defaults_chosen_here": pa.bool_(),
     "rows_released": _COUNT,
     "fit_seconds": _NUMBER,
     "score_seconds": _NUMBER,
@@ -100,9 +102,10 @@ def _schema(rows: Sequence[Row]) -> pa.Schema:
 
 
 def _lines(rows: Sequence[Row]) -> list[list[object]]:
-    metrics = metric_names(rows)
+    metrics, tops = metric_names(rows), ceilings(rows)
     return [
-        _facts(row) + [end for name in metrics for end in _measured(row.measures.get(name))]
+        _facts(row, headline_of_real(row, tops))
+        + [end for name in metrics for end in _measured(row.measures.get(name))]
         for row in rows
     ]
 
@@ -127,7 +130,7 @@ def describe_problems(row: Row) -> str:
     )
 
 
-def _facts(row: Row) -> list[object]:
+def _facts(row: Row, of_real: float | None) -> list[object]:
     epsilons, headline = row.epsilons, row.headline
     measured: list[object] = [None] * 8
     if headline is not None:
@@ -162,6 +165,8 @@ def _facts(row: Row) -> list[object]:
         row.place.among or None,
         row.place.reason,
         *measured,
+        of_real,
+        row.tuned,
         None if row.rows_released is None else int(row.rows_released.high),
         row.fit_seconds,
         row.score_seconds,
@@ -190,7 +195,7 @@ def _text(value: object) -> object:
 
 def to_markdown(
     rows: Sequence[Row],
-    standings: pd.DataFrame,
+    standings: Sequence[Standing],
     comparisons: Sequence[RankComparison],
     notes: Sequence[str],
 ) -> str:
@@ -199,20 +204,24 @@ def to_markdown(
     for note in notes:
         lines += [f"> {_escape(note)}", ""]
     lines += ["## Mean rank of sound methods", ""]
-    if standings.empty:
+    if not standings:
         lines += ["No two sound methods were run on the same dataset, IPC and target epsilon.", ""]
     else:
         lines += _table(
-            ["method", "mean rank ↓", "among", "beaten ↑", "datasets", "groups", "cells", "failed"],
+            [
+                *("method", "mean rank ↓", "of real ↑", "among", "beaten ↑"),
+                *("datasets", "groups", "cells", "failed"),
+            ],
             (
                 [
-                    _escape(standing["shown_label"]),
-                    f"{standing['mean_rank']:.2f}",
-                    f"{standing['among']:.1f}",
-                    f"{standing['beaten']:.0%}",
-                    *(str(standing[name]) for name in ("datasets", "groups", "cells", "failing")),
+                    _escape(one.label),
+                    show.mean_rank(one.mean_rank),
+                    show.share(one.of_real),
+                    show.short(one.among),
+                    show.percent(one.beaten),
+                    *map(str, (one.datasets, one.groups, one.cells, one.failing)),
                 ]
-                for standing in standings.to_dict("records")
+                for one in standings
             ),
         )
     lines += _who_is_better(comparisons)
@@ -245,10 +254,8 @@ def _who_is_better(comparisons: Sequence[RankComparison]) -> list[str]:
                 [
                     standing.place,
                     _escape(standing.label),
-                    f"{standing.mean_rank:.2f}",
-                    show.ABSENT
-                    if standing.low is None
-                    else f"[{standing.low:.2f}, {standing.high:.2f}]",
+                    show.mean_rank(standing.mean_rank),
+                    show.rank_interval(standing.low, standing.high),
                 ]
                 for standing in result.standings
             ),

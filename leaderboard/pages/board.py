@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import pandas as pd
 
 from bench.leaderboard.charts.panels import MethodStyle, styles
-from bench.leaderboard.ranking.rank import mean_ranks, ranking_table
+from bench.leaderboard.ranking.paired import PairedTests
+from bench.leaderboard.ranking.quantities import Standing, standings
+from bench.leaderboard.ranking.rank import ranking_table
 from bench.leaderboard.ranking.rows import Row, aggregate
 from bench.leaderboard.ranking.significance import RankComparison, UncomparedMethod, compare
-from bench.leaderboard.tables.about import About, read_about
-from bench.leaderboard.tables.load import GROUP, Results, load_results
+from bench.leaderboard.tables.about import About, mark_tuned, read_about
+from bench.leaderboard.tables.load import GROUP, WITHHELD, Results, load_results
 from bench.leaderboard.tables.public import redact
-from bench.leaderboard.tables.show import ipc_order
+from bench.leaderboard.tables.show import ipc_order, plural
 from bench.leaderboard.templates import rendering
 from bench.results.records import Status
 
@@ -44,22 +45,13 @@ class Note:
     study_only: bool = False
     warning: bool = False
     """True for what the command says as well."""
+    short: str = ""
+    """What the line at the top says; the title where it is empty."""
 
-
-@final
-@dataclass(frozen=True)
-class MeanRank:
-    """A row of the overall ranking."""
-
-    label: str
-    reference: str
-    mean_rank: float
-    among: float
-    beaten: float
-    datasets: int
-    groups: int
-    cells: int
-    failing: int
+    @property
+    def line(self) -> str:
+        """The note in a few words."""
+        return self.short or self.title.removesuffix(".")
 
 
 @final
@@ -105,14 +97,16 @@ class Board:
     results: Results
     rows: tuple[Row, ...]
     places: pd.DataFrame
-    mean_ranks: pd.DataFrame
-    standings: tuple[MeanRank, ...]
+    standings: tuple[Standing, ...]
+    """Ranked methods, best first."""
     unranked: tuple[Unranked, ...]
     incidents: tuple[Incident, ...]
     comparisons: tuple[RankComparison, ...]
     """Tests of who is better, the one with the most results first."""
     uncompared: tuple[UncomparedMethod, ...]
     """Ranked methods that are in no comparison."""
+    paired: PairedTests | None
+    """Paired tests over the test rows, where there is one dataset; otherwise None."""
     counts: CellCounts
     notes: tuple[Note, ...]
     styles: Mapping[str, MethodStyle]
@@ -130,39 +124,40 @@ class Board:
 def compile_board(
     run_directories: Sequence[Path],
     alpha: float = 0.05,
-    seed: int = 0,
     *,
     public: bool = False,
     cells: int = 200,
+    paired: PairedTests | None = None,
 ) -> Board:
     """Load, redact if the site is public, aggregate, rank and test.
 
-    Tests are at level `alpha`; `seed` is that of the bootstrap over blocks; at most `cells` cells
-    get a page.
+    Tests are at level `alpha`; at most `cells` cells get a page. `paired` are the tests over test
+    rows of a run with one dataset, which `bench compare` computes; they are left out where the
+    scores of that dataset are.
     """
     directories = [Path(directory) for directory in run_directories]
     results = load_results(directories)
     about = read_about(results)
+    results = mark_tuned(results, about)
     omitted: tuple[str, ...] = ()
     if public:
         results, omitted = redact(results, about)
     rows, places = aggregate(results)
-    ranks = mean_ranks(places)
     counts = _counts(results.cells)
     chosen = chosen_cells(results, cells)
     table = ranking_table(results.cells, results.scores)
-    comparisons, uncompared = compare(table, np.random.default_rng(seed), alpha)
+    comparisons, uncompared = compare(table, alpha)
     reference = {row.label: row.reference for row in rows}
     return Board(
         results=results,
         rows=rows,
         places=places,
-        mean_ranks=ranks,
-        standings=_standings(ranks, reference),
+        standings=standings(places, rows, alpha),
         unranked=_unranked(places, reference),
         incidents=_incidents(rows),
         comparisons=comparisons,
         uncompared=uncompared,
+        paired=None if WITHHELD in results.cells and results.cells[WITHHELD].any() else paired,
         counts=counts,
         notes=_notes(results, counts, omitted, len(chosen)),
         styles=styles(rows),
@@ -190,12 +185,15 @@ def _notes(
     results: Results, counts: CellCounts, omitted: Sequence[str], pages: int
 ) -> tuple[Note, ...]:
     notes = []
+    all_cells = plural(counts.cells, "cell")
     if results.unfinished:
         text = f"{' '.join(results.unfinished)} Compile the site again for the others."
-        notes.append(Note("Not complete.", text, warning=True))
+        far = " ".join(results.unfinished)
+        notes.append(Note("Not complete.", text, warning=True, short=far))
     if counts.study_only:
         every = counts.study_only == counts.cells
-        which = "All cells" if every else f"{counts.study_only} of {counts.cells} cells"
+        some = f"{counts.study_only} of {all_cells}"
+        which = "All cells" if every else some
         notes.append(
             Note(
                 "Study only.",
@@ -207,47 +205,30 @@ def _notes(
         )
     if results.tampered:
         text = (
-            f"The stored results of {results.tampered} of {counts.cells} cells contradict each "
-            "other: a row, its ledger or a file of the release was changed. Their reasons say "
+            f"The stored results of {results.tampered} of {all_cells} contradict "
+            "each other: a row, its ledger or a file of the release was changed. Their reasons say "
             "which; nothing about them counts as proven."
         )
         notes.append(Note("Tampered.", text, warning=True))
     if results.without_ledger:
         text = (
-            f"{results.without_ledger} of {counts.cells} cells are called sound by their table, "
-            "but have no ledger that could be accounted again: they are shown as unproven. A copy "
+            f"{results.without_ledger} of {all_cells} are called sound by their table, but have no "
+            "ledger that could be accounted again: they are shown as unproven. A copy "
             "of a run needs releases/*/ledger.json, which holds no rows."
         )
         notes.append(Note("No ledger.", text, warning=True))
     if results.replaced:
-        text = f"{results.replaced} older results of cells that were run again are left out."
+        text = f"Left out: {plural(results.replaced, 'older result')} of cells that were run again."
         notes.append(Note("Repeated cells.", text))
     if results.unclaimed:
-        text = f"{results.unclaimed} scores without a cell are left out."
+        text = f"Left out: {plural(results.unclaimed, 'score')} without a cell."
         notes.append(Note("Orphaned scores.", text))
     if omitted:
         notes.append(Note("Public page.", f"Left out: {'; '.join(omitted)}."))
     if pages < counts.cells:
-        text = f"{pages} of {counts.cells} cells have a page; use --cells for more."
+        text = f"{pages} of {all_cells} have a page; use --cells for more."
         notes.append(Note("Cell pages.", text))
     return tuple(notes)
-
-
-def _standings(standings: pd.DataFrame, reference: dict[str, str]) -> tuple[MeanRank, ...]:
-    return tuple(
-        MeanRank(
-            label=record["shown_label"],
-            reference=reference[record["shown_label"]],
-            mean_rank=float(record["mean_rank"]),
-            among=float(record["among"]),
-            beaten=float(record["beaten"]),
-            datasets=int(record["datasets"]),
-            groups=int(record["groups"]),
-            cells=int(record["cells"]),
-            failing=int(record["failing"]),
-        )
-        for record in standings.to_dict("records")
-    )
 
 
 def _unranked(places: pd.DataFrame, reference: dict[str, str]) -> tuple[Unranked, ...]:

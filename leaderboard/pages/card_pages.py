@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,12 +14,15 @@ import pandas as pd
 from markupsafe import Markup
 
 from bench.errors import StoreError
-from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.draw import legend, utility_figures
+from bench.leaderboard.charts.chart import colour
+from bench.leaderboard.charts.overview import method_legend
 from bench.leaderboard.charts.panels import PALETTE, scene
+from bench.leaderboard.charts.sheet import SCRIPT, Sheet, legend
+from bench.leaderboard.charts.tradeoffs import UtilityFigure, utility_figures
 from bench.leaderboard.dossier import words as dossier_words
 from bench.leaderboard.dossier.words import LedgerStep, steps, stored_ledger
 from bench.leaderboard.pages.board import Board, CellLink, Incident
+from bench.leaderboard.ranking.quantities import headline_of_real, identity
 from bench.leaderboard.ranking.rank import CEILING, FLOOR, is_sound
 from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.tables.about import identity_of
@@ -29,7 +31,6 @@ from bench.leaderboard.tables.show import ipc_order
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
 from bench.plugins.description import ClassCount, Identity, MethodDescription
-from bench.plugins.metric import Direction
 from bench.results.records import Status
 
 _MOST_REASONS = 12
@@ -102,13 +103,15 @@ def method_pages(board: Board) -> Iterator[Page]:
         card = board.about.methods.get(first.method)
         drawn = _drawn(rows, references)
         setting = scene(drawn, board.styles)
-        figures = utility_figures(setting)
+        sheet = Sheet()
+        figures = _placed(utility_figures(setting)[:1], sheet)
         judged, more_reasons = capped(_judgements(rows), _MOST_REASONS)
         yield rendering.page(
             rendering.method_path(label),
             "method.html",
             card_style=card_style(),
             board=board,
+            identity=identity,
             label=label,
             first=first,
             card=card,
@@ -134,9 +137,11 @@ def method_pages(board: Board) -> Iterator[Page]:
             ledgers=_ledgers(board, finished.get(label, ())),
             items=sorted(items, key=_by_dataset),
             withheld=sorted({row.dataset for row in rows} & gathered.withheld),
+            scripts=(SCRIPT,),
+            tuned=distinct(row.dataset for row in rows if row.tuned),
             figure=figures[0] if figures else None,
-            legend=legend(setting, drawn) if figures else (),
-            definitions=svg.definitions(),
+            legend=legend(method_legend(setting, drawn)),
+            charts=sheet.data(),
             failures=failures(board, label=label),
         )
 
@@ -322,12 +327,15 @@ def dataset_pages(board: Board) -> Iterator[Page]:
         counted = declared and not paid
         shares = _shares(card.by_class) if card is not None and counted else ()
         setting = scene(rows, board.styles)
-        figures, more_figures = capped(utility_figures(setting), _MOST_FIGURES)
+        sheet = Sheet()
+        found, more_figures = capped(utility_figures(setting), _MOST_FIGURES)
+        figures = _placed(found, sheet)
         yield rendering.page(
             rendering.dataset_path(dataset),
             "dataset.html",
             card_style=card_style(),
             board=board,
+            identity=identity,
             dataset=dataset,
             first=rows[0],
             card=card,
@@ -346,10 +354,11 @@ def dataset_pages(board: Board) -> Iterator[Page]:
             withheld=[dataset] if dataset in gathered.withheld else [],
             ceilings=[item for item in items if item.row.reference == CEILING],
             tables=_tables(items),
+            scripts=(SCRIPT,),
             figures=figures,
             more_figures=more_figures,
-            legend=legend(setting, rows) if figures else (),
-            definitions=svg.definitions(),
+            legend=legend(method_legend(setting, rows)),
+            charts=sheet.data(),
             failures=failures(board, dataset=dataset),
         )
 
@@ -441,7 +450,7 @@ def _shares(counts: Sequence[ClassCount]) -> tuple[ClassShare, ...]:
     total = sum(item.rows for item in counts)
     if not total:
         return ()
-    colours = PALETTE
+    colours = [colour(name) for name in PALETTE]
     return tuple(
         ClassShare(
             item.name, item.rows, f"{100 * item.rows / total:.1f}%", colours[n % len(colours)]
@@ -479,8 +488,8 @@ class GridRow:
     """A row of the leaderboard with its ratio and links."""
 
     row: Row
-    ratio: float | None
-    """Headline score divided by that of the real rows; None if it has no meaning."""
+    of_real: float | None
+    """Share of the headline score in that of the real rows, see `quantities`."""
     links: tuple[CellLink, ...]
 
 
@@ -522,8 +531,7 @@ def page_rows(board: Board) -> PageRows:
     by_label: dict[str, list[GridRow]] = {}
     by_dataset: dict[str, list[GridRow]] = {}
     for row in board.rows:
-        top = tops.get((row.dataset, row.split))
-        item = GridRow(row, ratio_to(row, top), _links(row, board))
+        item = GridRow(row, headline_of_real(row, tops), _links(row, board))
         by_label.setdefault(row.label, []).append(item)
         by_dataset.setdefault(row.dataset, []).append(item)
     columns = ["shown_dataset", "dataset", "dataset_name", "dataset_parameters"]
@@ -538,25 +546,6 @@ def page_rows(board: Board) -> PageRows:
         identities={str(cell["shown_dataset"]): identity_of(cell) for cell in named},
         withheld=frozenset(map(str, withheld)),
     )
-
-
-def ratio_to(row: Row, ceiling: Row | None) -> float | None:
-    """Return the headline divided by that of the real rows, if higher is better."""
-    if ceiling is None or row.reference == CEILING:
-        return None
-    headline, top = row.headline, ceiling.headline
-    if (
-        headline is None
-        or top is None
-        or headline.value is None
-        or not top.value
-        or headline.metric != top.metric
-    ):
-        return None
-    if headline.direction != Direction.HIGHER.value or top.value <= 0:
-        return None
-    ratio = headline.value / top.value
-    return ratio if math.isfinite(ratio) else None
 
 
 def _links(row: Row, board: Board) -> tuple[CellLink, ...]:
@@ -623,6 +612,13 @@ def settings(text: str) -> Mapping[str, str] | None:
 def distinct(texts: Iterable[str]) -> tuple[str, ...]:
     """Return each non-empty text once, in order."""
     return tuple(dict.fromkeys(text for text in texts if text))
+
+
+def _placed(
+    figures: Sequence[UtilityFigure], sheet: Sheet
+) -> tuple[tuple[str, tuple[Markup, ...]], ...]:
+    """Return the IPC and the placed charts of each figure."""
+    return tuple((figure.ipc, tuple(map(sheet.place, figure.charts))) for figure in figures)
 
 
 def capped(items: Sequence[Any], most: int) -> tuple[Sequence[Any], int]:

@@ -26,10 +26,13 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from bench.data.schema import Task
-from bench.leaderboard.charts.cell_figures import figures
+from bench.leaderboard.charts.cell import CellFigure, figures
+from bench.leaderboard.charts.sheet import SCRIPT, LegendEntry, Sheet, legend, sign
 from bench.leaderboard.dossier import cell as parts
 from bench.leaderboard.pages.board import Board, CellLink
+from bench.leaderboard.ranking.quantities import identity, is_ratio_of, share_of_real
 from bench.leaderboard.ranking.rank import is_sound
+from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.tables.about import identity_of
 from bench.leaderboard.tables.details import (
     CellFiles,
@@ -42,6 +45,7 @@ from bench.leaderboard.tables.load import GROUP, WITHHELD, read_results, records
 from bench.leaderboard.tables.show import shortened
 from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
+from bench.plugins.metric import Direction
 from bench.results.private_rows import NOT_COPIED, may_travel
 from bench.results.records import CellRow, ScoreRow, Status, TimingRow
 from bench.results.reproduce import json_object
@@ -69,6 +73,19 @@ class Access:
 
 @final
 @dataclass(frozen=True)
+class CellHeadline:
+    """The headline of one cell, as on the other pages."""
+
+    metric: str
+    value: float | None
+    of_real: float | None
+    seeds: int
+    """Seeds of its row: of one seed the row's numbers are those of the cell."""
+    row: Row
+
+
+@final
+@dataclass(frozen=True)
 class Download:
     """The released rows as a file, or why they are not available."""
 
@@ -88,9 +105,27 @@ def pages(board: Board) -> Iterator[Page]:
     scores, timings = _scores(board), _timings(board)
     folders = _folders(board)
     siblings = _siblings(cells, board.cell_pages)
+    row_of = {key: row for row in board.rows for key in row.keys}
+    tops = ceilings(board.rows)
     for cell in records(cells):
         key = cell["key"]
-        yield from _pages(board, cell, scores.get(key, ()), timings.get(key, ()), folders, siblings)
+        row = row_of[key]
+        headline = _headline(row, scores.get(key, ()), tops.get((row.dataset, row.split)))
+        yield from _pages(
+            board, cell, scores.get(key, ()), timings.get(key, ()), folders, siblings, headline
+        )
+
+
+def _headline(row: Row, scores: Sequence[ScoreRow], real: Row | None) -> CellHeadline | None:
+    """Return the headline of a cell and its share in that of the real rows; None without one."""
+    if row.headline is None:
+        return None
+    metric = row.headline.metric
+    value = next((score.value for score in scores if score.metric == metric), None)
+    best = None if real is None else real.measures.get(metric)
+    higher = row.headline.direction == Direction.HIGHER.value
+    share = share_of_real(value, best.value) if best is not None and higher else None
+    return CellHeadline(metric, value, share, row.headline.count, row)
 
 
 def _pages(
@@ -100,6 +135,7 @@ def _pages(
     timings: Sequence[TimingRow],
     folders: Mapping[str, str],
     siblings: Mapping[str, tuple[CellLink, ...]],
+    headline: CellHeadline | None,
 ) -> Iterator[Page]:
     row, path = _row(cell), board.cell_pages[cell["key"]]
     home = board.results.homes.get(row.key)
@@ -114,9 +150,19 @@ def _pages(
     finished = row.status == Status.OK.value
     drawn = figures(files, row.task, scores, asked) if finished and not access.withheld else ()
     download = _download(row, access, files, path)
+    if headline is not None and headline.of_real is not None:
+        # The share of the real rows is on the page once, with the reference of the other pages.
+        scores = [one for one in scores if not is_ratio_of(one.metric, [headline.metric])]
+    sheet = Sheet()
+    placed = [
+        (item.kind, item.figure, *placed_figure(item.figure, sheet))
+        for item in drawn
+        if item.figure is not None
+    ]
     yield rendering.page(
         path,
         "cell.html",
+        scripts=(SCRIPT,) if placed else (),
         cell_style=Markup(rendering.asset("cell.css")),
         row=row,
         label=cell["shown_label"],
@@ -130,10 +176,13 @@ def _pages(
         method_page=rendering.method_path(cell["shown_label"]),
         dataset_page=rendering.dataset_path(cell["shown_dataset"]),
         siblings=siblings.get(row.key, ()),
+        headline=None if access.withheld else headline,
+        identity=identity,
         epsilons=parts.four_epsilons(row, withheld=access.withheld),
         families=() if access.withheld else parts.score_families(scores),
         missing=() if access.withheld else parts.missing_scores(scores),
-        figures=[item for item in drawn if item.figure is not None],
+        figures=placed,
+        charts=sheet.data(),
         undrawn=[item for item in drawn if item.figure is None],
         grid=_grid(row, access, files),
         download=download,
@@ -145,6 +194,15 @@ def _pages(
     )
     if download.content:
         yield Page(download.path, download.content)
+
+
+def placed_figure(figure: CellFigure, sheet: Sheet) -> tuple[Markup, Markup]:
+    """Return the legend and the charts of a figure."""
+    entries = [
+        LegendEntry(each.label, sign(each.hue, dashes=each.dashes)) for each in figure.legend
+    ]
+    charts = Markup("").join(sheet.place(chart) for chart in figure.charts)
+    return legend(entries) if entries else Markup(""), charts
 
 
 _KINDS: Mapping[str, Callable[[Any], Any]] = {"str": str, "int": int, "float": float, "bool": bool}

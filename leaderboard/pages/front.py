@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from markupsafe import Markup
-from scipy import stats
 
-from bench.leaderboard.charts.critical_difference import diagram
+from bench.leaderboard.charts.overview import front_chart, rank_intervals
+from bench.leaderboard.charts.sheet import SCRIPT, Sheet
 from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages.board import Board
-from bench.leaderboard.ranking.rank import DEPENDS_ON_OTHERS, FLOOR, REFERENCES, SAMPLE
+from bench.leaderboard.pages.lead import lead
+from bench.leaderboard.ranking import quantities
+from bench.leaderboard.ranking.quantities import group_of, of_real
+from bench.leaderboard.ranking.rank import (
+    CHOSEN_HERE,
+    DEPENDS_ON_OTHERS,
+    FLOOR,
+    REFERENCES,
+    SAMPLE,
+)
 from bench.leaderboard.ranking.rows import Row, ceilings, severity
-from bench.leaderboard.ranking.significance import FEWEST_BLOCKS, RankComparison
+from bench.leaderboard.ranking.significance import RankComparison
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.measures import Measure, Span
 from bench.leaderboard.tables.show import ipc_order
@@ -44,15 +53,19 @@ def pages(board: Board) -> Iterator[Page]:
     rows, results = board.rows, board.results
     finished = [text for text in results.cells["finished_at"] if text]
     choices = models(rows)
-    ratios = frozenset(
-        name for metric in choices.headlines.values() for name in ratio_metrics(metric, True)
-    )
-    shown = columns(rows, ratios)
+    shown = columns(rows, choices.all_metrics)
+    leaders = [one.label for one in quantities.leaders(board.standings)]
+    ranks = Sheet("ranks-")
+    # Of one dataset the test rows are resampled; two or three blocks of it say little.
+    comparisons = [
+        (result, ranks.place(rank_intervals(result, board.styles)))
+        for result in (() if _tests_rows(board) else board.comparisons)
+    ]
     yield rendering.page(
         rendering.FRONT,
         "index.html",
         front_style=Markup(rendering.asset("front.css")),
-        scripts=_SCRIPTS if rows else _SCRIPTS[:1],
+        scripts=(*_SCRIPTS, SCRIPT) if rows else _SCRIPTS[:1],
         runs=results.runs,
         counts=board.counts,
         notes=board.notes,
@@ -63,7 +76,15 @@ def pages(board: Board) -> Iterator[Page]:
         any_rows=bool(rows),
         columns=shown,
         groups=groups(shown),
-        comparisons=[(result, diagram(result, board.styles)) for result in board.comparisons],
+        lead=lead(board),
+        front_chart=front_chart(board) if rows else "",
+        paired=board.paired,
+        paired_finding="" if board.paired is None else board.paired.finding(leaders),
+        identity=quantities.identity,
+        fewest=quantities.FEWEST,
+        tuned=any(row.tuned for row in rows),
+        comparisons=comparisons,
+        charts=ranks.data(),
         uncompared=board.uncompared,
         datasets=sorted({row.dataset for row in rows}),
         methods=sorted({(row.label, row.reference) for row in rows}),
@@ -78,6 +99,10 @@ def pages(board: Board) -> Iterator[Page]:
         more_incidents=max(0, len(board.incidents) - INCIDENTS),
         references=REFERENCES,
     )
+
+
+def _tests_rows(board: Board) -> bool:
+    return board.paired is not None and bool(board.paired.differences)
 
 
 # Columns of the table -----------------------------------------------------------------------------
@@ -108,6 +133,11 @@ class TableColumn:
     direction: str = Direction.NEUTRAL.value
     numeric: bool = True
     metric: str = ""
+
+    @property
+    def extra(self) -> bool:
+        """Whether the column is shown on request only, so that the table fits the page."""
+        return self not in _FIRST
 
     @property
     def head(self) -> str:
@@ -153,7 +183,7 @@ _FIRST = (
     TableColumn(
         "ratio",
         "Of real",
-        "utility divided by that of the same model trained on the real rows",
+        "utility divided by that of the row `real` of the same dataset and split",
         "Utility on real test rows",
         _UP,
     ),
@@ -168,19 +198,21 @@ _FIRST = (
     TableColumn(
         "failed", "Failed", "share of cells that did not finish, without skipped ones", "", _DOWN
     ),
+    TableColumn("fit", "Fit seconds", "mean over seeds", "", _DOWN),
 )
 
 _COST = (
     TableColumn("released", "Rows released", "synthetic rows", "Cost"),
-    TableColumn("fit", "Fit seconds", "mean over seeds", "Cost", _DOWN),
     TableColumn("memory", "Peak MB", "maximum over seeds", "Cost", _DOWN),
 )
 
 
-def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[TableColumn, ...]:
-    """Return all columns; `ratios` are metrics that the column of ratios shows.
+def columns(rows: Sequence[Row], utilities: Sequence[str]) -> tuple[TableColumn, ...]:
+    """Return all columns.
 
-    A metric without a value in any row has no column: the details of a row give the reason.
+    Metrics that divide one of the `utilities` by a model of their own are left out: the column
+    `ratio` has one reference for all. A metric without a value in any row has no column: the
+    details of a row give the reason.
     """
     known = {
         measure.metric: measure
@@ -190,7 +222,7 @@ def columns(rows: Sequence[Row], ratios: frozenset[str]) -> tuple[TableColumn, .
     }
     by_group: dict[str, list[TableColumn]] = {}
     for name in export.metric_names(rows, beside_headlines=True):
-        if name in ratios or name not in known:
+        if name not in known or quantities.is_ratio_of(name, utilities):
             continue
         direction = known[name].direction
         group = _GROUPS.get(known[name].family, "Other")
@@ -210,14 +242,16 @@ class ColumnGroup:
 
     title: str
     count: int
+    extra: bool = False
+    """Whether its columns are shown on request only."""
 
 
 def groups(columns: Sequence[TableColumn]) -> tuple[ColumnGroup, ...]:
     """Return the headings above the columns; the first, pinned column has none."""
-    runs = itertools.groupby(columns[1:], key=lambda column: column.group)
+    runs = itertools.groupby(columns[1:], key=lambda column: (column.group, column.extra))
     return (
         ColumnGroup("", 1),
-        *(ColumnGroup(title, len(list(members))) for title, members in runs),
+        *(ColumnGroup(title, len(list(members)), extra) for (title, extra), members in runs),
     )
 
 
@@ -229,18 +263,6 @@ _UNNAMED: Mapping[str, str] = {"auroc": "xgboost"}
 
 _NO_MODEL = ("ratio", "prevalence")
 """Suffixes that are not models."""
-
-
-@final
-@dataclass(frozen=True)
-class Ratio:
-    """Utility divided by that of the real rows."""
-
-    value: float
-    low: float | None
-    high: float | None
-    derived: bool
-    """True for the ratio of two rows, which has no interval."""
 
 
 @final
@@ -295,33 +317,11 @@ def _model(measure: Measure, headline: str) -> str:
     return "" if model in _NO_MODEL or model.endswith("-ratio") else model
 
 
-def ratio_metrics(metric: str, headline: bool) -> tuple[str, ...]:
-    """Return possible names of the ratio of a metric to that of the real rows."""
-    kind = metric.partition("/")[0]
-    return (f"{metric}/ratio", f"{metric}-ratio", *((f"{kind}/ratio",) if headline else ()))
-
-
-def ratio(row: Row, metric: str, ceiling: Row | None) -> Ratio | None:
-    """Return the ratio scored on the same test rows; otherwise the ratio of the two means."""
-    is_headline = row.headline is not None and row.headline.metric == metric
-    for name in ratio_metrics(metric, is_headline):
-        scored = row.measures.get(name)
-        if scored is not None and scored.value is not None:
-            return Ratio(scored.value, scored.low, scored.high, derived=False)
-    measure = row.measures.get(metric)
-    best = None if ceiling is None else ceiling.measures.get(metric)
-    if measure is None or best is None or measure.value is None or not best.value:
-        return None
-    if measure.direction != Direction.HIGHER.value:
-        return None
-    return Ratio(measure.value / best.value, None, None, derived=True)
-
-
 # Data of the script -------------------------------------------------------------------------------
 
 
-_MOST_UNITS = 200
-"""Beyond this number of units Student's interval is almost normal."""
+_MOST_DATASETS = 200
+"""Beyond this number of datasets Student's quantile hardly changes."""
 
 
 @final
@@ -383,7 +383,12 @@ def document(board: Board, columns: Sequence[TableColumn], models: Models) -> Ma
         },
         "pages": _pages(board),
         "tests": [_test_result(comparison, labels) for comparison in board.comparisons],
-        "tails": _tails(board.alpha),
+        "student": _student(board.alpha),
+        "fewest": quantities.FEWEST,
+        "paired": _paired(board, labels),
+        "chosenHere": CHOSEN_HERE,
+        # Said once at the top where it holds for all rows.
+        "allStudy": all(row.study_only for row in rows),
         "level": f"{100 * (1 - board.alpha):g}%",
     }
     content["directions"] = {
@@ -395,6 +400,12 @@ def document(board: Board, columns: Sequence[TableColumn], models: Models) -> Ma
     content |= {name: table.values for name, table in tables.items()}
     content["methodPaths"] = [rendering.method_path(name) for name in labels.values]
     content["datasetPaths"] = [rendering.dataset_path(name) for name in datasets.values]
+    method_of = {row.label: row.method for row in rows}
+    cards = board.about.methods
+    content["own"] = [
+        int(method_of[name] in cards and cards[method_of[name]].by_maintainers)
+        for name in labels.values
+    ]
     content["references"] = [reference_of[name] for name in labels.values]
     content["datasetTasks"] = [task_of[name] for name in datasets.values]
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
@@ -407,12 +418,14 @@ def _facts(rows: Sequence[Row], tables: Mapping[str, Vocabulary]) -> dict[str, s
     def span(read: Callable[[Row], Span | None]) -> tuple[str, str]:
         spans = [read(row) for row in rows]
         return (
-            _numbers(None if item is None else item.low for item in spans),
-            _numbers(None if item is None else item.high for item in spans),
+            _numbers((None if item is None else item.low for item in spans), show.epsilon),
+            _numbers((None if item is None else item.high for item in spans), show.epsilon),
         )
 
+    # Numbers are sent as they are printed: the script cannot round them otherwise.
     claimed, proven = span(lambda row: row.epsilons.claimed), span(lambda row: row.epsilons.proven)
     audited, released = span(lambda row: row.epsilons.audited), span(lambda row: row.rows_released)
+    detectable = _numbers((row.epsilons.detectable for row in rows), show.epsilon)
     groups = Vocabulary()
     return {
         "label": _counts(tables["labels"].of(row.label) for row in rows),
@@ -428,7 +441,8 @@ def _facts(rows: Sequence[Row], tables: Mapping[str, Vocabulary]) -> dict[str, s
         "warned": _counts(texts.of("; ".join(row.warnings)) for row in rows),
         "variant": _counts(texts.of(row.variant) for row in rows),
         "barred": _counts(texts.of(_barred(row)) for row in rows),
-        "group": _counts(groups.of(group(row)) for row in rows),
+        "group": _counts(groups.of(group_of(row)) for row in rows),
+        "tuned": _counts(int(row.tuned) for row in rows),
         "study": _counts(int(row.study_only) for row in rows),
         "finished": _counts(row.finished for row in rows),
         "failed": _counts(row.failed for row in rows),
@@ -439,18 +453,13 @@ def _facts(rows: Sequence[Row], tables: Mapping[str, Vocabulary]) -> dict[str, s
         "proven": proven[1],
         "auditedLow": audited[0],
         "audited": audited[1],
+        "detectable": detectable,
         "releasedLow": released[0],
         "released": released[1],
-        "fit": _numbers(row.fit_seconds for row in rows),
-        "memory": _numbers(row.peak_memory_mb for row in rows),
+        "fit": _numbers((row.fit_seconds for row in rows), show.seconds),
+        "memory": _numbers((row.peak_memory_mb for row in rows), show.whole),
         "detail": ",".join(_detail(row, texts) for row in rows),
     }
-
-
-def group(row: Row) -> tuple[Any, ...]:
-    """Return what rows that are ranked together have in common."""
-    setting = (row.split, row.delta, row.private_counts, row.study_only, row.adjacency, row.unit)
-    return (row.dataset, row.ipc, row.epsilons.target, *setting)
 
 
 def _barred(row: Row) -> str:
@@ -460,7 +469,7 @@ def _barred(row: Row) -> str:
 
 def _lines(rows: Sequence[Row]) -> dict[str, str]:
     """Return for each row the indices of its floor, real sample and ceiling."""
-    floors = {group(row): place for place, row in enumerate(rows) if row.reference == FLOOR}
+    floors = {group_of(row): place for place, row in enumerate(rows) if row.reference == FLOOR}
     samples = {
         (row.dataset, row.split, row.ipc): place
         for place, row in enumerate(rows)
@@ -472,7 +481,7 @@ def _lines(rows: Sequence[Row]) -> dict[str, str]:
     return {
         "ceiling": ",".join(str(tops.get((row.dataset, row.split), "")) for row in rows),
         "sample": ",".join(str(samples.get((row.dataset, row.split, row.ipc), "")) for row in rows),
-        "floor": ",".join(str(floors.get(group(row), "")) for row in rows),
+        "floor": ",".join(str(floors.get(group_of(row), "")) for row in rows),
     }
 
 
@@ -516,7 +525,7 @@ def _utilities(board: Board, models: Models, repetitions: Vocabulary) -> dict[st
     by_metric = {}
     for metric in models.all_metrics:
         own_datasets = models.datasets(metric)
-        ratios = [ratio(row, metric, tops.get((row.dataset, row.split))) for row in board.rows]
+        shares = [of_real(row, metric, tops.get((row.dataset, row.split))) for row in board.rows]
         measures = [row.measures.get(metric) for row in board.rows]
         spans = [None if m is None else m.seeds for m in measures]
         by_metric[metric] = {
@@ -524,16 +533,12 @@ def _utilities(board: Board, models: Models, repetitions: Vocabulary) -> dict[st
             "least": _numbers(None if item is None else item.low for item in spans),
             "largest": _numbers(None if item is None else item.high for item in spans),
             "count": ",".join("" if m is None else str(m.count) for m in measures),
-            "ratio": _numbers(None if item is None else item.value for item in ratios),
-            "ratioLow": _numbers(None if item is None else item.low for item in ratios),
-            "ratioHigh": _numbers(None if item is None else item.high for item in ratios),
-            "derived": ",".join(
-                "1" if item is not None and item.derived else "" for item in ratios
+            "ratio": ",".join(
+                "" if share is None else show.share(share).removesuffix("%") for share in shares
             ),
             "seeds": ",".join(
-                # Enough digits that no two utilities become tied.
                 " ".join(
-                    f"{seeds[key]}:{_number(values.get((key, metric)), 12)}"
+                    f"{seeds[key]}:{_number(values.get((key, metric)))}"
                     for key in row.keys
                     if key in seeds
                 )
@@ -583,29 +588,45 @@ def _test_result(comparison: RankComparison, labels: Vocabulary) -> dict[str, di
     }
 
 
-def _tails(alpha: float) -> list[float]:
-    """Return the share of resamples below the interval, by number of units.
+def _paired(board: Board, labels: Vocabulary) -> dict[int, list[list[Any]]]:
+    """Return for each method those it was compared with on the test rows.
 
-    Expanded percentiles, as in `significance`: plain ones are too narrow for few units.
+    Of each: the method, groups in which the first is significantly better, in which the other is,
+    all groups, and the largest corrected p-value as text.
     """
-    tails = [0.0] * FEWEST_BLOCKS
-    for count in range(FEWEST_BLOCKS, _MOST_UNITS + 1):
-        reach = stats.t.ppf(1 - alpha / 2, count - 1) * math.sqrt(count / (count - 1))
-        tails.append(round(float(stats.norm.cdf(-reach)), 6))
-    return tails
+    if board.paired is None:
+        return {}
+    return {
+        labels.of(row.label): [
+            [labels.of(one.label), one.won, one.lost, one.groups, show.p_value(one.largest_p)]
+            for one in board.paired.rivals(row.label)
+        ]
+        for row in board.rows
+    }
 
 
-def _numbers(values: Iterable[float | None]) -> str:
-    return ",".join([_number(value) for value in values])
+def _student(alpha: float) -> list[float]:
+    """Return Student's quantile for the mean of so many datasets, by their number."""
+    quantiles = [0.0] * quantities.FEWEST
+    for count in range(quantities.FEWEST, _MOST_DATASETS + 1):
+        quantiles.append(quantities.quantile(count, alpha))
+    return quantiles
+
+
+def _numbers(
+    values: Iterable[float | None], write: Callable[[float | None], str] = show.number
+) -> str:
+    return ",".join([_number(value, write) for value in values])
 
 
 def _counts(values: Iterable[int]) -> str:
     return ",".join(map(str, values))
 
 
-def _number(value: float | None, digits: int = 5) -> str:
+def _number(value: float | None, write: Callable[[float | None], str] = show.number) -> str:
+    """Return a number for the script with the digits that are printed."""
     if value is None or value != value:
         return ""
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return f"{value:.{digits}g}"
+    return write(value).replace(",", "")

@@ -10,19 +10,19 @@ from typing import final
 
 from markupsafe import Markup
 
-from bench.leaderboard.charts import svg
-from bench.leaderboard.charts.audit import audit_panels
-from bench.leaderboard.charts.draw import draw, legend
+from bench.leaderboard.charts.audit import audit_charts
+from bench.leaderboard.charts.draw import Panel, draw
 from bench.leaderboard.charts.heat import HeatMap, heat_map, steps
+from bench.leaderboard.charts.overview import by_epsilon, method_legend, pareto_picture
 from bench.leaderboard.charts.panels import (
     FrontPoint,
-    PanelContent,
     Prominence,
     Scene,
     ipcs_first_to_last,
     scene,
     targets_first_to_last,
 )
+from bench.leaderboard.charts.sheet import SCRIPT, Sheet, legend
 from bench.leaderboard.charts.tradeoffs import (
     MEMORY,
     SECONDS,
@@ -40,9 +40,11 @@ from bench.leaderboard.templates import rendering
 from bench.leaderboard.templates.rendering import Page
 
 BUDGET = 330_000
-"""Maximum number of characters of the drawings of one section."""
+"""Maximum number of characters of the data of the charts of one section."""
 FIRST_BUDGET = 620_000
 """The same for the first section."""
+STATIC = 6
+"""Number of panels that are also drawn for readers without scripts."""
 ATTACKS = 4
 """Number of attacks that are drawn."""
 
@@ -53,8 +55,7 @@ class Facet:
     """Panels under one collapsible heading."""
 
     summary: str
-    panels: tuple[tuple[str, Markup], ...]
-    """Dataset and drawing of each panel."""
+    panels: tuple[Markup, ...]
     front: tuple[FrontPoint, ...]
     label: str
     """Label of the horizontal axis."""
@@ -85,7 +86,7 @@ class PendingFacet:
     """A facet that has not been drawn yet."""
 
     summary: str
-    panels: Callable[[], Iterable[PanelContent]]
+    panels: Callable[[], Iterable[Panel]]
     note: str = ""
 
 
@@ -95,31 +96,38 @@ def pages(board: Board) -> Iterator[Page]:
     ipcs = ipcs_first_to_last(setting)
     targets = targets_first_to_last(setting)
     tried = attacks(board.rows)[:ATTACKS]
+    sheet = Sheet()
+    overview = [make(setting, board.rows) for make in (pareto_picture, by_epsilon)]
+    drawing = partial(_drawn, setting, sheet)
+    audit = audit_charts(setting, board.rows)
     heat, heat_left_out = _heat(setting, board.rows, ipcs, targets)
     yield rendering.page(
         rendering.PLOTS,
         "plots.html",
-        scripts=("plots.js",),
+        scripts=("plots.js", SCRIPT),
         css=Markup(rendering.asset("plots.css")),
-        definitions=svg.definitions(),
         notes=[note for note in board.notes if note.study_only],
-        methods=sorted((number, name) for name, number in setting.numbers.items()),
+        methods=tuple(setting.roles),
         datasets=[ground.name for ground in setting.grounds],
-        legend=legend(setting, board.rows),
+        legend=legend(method_legend(setting, board.rows)),
+        overview=[sheet.place(chart, static=True) for chart in overview if chart is not None],
         leading=sum(role is Prominence.LEADING for role in setting.roles.values()),
         others=sum(role is Prominence.OTHER for role in setting.roles.values()),
-        privacy=_drawn(setting, _by_epsilon(setting, ipcs), FIRST_BUDGET),
-        attack=_drawn(setting, _by_attack(setting, ipcs, tried)),
+        privacy=drawing(_by_epsilon(setting, ipcs), FIRST_BUDGET, static=STATIC),
+        attack=drawing(_by_attack(setting, ipcs, tried)),
         attacks=tried,
-        ipc=_drawn(setting, _by_ipc(setting, targets)),
+        ipc=drawing(_by_ipc(setting, targets)),
         ipcs=sorted({row.ipc for row in board.rows if row.ipc.isdigit()}, key=int),
         heat=heat,
         heat_left_out=heat_left_out,
         steps=steps(),
-        time=_drawn(setting, _by_cost(setting, ipcs)),
-        audit=audit_panels(setting, board.rows),
+        time=drawing(_by_cost(setting, ipcs)),
+        audit=audit,
+        audits=[sheet.place(chart, static=True) for chart in audit.charts],
         empty=not board.rows,
         value_text=_value_text,
+        # Evaluated last: all charts have been placed.
+        charts=sheet.data(),
     )
 
 
@@ -160,29 +168,33 @@ def _by_cost(setting: Scene, ipcs: Sequence[str]) -> Iterator[PendingFacet]:
         )
 
 
-def _drawn(setting: Scene, wanted: Iterable[PendingFacet], budget: int = BUDGET) -> PlotSection:
-    """Draw facets until the next one would probably exceed the budget; at least one."""
+def _drawn(
+    setting: Scene,
+    sheet: Sheet,
+    wanted: Iterable[PendingFacet],
+    budget: int = BUDGET,
+    static: int = 0,
+) -> PlotSection:
+    """Draw facets until the next one would probably exceed the budget; at least one.
+
+    The first `static` charts are drawn for readers without scripts as well.
+    """
     facets: list[Facet] = []
     left_out = []
-    used = 0
+    start = sheet.size
     for item in wanted:
-        if _full(used, len(facets), budget):
+        if _full(sheet.size - start, len(facets), budget):
             left_out.append(item.summary)
             continue
         panels = tuple(item.panels())
         if not panels:
             continue
-        drawings = [draw(panel, setting.numbers) for panel in panels]
-        used += sum(len(drawing.markup) for drawing in drawings)
-        facets.append(
-            Facet(
-                item.summary,
-                tuple((p.name, d.markup) for p, d in zip(panels, drawings, strict=True)),
-                tuple(member for drawing in drawings for member in drawing.front),
-                panels[0].label,
-                item.note,
-            )
+        placed = tuple(
+            sheet.place(draw(setting, panel), static=not facets and number < static)
+            for number, panel in enumerate(panels)
         )
+        members = tuple(member for panel in panels for member in panel.members)
+        facets.append(Facet(item.summary, placed, members, panels[0].axis.title, item.note))
     return PlotSection(tuple(facets), tuple(left_out))
 
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from bench.leaderboard.charts import sheet
+from bench.leaderboard.charts.chart import library
 from bench.leaderboard.export import latex
 from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages import card_pages, cell_pages, front, plots_page
 from bench.leaderboard.pages.board import Board, compile_board
+from bench.leaderboard.ranking.paired import PairedTests
 from bench.leaderboard.tables.about import identity_of
 from bench.leaderboard.tables.load import records
 from bench.leaderboard.templates import rendering
@@ -40,18 +43,18 @@ def write_site(
     run_directories: Sequence[Path],
     output: Path,
     alpha: float = 0.05,
-    seed: int = 0,
     *,
     public: bool = False,
     cells: int = CELL_PAGES,
+    paired: PairedTests | None = None,
 ) -> SiteSummary:
     """Compile the tables of the runs into `output`; everything is computed before it is written.
 
-    Tests are at level `alpha`; `seed` is that of the bootstrap over blocks. A `public` site leaves
-    out what was computed from private rows; any other site that holds some of that can be read by
-    its owner only. At most `cells` cells get a page.
+    Tests are at level `alpha`. A `public` site leaves out what was computed from private rows; any
+    other site that holds some of that can be read by its owner only. At most `cells` cells get a
+    page. `paired` are the tests over test rows of a run with one dataset.
     """
-    board = compile_board(run_directories, alpha, seed, public=public, cells=cells)
+    board = compile_board(run_directories, alpha, public=public, cells=cells, paired=paired)
     return SiteSummary(
         paths=rendering.write(Path(output), tuple(_pages(board)), private=_is_private(board)),
         cells=board.counts.cells,
@@ -80,8 +83,9 @@ def _pages(board: Board) -> Iterator[Page]:
     yield from card_pages.method_pages(board)
     yield from card_pages.dataset_pages(board)
     yield from cell_pages.pages(board)
+    yield Page(sheet.LIBRARY, library())
     notes = [f"{note.title} {note.text}" for note in board.notes]
-    markdown = export.to_markdown(board.rows, board.mean_ranks, board.comparisons, notes)
+    markdown = export.to_markdown(board.rows, board.standings, board.comparisons, notes)
     yield Page("leaderboard.csv", export.to_csv(board.rows).encode())
     yield Page("leaderboard.parquet", export.to_parquet(board.rows))
     yield Page("leaderboard.md", markdown.encode())

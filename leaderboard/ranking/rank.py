@@ -6,6 +6,10 @@ others are listed with the reason why they are not ranked.
 
 Ranks are computed per seed and then averaged, so that a method that fails on some seeds is neither
 excluded nor treated as if it had not failed: a failed cell ranks last.
+
+What is printed equal is equal: utilities are compared as `show.number` prints them. A method is not
+ranked on datasets that were in view when its defaults were chosen. `quantities` defines the
+aggregates of ranks.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.leaderboard.tables.load import GROUP, WITHHELD, records
+from bench.leaderboard.tables import show
+from bench.leaderboard.tables.load import GROUP, TUNED, WITHHELD, records
 from bench.plugins.metric import HEADLINES, Direction, Family
 from bench.results.records import Status
 from bench.results.verdicts import Verdict
@@ -30,8 +35,9 @@ REFERENCES: Mapping[str, str] = {"real": CEILING, "subset": SAMPLE, "marginals":
 
 ALONE = "no other sound method to compare with here"
 NO_COMMON_SEED = "no seed in common with the other sound methods"
-DEPENDS_ON_OTHERS = ("", ALONE, NO_COMMON_SEED)
-"""Reasons for no rank that depend on which other methods are compared."""
+CHOSEN_HERE = "the defaults of the method were chosen with this dataset in view"
+DEPENDS_ON_OTHERS = ("", ALONE, NO_COMMON_SEED, CHOSEN_HERE)
+"""Reasons for no rank that depend on which methods are compared, and whether tuned ones are."""
 
 
 def is_sound(verdict: str) -> bool:
@@ -70,19 +76,22 @@ def headline_metrics(cells: pd.DataFrame, scores: pd.DataFrame) -> dict[str, str
 
 
 def ranking_table(cells: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per cell with its headline utility, signed so that higher is better."""
+    """Return one row per cell with its headline utility, signed so that higher is better.
+
+    Utilities are rounded as they are printed: what is printed equal is tied.
+    """
     if WITHHELD in cells.columns:
         cells = cells[~cells[WITHHELD].astype(bool)]
     headlines = headline_metrics(cells, scores)
     table = cells[["key", "shown_label", *GROUP, "repetition", "status", "verdict", "eps_proven"]]
+    table = table.assign(**{TUNED: cells[TUNED] if TUNED in cells.columns else False})
     table = table.assign(metric=table["shown_dataset"].map(headlines).astype(object))
     ranking = scores["metric"].isin(set(headlines.values()))
     headline_scores = scores.loc[ranking, ["key", "metric", "value", "direction"]]
     table = table.merge(headline_scores, on=["key", "metric"], how="left")
     sign = np.where(table["direction"] == Direction.LOWER.value, -1.0, 1.0)
-    return table.assign(utility=table["value"].astype(float) * sign).drop(
-        columns=["metric", "value", "direction"]
-    )
+    printed = table["value"].astype(float).map(show.as_shown)
+    return table.assign(utility=printed * sign).drop(columns=["metric", "value", "direction"])
 
 
 def placements(table: pd.DataFrame) -> pd.DataFrame:
@@ -128,27 +137,6 @@ def place_blocks(
     ranks = np.where(failing, float(methods), 1.0 + above + equal / 2.0)
     shares = np.where(failing, 0.0, (below + equal / 2.0) / max(1, methods - 1))
     return ranks, shares
-
-
-def mean_ranks(places: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per method that was ranked anywhere, best mean rank first.
-
-    Groups are averaged within a dataset first, so that each dataset has the same weight. Methods
-    may be ranked on different datasets: `datasets`, `groups` and `cells` tell what the mean is
-    based on, `among` is the mean number of methods it was ranked among.
-    """
-    ranked = places[places["rank"].notna()].copy()
-    ranked["among"] = ranked["among"].astype(float)
-    means = ["rank", "beaten", "among"]
-    by_dataset = ranked.groupby(["shown_label", "shown_dataset"])[means].mean()
-    result = by_dataset.groupby("shown_label").mean()
-    by_label = ranked.groupby("shown_label")
-    result["datasets"] = by_label["shown_dataset"].nunique()
-    result["groups"] = by_label.size()
-    result["cells"] = by_label["cells"].sum()
-    result["failing"] = by_label["failing"].sum()
-    result = result.reset_index().rename(columns={"rank": "mean_rank"})
-    return result.sort_values(["mean_rank", "shown_label"], ignore_index=True)
 
 
 def group_identity(cell: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -216,4 +204,4 @@ def _why_not_ranked(cells: Sequence[Mapping[str, Any]], never_sound: bool) -> st
     # within the target either.
     if not all(cell["eps_proven"] <= target * (1 + 1e-9) for cell in finished):
         return "proven epsilon is not within the target"
-    return ""
+    return CHOSEN_HERE if any(cell[TUNED] for cell in cells) else ""

@@ -20,7 +20,7 @@ from bench.leaderboard.ranking.rank import (
     placements,
     ranking_table,
 )
-from bench.leaderboard.tables.load import SETTING, Results, records
+from bench.leaderboard.tables.load import SETTING, TUNED, Results, records
 from bench.leaderboard.tables.measures import Measure, Span, measures_by_row
 from bench.leaderboard.tables.show import ipc_order
 from bench.results.records import Status
@@ -126,6 +126,8 @@ class Row:
     skipped: int
     problems: tuple[FailedCells, ...]
     warnings: tuple[str, ...]
+    tuned: bool = False
+    """Whether the dataset was in view when the defaults of the method were chosen."""
 
     @property
     def cells(self) -> int:
@@ -234,6 +236,7 @@ def _row(
         skipped=skipped,
         problems=_problems(cells),
         warnings=(*_distinct(cell["warnings"] for cell in cells), *_mixed(cells)),
+        tuned=bool(first.get(TUNED, False)),
     )
 
 

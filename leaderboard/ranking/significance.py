@@ -17,9 +17,8 @@ signed-rank test of the two, with Holm's correction for all pairs, rejects that 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import networkx as nx
@@ -29,15 +28,11 @@ from scipy import stats
 
 from bench.leaderboard.ranking import inference
 from bench.leaderboard.ranking.inference import Array, Friedman
+from bench.leaderboard.ranking.quantities import by_dataset, over_datasets, rank_interval
 from bench.leaderboard.ranking.rank import group_identity, placements
 from bench.leaderboard.tables.load import records
 from bench.results.records import Status
 from bench.stats.inference import holm
-
-FEWEST_BLOCKS = 5
-"""With fewer blocks even winning all of them has a p-value above 0.1; no interval is computed."""
-
-RESAMPLES = 5000
 
 
 @final
@@ -62,8 +57,9 @@ class ComparedMethod:
 
     label: str
     mean_rank: float
+    """As `quantities` defines it, among the methods and over the blocks of this comparison."""
     low: float | None
-    """Ends of the bootstrap interval over blocks; None for too few blocks."""
+    """Ends of its interval over datasets; None for too few."""
     high: float | None
     best: int
     """Best place consistent with the tests: one more than the number of better methods."""
@@ -109,6 +105,9 @@ class RankComparison:
     smallest_p: float
     """The smallest corrected p-value that is possible with so many blocks and pairs."""
     datasets_only: DatasetsOnly
+    of_all: bool = False
+    """Whether all ranked methods are compared in all their groups: mean ranks are then those of
+    the standings."""
 
     @property
     def powerless(self) -> bool:
@@ -136,7 +135,7 @@ class UncomparedMethod:
 
 
 def compare(
-    table: pd.DataFrame, rng: np.random.Generator, alpha: float = 0.05
+    table: pd.DataFrame, alpha: float = 0.05
 ) -> tuple[tuple[RankComparison, ...], tuple[UncomparedMethod, ...]]:
     """Return comparisons over the table of `rank.ranking_table`, and the methods in none.
 
@@ -155,12 +154,13 @@ def compare(
     absent = []
     if groups:
         labels = largest_set(groups)
-        comparisons.append(compare_blocks(blocks_of(table, labels), rng, alpha))
+        first = compare_blocks(blocks_of(table, labels), alpha)
+        comparisons.append(replace(first, of_all=all(group == labels for group in groups)))
         waiting = {name: count for name, count in taken.items() if name not in labels}
     while waiting:
         name = max(sorted(waiting), key=waiting.__getitem__)
         labels = largest_set([group for group in groups if name in group], keep=name)
-        result = compare_blocks(blocks_of(table, labels), rng, alpha)
+        result = compare_blocks(blocks_of(table, labels), alpha)
         if not result.powerless:
             comparisons.append(result)
             waiting = {other: count for other, count in waiting.items() if other not in labels}
@@ -169,13 +169,13 @@ def compare(
     return tuple(comparisons), tuple(absent)
 
 
-def compare_blocks(
-    blocks: Blocks, rng: np.random.Generator, alpha: float = 0.05, resamples: int = RESAMPLES
-) -> RankComparison:
+def compare_blocks(blocks: Blocks, alpha: float = 0.05) -> RankComparison:
     """Run all tests of one set of blocks."""
     count, labels = blocks.ranks.shape
-    means = blocks.ranks.mean(axis=0)
-    order = sorted(range(labels), key=lambda j: (means[j], blocks.labels[j]))
+    means = [
+        over_datasets(zip(blocks.datasets, column, strict=True)) for column in blocks.mean_ranks.T
+    ]
+    order = sorted(range(labels), key=lambda j: (means[j] or 0.0, blocks.labels[j]))
     names = [blocks.labels[j] for j in order]
     ranks, utility = blocks.ranks[:, order], blocks.utility[:, order]
     overall = inference.friedman(ranks) if labels > 2 else None
@@ -187,7 +187,7 @@ def compare_blocks(
         alpha=alpha,
         blocks=count,
         incomplete=blocks.incomplete,
-        standings=_standings(names, ranks, pairs, _intervals(ranks, rng, alpha, resamples)),
+        standings=_standings(names, blocks, order, pairs, alpha),
         friedman=overall,
         critical_difference=inference.critical_difference(labels, count, alpha),
         pairs=pairs,
@@ -229,30 +229,12 @@ def _directions(pairs: Sequence[PairTest]) -> list[tuple[str, str]]:
     ]
 
 
-def _intervals(
-    ranks: Array, rng: np.random.Generator, alpha: float, resamples: int
-) -> list[tuple[float, float]] | None:
-    """Return percentiles of the mean rank over blocks drawn with replacement.
-
-    Plain percentiles are too narrow for few blocks. They are taken further out, where a normal
-    interval would be as wide as Student's (T. Hesterberg, "What teachers should know about the
-    bootstrap", The American Statistician 69 (2015), expanded percentiles).
-    """
-    count = len(ranks)
-    if count < FEWEST_BLOCKS:
-        return None
-    reach = stats.t.ppf(1 - alpha / 2, count - 1) * math.sqrt(count / (count - 1))
-    drawn = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
-    ends = [stats.norm.cdf(-reach), stats.norm.cdf(reach)]
-    low, high = np.quantile(drawn @ ranks / count, ends, axis=0)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
-
-
 def _standings(
     names: Sequence[str],
-    ranks: Array,
+    blocks: Blocks,
+    order: Sequence[int],
     pairs: Sequence[PairTest],
-    intervals: Sequence[tuple[float, float]] | None,
+    alpha: float,
 ) -> tuple[ComparedMethod, ...]:
     """Return the methods with the places that are consistent with the pairwise tests.
 
@@ -263,14 +245,15 @@ def _standings(
     won = {(pair.first, pair.second): pair.wins for pair in pairs}
     won |= {(pair.second, pair.first): 1 - pair.wins for pair in pairs}
     standings = []
-    for column, name in enumerate(names):
+    for column, name in zip(order, names, strict=True):
+        ranks = list(zip(blocks.datasets, blocks.mean_ranks[:, column].tolist(), strict=True))
+        low, high = rank_interval(by_dataset(ranks), float(len(names)), alpha)
         beaten = tuple(other for other in names if (name, other) in distinguished)
         beating = sum((other, name) in distinguished for other in names)
-        low, high = intervals[column] if intervals is not None else (None, None)
         standings.append(
             ComparedMethod(
                 label=name,
-                mean_rank=float(ranks[:, column].mean()),
+                mean_rank=over_datasets(ranks) or 0.0,
                 low=low,
                 high=high,
                 best=1 + beating,
@@ -368,6 +351,14 @@ class Blocks:
     """Mean utility over the seeds that all methods have; higher is better."""
     incomplete: int
     """Number of blocks left out, because only some of the methods were ranked."""
+    means: Array | None = None
+    """Means over seeds of the ranks of each seed, of which `ranks` are the order; None for one
+    seed, where they are the ranks."""
+
+    @property
+    def mean_ranks(self) -> Array:
+        """Means over seeds of the ranks of each seed."""
+        return self.ranks if self.means is None else self.means
 
 
 def blocks_of(table: pd.DataFrame, labels: Collection[str]) -> Blocks:
@@ -393,6 +384,7 @@ def blocks_of(table: pd.DataFrame, labels: Collection[str]) -> Blocks:
         labels=names,
         datasets=tuple(str(key[0]) for key in complete),
         ranks=_ranked(means.reshape(-1, len(names))),
+        means=means.reshape(-1, len(names)),
         utility=np.array([_block_utility(cells[key], names) for key in complete]).reshape(
             -1, len(names)
         ),
@@ -451,6 +443,7 @@ def once_per_dataset(blocks: Blocks) -> Blocks:
         labels=blocks.labels,
         datasets=datasets,
         ranks=_ranked(np.array([blocks.ranks[mask].mean(axis=0) for mask in masks])),
+        means=np.array([blocks.mean_ranks[mask].mean(axis=0) for mask in masks]),
         utility=np.array([blocks.utility[mask].mean(axis=0) for mask in masks]),
         incomplete=blocks.incomplete,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
 from bench.errors import StoreError
-from bench.leaderboard.tables.load import Results
+from bench.leaderboard.tables.load import TUNED, Results
 from bench.plugins.description import (
     DatasetDescription,
     Identity,
@@ -61,3 +61,18 @@ def read_about(results: Results) -> About:
         datasets |= {dataset.identity: dataset for dataset in described.datasets}
         opened |= {(directory, dataset.identity) for dataset in described.datasets if dataset.open}
     return About(methods, datasets, frozenset(opened), tuple(notes))
+
+
+def mark_tuned(results: Results, about: About) -> Results:
+    """Add the column `TUNED`: True where a method's defaults were chosen with the dataset in view.
+
+    A method without a card is not known to be tuned anywhere.
+    """
+    chosen = {name: frozenset(card.tuned_on) for name, card in about.methods.items()}
+    cells = results.cells
+    names = cells["dataset_name"].where(cells["dataset_name"] != "", cells["dataset"])
+    tuned = [
+        dataset in chosen.get(method, ())
+        for method, dataset in zip(cells["method"], names, strict=True)
+    ]
+    return replace(results, cells=cells.assign(**{TUNED: tuned}))

@@ -13,6 +13,7 @@ import pandas as pd
 from bench.errors import StoreError
 from bench.leaderboard.tables.audits import audited
 from bench.leaderboard.tables.checks import checked
+from bench.leaderboard.tables.meaning import without_meaningless
 from bench.results.opening import read_object
 from bench.results.reading import in_use, read_audits, read_tables
 from bench.results.records import ipc_text
@@ -26,6 +27,9 @@ GROUP = ["shown_dataset", "shown_ipc", "eps_target", *SETTING]
 
 WITHHELD = "withheld"
 """A public site's column of cells whose scores it leaves out: neither ranked nor failing."""
+
+TUNED = "tuned"
+"""Column of cells on datasets that were in view when the defaults of their method were chosen."""
 
 _HINT = "give a directory that `bench run --out` wrote, or run `bench run` there again to fix it"
 
@@ -67,6 +71,7 @@ def load_results(directories: Sequence[Path]) -> Results:
     """Return the results of all runs with checked verdicts; of a repeated cell the latest.
 
     Verdicts follow from the ledgers (`checks`) and from what the audits refute, in this order.
+    Numbers without a meaning are left out (`meaning`).
     """
     results = read_results(directories)
     found = checked(results.cells, results.homes)
@@ -74,6 +79,7 @@ def load_results(directories: Sequence[Path]) -> Results:
     return replace(
         results,
         cells=audited(found.cells, audits),
+        scores=without_meaningless(results.scores),
         tampered=found.tampered,
         without_ledger=found.without_ledger,
         unfinished=tuple(text for one in results.directories if (text := _how_far(one))),
@@ -89,7 +95,7 @@ def _how_far(directory: Path) -> str:
     status = read_status(directory)
     if status.planned is None or status.left is None or not status.left:
         return ""
-    state = "is going" if status.state == "running" else "was interrupted"
+    state = "is active" if status.state == "running" else "was interrupted"
     done = status.planned - status.left
     return f"The run {directory.name} {state}: {done:,} of {status.planned:,} planned cells so far."
 

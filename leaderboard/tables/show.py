@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
+from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
@@ -21,6 +23,20 @@ _BETTER = {Direction.HIGHER.value: "higher is better", Direction.LOWER.value: "l
 _ARROWS = {Direction.HIGHER.value: "↑", Direction.LOWER.value: "↓"}
 
 
+def fixed(value: float, decimals: int) -> str:
+    """Return a number with so many decimals; halves are rounded away from zero.
+
+    This is `toFixed` of a page's script, where Python's own formats round halves to even. Rounding
+    errors of a mean are removed first, so that 2.1249999999999996 is 2.125 and then 2.13.
+    """
+    step = _STEPS[decimals]
+    return str(Decimal(round(value, 9)).quantize(step, ROUND_HALF_UP))
+
+
+_STEPS = tuple(Decimal(1).scaleb(-decimals) for decimals in range(7))
+
+
+@functools.lru_cache(maxsize=1 << 16)
 def number(value: float | None) -> str:
     """Return three decimals for moderate values, otherwise three significant digits."""
     if value is None or math.isnan(value):
@@ -28,8 +44,47 @@ def number(value: float | None) -> str:
     if math.isinf(value):
         return INFINITE if value > 0 else f"-{INFINITE}"
     if value == 0 or 0.001 <= abs(value) < 100:
-        return f"{value:.3f}"
+        return fixed(value, 3)
     return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def as_shown(value: float) -> float:
+    """Return the number that `number` prints: numbers that are printed equal are equal."""
+    if not math.isfinite(value):
+        return value
+    return float(number(value).replace(",", ""))
+
+
+def share(value: float | None) -> str:
+    """Return a share as a percentage with one decimal: `93.8%`."""
+    return ABSENT if value is None else f"{fixed(100 * value, 1)}%"
+
+
+def percent(value: float) -> str:
+    """Return a share of a count as a whole percentage: `33%`."""
+    return f"{fixed(100 * value, 0)}%"
+
+
+def mean_rank(value: float | None) -> str:
+    """Return a mean rank with two decimals."""
+    return ABSENT if value is None else fixed(value, 2)
+
+
+def rank_interval(low: float | None, high: float | None) -> str:
+    """Return the interval of a mean rank; a dash where there is none."""
+    if low is None or high is None:
+        return ABSENT
+    return f"[{fixed(low, 2)}, {fixed(high, 2)}]"
+
+
+def p_value(value: float) -> str:
+    """Return a p-value with two digits; very small ones as a bound."""
+    return "< 0.001" if value < 0.001 else f"{value:.2g}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 cell`, `2 cells`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def coded(text: str) -> Markup:
@@ -65,7 +120,7 @@ def seconds(value: float | None) -> str:
     """Return seconds, with tenths below ten."""
     if value is None:
         return ABSENT
-    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+    return fixed(value, 1) if value < 9.95 else f"{value:,.0f}"
 
 
 def epsilon(value: float | None) -> str:
@@ -149,7 +204,12 @@ def seeds(values: tuple[int, ...]) -> str:
 
 def place(rank: float | None, among: int) -> str:
     """Return `1.3 of 4`, or an empty text."""
-    return "" if rank is None else f"{rank:.3g} of {among}"
+    return "" if rank is None else f"{short(rank)} of {among}"
+
+
+def short(value: float) -> str:
+    """Return up to two decimals, without zeros at the end: `1.33`, `2`."""
+    return fixed(value, 2).rstrip("0").rstrip(".")
 
 
 def shortened(text: str, most: int) -> str:

@@ -14,8 +14,7 @@ const listed = (texts, most = 3) =>
 // Mean over datasets of the share of the real rows' utility, where the method finished.
 const ofReal = (places) => {
   const known = places.filter(([row]) => utilityOf(row, "ratio") === utilityOf(row, "ratio"));
-  const pairs = known.map(([row]) => [datasetOf[row], utilityOf(row, "ratio")]);
-  return pairs.length ? meanRank(pairs, pairs.map(() => 1)) : NaN;
+  return known.length ? overDatasets(known.map(([row]) => [datasetOf[row], utilityOf(row, "ratio")])) : NaN;
 };
 const placesOf = (label) =>
   ranks.groups.flatMap((group) => group.places.filter((place) => labelOf[place.row] === label).map((place) => [place.row, place, group]));
@@ -31,11 +30,13 @@ const tile = (title, main, ...more) => {
   return box;
 };
 const nameOf = (own) => named(own.label);
+const rankOf = (own) => quantity(make("span", fixed(own.mean, 2)), data.labels[own.label], "mean rank");
+const intervalOf = (own) => quantity(make("span", own.low === own.low ? `[${fixed(own.low, 2)}, ${fixed(own.high, 2)}]` : ABSENT), data.labels[own.label], "mean rank interval");
+const shareOf = (own) => quantity(make("span", share(ofReal(placesOf(own.label)))), data.labels[own.label], "of real");
 
 const bestTile = (order, leaders, datasets) => {
-  const [best] = order, company = String(Number(best.company.toPrecision(3)));
-  const inside = best.low === best.low ? ` [${best.low.toFixed(2)}, ${best.high.toFixed(2)}]` : "";
-  const rank = `Mean rank ${best.mean.toFixed(2)}${inside} among ${company}, on ${best.datasets} of ${plural(datasets, "dataset")}.`;
+  const [best] = order, inside = best.low === best.low ? [" ", intervalOf(best)] : [];
+  const rank = ["Mean rank ", rankOf(best), ...inside, ` among ${upToTwo(best.company)}, on ${best.datasets} of ${plural(datasets, "dataset")}.`];
   const fewer = best.groups.length < ranks.groups.length ? `Ranked in only ${best.groups.length} of ${plural(ranks.groups.length, "group")}.` : "";
   // Who met fewer others, or easier data, cannot be called the best of all.
   const one = fewer ? "Lowest mean rank" : "Best sound method";
@@ -43,19 +44,18 @@ const bestTile = (order, leaders, datasets) => {
     leaders.some((own) => data.references[own.label] === "floor") ? "No sound method is better than the floor." : "");
 };
 const marginTile = (order, leaders) => {
-  const places = placesOf(order[0].label), met = new Set(places.map(([row]) => groupOf[row]));
-  const own = ofReal(places), failing = order[0].failing ? " where it finished" : "";
+  const own = ofReal(placesOf(order[0].label)), finished = (one) => (one.failing ? " where it finished" : "");
   const others = order.filter((other) => !leaders.includes(other)), shown_ = [...leaders.slice(1, 3), ...others.slice(0, 1)];
   const floor = others.find((other) => data.references[other.label] === "floor");
   if (floor && !shown_.includes(floor)) shown_.push(floor);
   const lines = shown_.map((other) => {
-    // Over the groups in which the best stands: elsewhere utility may be easier to have.
-    const share = ofReal(placesOf(other.label).filter(([row]) => met.has(groupOf[row]))), kind = leaders.includes(other) ? "Tied" : other === floor ? "Floor" : "Next";
-    const said = share === share ? `${percent(share, 1)}${other.failing ? " where it finished" : ""}` : `mean rank ${other.mean.toFixed(2)}`;
-    return [`${kind}: `, ...nameOf(other).slice(0, 1), ` ${said}.`];
+    const kind = leaders.includes(other) ? "Tied" : other === floor ? "Floor" : "Next", known = ofReal(placesOf(other.label));
+    // The number of the table below, which is a mean over other groups where it was ranked in others.
+    const where_ = other.groups.length === order[0].groups.length ? "" : `, in ${plural(other.groups.length, "group")}`;
+    return [`${kind}: `, ...nameOf(other).slice(0, 1), " ", ...(known === known ? [shareOf(other), finished(other), where_] : ["mean rank ", rankOf(other)]), "."];
   });
   if (own !== own) return tile("By how much?", "unknown", "The utility of the real rows is not available.", ...lines);
-  return tile("By how much?", `${percent(own, 1)} of real`, `Utility divided by that of the real rows, mean over datasets${failing}.`, ...lines);
+  return tile("By how much?", [shareOf(order[0]), " of real"], `Utility divided by that of the real rows, mean over datasets${finished(order[0])}.`, ...lines);
 };
 const sureTile = (order, leaders, selected) => {
   const [best] = order, next = order.find((other) => !leaders.includes(other)), test = data.tests.find((own) => own.places[best.label]);
@@ -69,27 +69,37 @@ const sureTile = (order, leaders, selected) => {
   }
   // Where no test speaks, the intervals of the mean ranks do, more roughly.
   const near = order.filter((other) => !leaders.includes(other) && other.low <= best.high).map((other) => named(other.label).slice(0, 1));
-  const overlap = best.low !== best.low ? ["Too few groups for an interval."] : near.length
-    ? ["The interval of its mean rank overlaps with that of ", ...joined(near.slice(0, 4)), near.length > 4 ? ` and ${near.length - 4} more.` : "."]
-    : ["The interval of its mean rank overlaps with no other."];
-  const untested = best.low === best.low && !near.length ? "likely" : "uncertain";
+  const overlap = best.low !== best.low ? [`Fewer than ${data.fewest} datasets: no interval over datasets.`] : near.length
+    ? ["Over datasets, the interval of its mean rank overlaps with that of ", ...joined(near.slice(0, 4)), near.length > 4 ? ` and ${near.length - 4} more.` : "."]
+    : ["Over datasets, the interval of its mean rank overlaps with no other."];
+  const untested = best.low === best.low && !near.length ? "likely" : "not tested";
+  const paired = data.paired[best.label] ?? [];
+  if (paired.length) {
+    const groups = paired.reduce((sum, own) => sum + own[3], 0), won = paired.reduce((sum, own) => sum + own[1], 0);
+    const open = paired.filter((own) => own[1] < own[3]), main = !open.length ? "significant" : won ? "partly significant" : "not significant";
+    const rest = open.length ? ["Not distinguished everywhere from ", ...joined(open.slice(0, 4).map((own) => [...named(own[0]).slice(0, 1), ` (${own[1]} of ${own[3]})`])), "."] : [];
+    return tile("Is the lead significant?", main, `Over test rows, paired: better in ${won} of ${plural(groups, "comparison")} with ${plural(paired.length, "other")}.`, rest.flat(),
+      "One dataset: nothing follows for other datasets.", selected ? "The tests cover all sound methods, not this selection." : "");
+  }
   if (selected) return tile("Is the lead significant?", untested, lead, overlap, "The tests below cover all sound methods, not this selection.");
   if (!test) return tile("Is the lead significant?", untested, lead, overlap, "Not tested: too few groups in common with the other methods.");
   const rivals = Object.keys(test.places).map(Number).filter((other) => other !== best.label);
   const open = rivals.filter((other) => !test.better[best.label].includes(other));
   const main = !open.length ? "significant" : open.length === rivals.length ? "not significant" : "partly significant";
   const tied = open.length ? [["Statistically indistinguishable from ", ...joined(open.slice(0, 4).map((other) => named(other).slice(0, 1))), open.length > 4 ? ` and ${open.length - 4} more.` : "."]] : [];
-  return tile("Is the lead significant?", main, open.length ? "" : `Better than ${rivals.length > 1 ? `each of the ${rivals.length} others` : "the other"} in paired tests.`, ...tied.flat(0), lead);
+  return tile("Is the lead significant?", main, open.length ? "" : `Better than ${rivals.length > 1 ? `each of the ${rivals.length} others` : "the other"} in paired tests over groups.`, ...tied.flat(0), lead, "Uncertainty: that of the choice of datasets and budgets, seeds averaged.");
 };
 const shortTile = (order, leaders) => {
   const [best] = order, own = placesOf(best.label);
-  const lost = own.filter(([, place, group]) => group.places.some((other) => other.rank < place.rank)).map(([row]) => where(row));
+  // Better is only what is printed better: the rank of each seed and the mean over seeds agree.
+  const gain = (row) => (data.directions[metricOf(row)] === "lower" ? -1 : 1) * utilityOf(row, "value");
+  const beats = (other, place) => other.rank < place.rank && !(gain(other.row) <= gain(place.row));
+  const lost = own.filter(([, place, group]) => group.places.some((other) => beats(other, place))).map(([row]) => where(row));
   const level = own.some(([, place, group]) => group.places.some((other) => other !== place && other.rank === place.rank));
   const behind = own.filter(([row]) => {
     const floor = fact("floor")[row];
     if (floor !== floor || labelOf[floor] === best.label) return false;
-    const sign = data.directions[metricOf(row)] === "lower" ? -1 : 1;
-    return sign * (utilityOf(row, "value") - utilityOf(floor, "value")) < 0;
+    return gain(row) < gain(floor);
   }).map(([row]) => where(row));
   const weakest = own.filter(([row]) => utilityOf(row, "ratio") === utilityOf(row, "ratio"))
     .sort((a, b) => utilityOf(a[0], "ratio") - utilityOf(b[0], "ratio"))[0];
@@ -97,7 +107,7 @@ const shortTile = (order, leaders) => {
   return tile(leaders.length > 1 ? `Where does ${data.labels[best.label]} fall short?` : "Where does it fall short?", main,
     lost.length ? `Another method is better on ${listed(lost)}.` : `First${level ? " or tied" : ""} in ${own.length === 1 ? "its group" : `all ${plural(own.length, "group")}`}.`,
     behind.length ? `Below the floor on ${listed(behind)}.` : "",
-    weakest ? `Lowest on ${where(weakest[0])}: ${percent(utilityOf(weakest[0], "ratio"), 1)} of real.` : "");
+    weakest ? [`Lowest on ${where(weakest[0])}: `, ofRow(make("span", share(utilityOf(weakest[0], "ratio"))), weakest[0], "of real", metricOf(weakest[0])), " of real."] : "");
 };
 
 // All methods shown by the worst verdict that each has.
@@ -119,7 +129,7 @@ const drawVerdicts = () => {
   }));
 };
 const drawLede = ({ order, datasets }, selected) => {
-  const leaders = order.filter((own) => own.mean === order[0].mean && own.groups.length === order[0].groups.length);
+  const leaders = order.filter((own) => fixed(own.mean, 2) === fixed(order[0].mean, 2) && own.groups.length === order[0].groups.length);
   byId("lede").hidden = !order.length;
   if (order.length) {
     byId("tiles").replaceChildren(bestTile(order, leaders, datasets), marginTile(order, leaders),

@@ -22,7 +22,7 @@ const rankScale = (own, last) => {
   bar.append(dot);
   return bar;
 };
-const drawStandings = ({ order, datasets, unit }) => {
+const drawStandings = ({ order, datasets }) => {
   const body = byId("standings").tBodies[0], last = Math.max(2, ...ranks.groups.map((group) => group.places.length));
   const value = (content, key, kind = "") => {
     const cell = make("td", content, `num ${kind}`);
@@ -35,17 +35,18 @@ const drawStandings = ({ order, datasets, unit }) => {
     head.scope = "row";
     head.dataset.value = data.labels[own.label];
     head.append(...named(own.label));
-    const share = ofReal(placesOf(own.label)), mean = value(own.mean.toFixed(2), own.mean, "lead");
-    mean.append(rankScale(own, last));
-    row.append(head, mean, value(own.low === own.low ? `[${own.low.toFixed(2)}, ${own.high.toFixed(2)}]` : ABSENT, own.low), value(share === share ? percent(share, 1) : ABSENT, share),
-      value(String(Number(own.company.toPrecision(3))), own.company), value(percent(own.share, 1), own.share), value(`${own.datasets} of ${datasets}`, own.datasets),
+    const mean = value("", own.mean, "lead"), interval = value("", own.low), real = value("", ofReal(placesOf(own.label)));
+    mean.append(rankOf(own), rankScale(own, last));
+    interval.append(intervalOf(own));
+    real.append(shareOf(own));
+    row.append(head, mean, interval, real, value(upToTwo(own.company), own.company), value(percent(own.share, 1), own.share), value(`${own.datasets} of ${datasets}`, own.datasets),
       value(`${own.groups.length} of ${ranks.groups.length}`, own.groups.length, fewer), value(whole(own.cells), own.cells), value(percent(own.failing, own.cells), own.failing / own.cells, own.failing ? "bad" : ""));
     return row;
   }));
   mark(headsOf(byId("standings")), null);
   byId("standings").parentElement.hidden = !order.length;
   byId("nobody").hidden = order.length > 0;
-  byId("ranking-scope").textContent = unit ? `Intervals: ${RESAMPLES} bootstrap resamples of the ${unit}.` : "Too few groups for an interval.";
+  byId("ranking-scope").textContent = datasets >= data.fewest ? "Intervals: Student's, over the means of the datasets." : `Fewer than ${data.fewest} datasets: no interval over datasets.`;
 };
 const drawReferences = () => {
   const kinds = ["ceiling", "real sample", "floor"], found = new Map();
@@ -64,6 +65,10 @@ const drawReferences = () => {
   });
   byId("references").tBodies[0].replaceChildren(...rows);
 };
+const showColumns = (all) => {
+  byId("all-columns").checked = all;
+  table.classList.toggle("brief", !all);
+};
 // The event that tells of a new address comes late: the next click must find the new state already.
 let drawnFor = null;
 const go = (sort) => {
@@ -75,7 +80,8 @@ const render = () => {
   readState();
   shown = shownRows();
   ranks = rankRows(shown);
-  const selected = selects.some((select) => select.value !== "") || state.methods.size > 0, standings = standingsOf(ranks.groups);
+  if (tunedToo) [byId("lead-lines").hidden, byId("lead-tuned").hidden] = [state.tuned, !state.tuned];
+  const selected = selects.some((select) => select.value !== "") || state.methods.size > 0 || state.tuned, standings = standingsOf(ranks.groups);
   drawLede(standings, selected);
   drawStandings(standings);
   drawReferences();
@@ -84,6 +90,8 @@ const render = () => {
     shown.sort((a, b) => compare(keys.get(a), keys.get(b), sign) || a - b);
   }
   mark(heads, columns.get(state.sort), state.descending);
+  // A column that the table is sorted by is shown.
+  if (columns.get(state.sort)?.classList.contains("extra")) showColumns(true);
   table.tBodies[0].replaceChildren();
   drawn = 0;
   drawMore();
@@ -91,10 +99,16 @@ const render = () => {
 };
 
 data.rows.detail = data.rows.detail.split(",");
+if (tunedToo) tunedToo.addEventListener("change", () => go(sortNow()));
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("change", (event) => go(event.target === sorter ? sorter.value : sortNow()));
 byId("more").addEventListener("click", drawMore);
-byId("show-all").addEventListener("click", () => { form.reset(); go(""); });
+byId("all-columns").addEventListener("change", () => showColumns(byId("all-columns").checked));
+byId("show-all").addEventListener("click", () => {
+  form.reset();
+  if (tunedToo) tunedToo.checked = false;
+  go("");
+});
 byId("all-methods").addEventListener("click", () => { for (const box of choosable) box.checked = false; go(sortNow()); });
 for (const [name, head] of columns) {
   head.querySelector("button").addEventListener("click", () => {

@@ -1,5 +1,4 @@
 // Which rows are shown, and ranks among them.
-const RESAMPLES = 1000, FEWEST = 5;
 // ---- Which rows are shown. References stay: dataset and task alone can hide them, and another
 // IPC or epsilon where they have one. A failed cell has no verdict: it stays with its method.
 const metricOf = (row) => (state.model === null ? data.headlines : data.models[state.model])[datasetOf[row]];
@@ -41,7 +40,8 @@ const rankRows = (rows) => {
   const ranks = { rank: new Float64Array(COUNT).fill(NaN), among: new Map(), reason: new Map(), groups: [] };
   const groups = new Map();
   for (const row of rows) {
-    if (barredOf[row] || !metricOf(row)) {
+    if (tunedOf[row] && !state.tuned && !barredOf[row]) ranks.reason.set(row, data.chosenHere);
+    else if (barredOf[row] || !metricOf(row)) {
       ranks.reason.set(row, barredOf[row] ? text("barred", row) : state.model ? `no ${state.model} here` : "no utility score");
     } else if (groups.has(groupOf[row])) groups.get(groupOf[row]).push(row);
     else groups.set(groupOf[row], [row]);
@@ -81,76 +81,44 @@ const rankRows = (rows) => {
   return ranks;
 };
 
-// The mean over datasets of the mean over their groups; `weights` says how often each was drawn.
-const meanRank = (groups, weights) => {
-  const sums = new Map();
-  groups.forEach(([dataset, rank], place) => {
-    if (!weights[place]) return;
-    const own = sums.get(dataset) ?? sums.set(dataset, [0, 0]).get(dataset);
-    own[0] += weights[place] * rank;
-    own[1] += weights[place];
-  });
-  let total = 0;
-  for (const [sum, count] of sums.values()) total += sum / count;
-  return total / sums.size;
-};
-const generator = (seed) => () => {
-  // Mulberry32: the same numbers on every load.
-  seed = (seed + 0x6d2b79f5) | 0;
-  let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed);
-  mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-  return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
-};
-const quantile = (sorted, share) => {
-  const place = share * (sorted.length - 1), low = Math.floor(place), high = Math.ceil(place);
-  return sorted[low] + (place - low) * (sorted[high] - sorted[low]);
-};
-// Datasets are drawn again where there are enough of them, otherwise groups.
-const standingsOf = (groups) => {
-  const datasets = Array.from(new Set(groups.map((group) => group.dataset)));
-  const byDataset = datasets.length >= FEWEST, units = byDataset ? datasets.length : groups.length;
+// ---- Aggregates over groups, as `quantities.py` defines them.
+const byDataset = (pairs) => {
   const found = new Map();
-  groups.forEach((group, number_) => {
+  for (const [dataset, value] of pairs) found.set(dataset, [...(found.get(dataset) ?? []), value]);
+  return Array.from(found.values(), (values) => average(values));
+};
+const average = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const overDatasets = (pairs) => average(byDataset(pairs));
+// Student's interval of the means of the datasets; none for few of them.
+const rankInterval = (means, last) => {
+  if (means.length < data.fewest) return [NaN, NaN];
+  const middle = average(means), squares = means.reduce((sum, mean) => sum + (mean - middle) ** 2, 0);
+  const quantile = data.student[Math.min(means.length, data.student.length - 1)];
+  const reach = (quantile * Math.sqrt(squares / (means.length - 1))) / Math.sqrt(means.length);
+  return [Math.max(1, middle - reach), Math.min(last, middle + reach)];
+};
+const standingsOf = (groups) => {
+  const datasets = new Set(groups.map((group) => group.dataset)).size, found = new Map();
+  const last = Math.max(1, ...groups.map((group) => group.places.length));
+  for (const group of groups) {
     for (const place of group.places) {
       const label = labelOf[place.row];
-      if (!found.has(label)) found.set(label, { label, groups: [], numbers: [], beaten: [], among: [], cells: 0, failing: 0 });
+      if (!found.has(label)) found.set(label, { label, groups: [], beaten: [], among: [], cells: 0, failing: 0 });
       const own = found.get(label);
       own.groups.push([group.dataset, place.rank]);
       own.beaten.push([group.dataset, place.beaten]);
       own.among.push([group.dataset, group.places.length]);
-      own.numbers.push(byDataset ? datasets.indexOf(group.dataset) : number_);
       own.cells += group.seeds;
       own.failing += place.failing;
     }
-  });
-  const draws = [], random = generator(1);
-  for (let turn = 0; units >= FEWEST && turn < RESAMPLES; turn += 1) {
-    const weights = new Uint16Array(units);
-    for (let drawn = 0; drawn < units; drawn += 1) weights[Math.floor(random() * units)] += 1;
-    draws.push(weights);
   }
-  const tail = data.tails[Math.min(units, data.tails.length - 1)];
   for (const own of found.values()) {
-    const once = own.groups.map(() => 1);
-    own.mean = meanRank(own.groups, once);
-    own.share = meanRank(own.beaten, once);
-    own.company = meanRank(own.among, once);
+    own.mean = overDatasets(own.groups);
+    own.share = overDatasets(own.beaten);
+    own.company = overDatasets(own.among);
     own.datasets = new Set(own.groups.map(([dataset]) => dataset)).size;
-    // Of a dataset that is drawn twice both its groups and their number double: a draw of
-    // datasets weighs their means, not their groups.
-    const sample = byDataset ? Array.from(new Set(own.numbers), (unit) => {
-      const inside = own.groups.filter((_, place) => own.numbers[place] === unit);
-      return [unit, meanRank(inside, inside.map(() => 1))];
-    }) : null;
-    const means = draws.map((weights) => {
-      if (!sample) return meanRank(own.groups, own.numbers.map((unit) => weights[unit]));
-      let sum = 0, count = 0;
-      for (const [unit, mean] of sample) { sum += weights[unit] * mean; count += weights[unit]; }
-      return sum / count;
-    }).filter((mean) => mean === mean).sort((a, b) => a - b);
-    own.low = means.length ? quantile(means, tail) : NaN;
-    own.high = means.length ? quantile(means, 1 - tail) : NaN;
+    [own.low, own.high] = rankInterval(byDataset(own.groups), last);
   }
-  const order = Array.from(found.values()).sort((a, b) => a.mean - b.mean || a.label - b.label);
-  return { order, datasets: datasets.length, unit: units < FEWEST ? "" : byDataset ? "datasets" : "groups" };
+  const order = Array.from(found.values()).sort((a, b) => fixed(a.mean, 2) - fixed(b.mean, 2) || collator.compare(data.labels[a.label], data.labels[b.label]));
+  return { order, datasets };
 };

@@ -3,7 +3,8 @@
 let shown = [], ranks = null, drawn = 0;
 const named = (label) => {
   const parts = [link(data.labels[label], data.methodPaths[label])], reference = data.references[label];
-  return reference ? [...parts, " ", make("span", reference, "tag")] : parts;
+  if (reference) return [...parts, " ", make("span", reference, "tag")];
+  return data.own[label] ? [...parts, " ", make("span", "ours", "tag own", "Designed or changed by the maintainers of this benchmark")] : parts;
 };
 const badge = (kind, words) => make("span", words, `badge ${kind.replace(",", "").replace(" ", "-") || "none"}`);
 const utilityOf = (row, part) => (metricOf(row) ? read(data.utility[metricOf(row)], part)[row] : NaN);
@@ -84,7 +85,8 @@ const fill = {
     open.setAttribute("aria-label", `Details of ${data.labels[labelOf[row]]} on ${data.datasets[datasetOf[row]]}`);
     open.addEventListener("click", () => toggle(open, row));
     cell.append(open, ...named(labelOf[row]));
-    if (fact("study")[row]) cell.append(" ", make("span", "study only", "stamp", "Seeded noise: no conclusion about publishing this release may be drawn"));
+    if (tunedOf[row]) cell.append(" ", make("span", "tuned", "tag", "The defaults of this method were chosen with this dataset in view: left out of its rank"));
+    if (fact("study")[row] && !data.allStudy) cell.append(" ", make("span", "study only", "stamp", "Seeded noise: no conclusion about publishing this release may be drawn"));
   },
   dataset(cell, row) {
     cell.append(link(data.datasets[datasetOf[row]], data.datasetPaths[datasetOf[row]]));
@@ -100,25 +102,31 @@ const fill = {
   },
   rank(cell, row) {
     const among = ranks.among.get(row);
-    if (among) cell.append(make("strong", String(Number(ranks.rank[row].toPrecision(3)))), ` of ${among}`);
-    else cell.append(make("small", `not ranked: ${ranks.reason.get(row)}`, "wraps"));
+    if (among) {
+      const whole_ = ofRow(make("span"), row, "rank");
+      whole_.append(make("strong", upToTwo(ranks.rank[row])), ` of ${among}`);
+      cell.append(whole_);
+    }
+    else {
+      const reason = ranks.reason.get(row), tuned = reason === data.chosenHere;
+      cell.append(make("small", `not ranked: ${tuned ? "tuned here" : reason}`, "wraps", tuned ? reason : ""));
+    }
   },
   utility(cell, row) {
     const metric = metricOf(row), value = utilityOf(row, "value");
     if (value !== value) return cell.append(ABSENT, make("small", metric ? `no ${metric}` : ranks.reason.get(row) ?? "", "wraps"));
     const least = utilityOf(row, "least"), seeds = least === least ? `; ${utilityOf(row, "count")} seeds: ${number(least)} to ${number(utilityOf(row, "largest"))}` : "";
-    cell.append(make("strong", number(value)), ` ${between(utilityOf(row, "low"), utilityOf(row, "high"))}`, scaled(row));
+    cell.append(ofRow(make("strong", number(value)), row, "utility", metric), ` ${between(utilityOf(row, "low"), utilityOf(row, "high"))}`, scaled(row));
     cell.append(make("small", `${metric} ${arrow(metric)}${seeds}`));
   },
   ratio(cell, row) {
-    cell.append((utilityOf(row, "derived") === 1 ? "≈ " : "") + number(utilityOf(row, "ratio")));
-    const inside = between(utilityOf(row, "ratioLow"), utilityOf(row, "ratioHigh"));
-    if (inside) cell.append(make("small", inside));
+    const own = utilityOf(row, "ratio");
+    cell.append(own === own ? ofRow(make("span", share(own)), row, "of real", metricOf(row)) : ABSENT);
   },
-  deviation: (cell, row) => cell.append(number(utilityOf(row, "deviation"))),
+  deviation: (cell, row) => cell.append(ofRow(make("span", number(utilityOf(row, "deviation"))), row, "seeds sd", metricOf(row))),
   failed(cell, row) {
     const failed = fact("failed")[row], skipped = fact("skipped")[row], tried = failed + fact("finished")[row];
-    if (tried) cell.append(make("strong", percent(failed, tried), failed ? "bad" : ""), make("small", `${failed} of ${tried} cells`));
+    if (tried) cell.append(make("strong", percent(failed, tried), failed ? "bad" : ""), make("small", `${failed} of ${tried} ${tried === 1 ? "cell" : "cells"}`));
     if (skipped) cell.append(make("small", `${skipped} skipped`));
   },
   fit: (cell, row) => cell.append(seconds(fact("fit")[row])),
@@ -126,7 +134,12 @@ const fill = {
   released: (cell, row) => cell.append(span(fact("releasedLow")[row], fact("released")[row], whole)),
 };
 for (const name of ["claimed", "proven", "audited"]) {
-  fill[name] = (cell, row) => cell.append(span(fact(`${name}Low`)[row], fact(name)[row], short));
+  fill[name] = (cell, row) => {
+    cell.append(ofRow(make("span", span(fact(`${name}Low`)[row], fact(name)[row], short)), row, `eps ${name}`));
+    if (name === "audited" && fact("detectable")[row] === fact("detectable")[row]) {
+      cell.append(make("small", `could show ${short(fact("detectable")[row])}`, "", "the largest epsilon that the trials of the audit could have shown"));
+    }
+  };
 }
 const toggle = (button, row) => {
   const line = button.closest("tr"), opened = button.getAttribute("aria-expanded") === "true";
@@ -149,7 +162,7 @@ const line = (row) => {
   const reference = referenceOf(row).replace(" ", "-"), lost = !fact("finished")[row] && fact("failed")[row];
   const own = make("tr", "", `${reference}${reference ? " reference" : ""}${lost ? " unfinished" : ""}`);
   for (const head of heads) {
-    const { column, metric } = head.dataset, cell = make(column === "method" ? "th" : "td", "", column === "method" ? "pin" : `num ${metric === undefined ? column : "extra"}`);
+    const { column, metric } = head.dataset, cell = make(column === "method" ? "th" : "td", "", column === "method" ? "pin" : `num ${metric === undefined ? column : ""} ${head.classList.contains("extra") ? "extra" : ""}`);
     if (column === "method") cell.scope = "row";
     cell.dataset.label = head.dataset.label;
     if (metric === undefined) fill[column](cell, row);

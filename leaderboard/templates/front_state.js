@@ -17,11 +17,15 @@ const read = (holder, name) => {
 const COUNT = data.rows.label.split(",").length;
 const fact = (name) => read(data.rows, name);
 const labelOf = fact("label"), datasetOf = fact("dataset"), ipcOf = fact("ipc"), targetOf = fact("target");
-const kindOf = fact("kind"), groupOf = fact("group"), barredOf = fact("barred");
+const kindOf = fact("kind"), groupOf = fact("group"), barredOf = fact("barred"), tunedOf = fact("tuned");
 const text = (name, row) => data.texts[fact(name)[row]];
 const referenceOf = (row) => data.references[labelOf[row]];
 
-// ---- Numbers as everywhere on the site.
+// ---- Numbers as everywhere on the site: `show.py` has the same. Numbers of rows come as they are
+// printed; means are rounded like its `fixed`, without the rounding errors of a sum.
+const fixed = (value, digits) => Number(value.toFixed(9)).toFixed(digits);
+const share = (value) => (value === value ? `${fixed(value, 1)}%` : ABSENT);
+const upToTwo = (value) => String(Number(fixed(value, 2)));
 const number = (value) => {
   if (value !== value) return ABSENT;
   const size = Math.abs(value);
@@ -31,10 +35,10 @@ const number = (value) => {
 };
 const short = (value) => (value !== value ? ABSENT : value === Infinity ? "∞" : String(Number(value.toPrecision(4))));
 const whole = (value) => (value !== value ? ABSENT : Math.round(value).toLocaleString("en"));
-const seconds = (value) => (value !== value ? ABSENT : value < 10 ? value.toFixed(1) : whole(value));
+const seconds = (value) => (value !== value ? ABSENT : value < 9.95 ? value.toFixed(1) : whole(value));
 const span = (low, high, write) => (write(low) === write(high) ? write(high) : `${write(low)} to ${write(high)}`);
 const between = (low, high) => (low === low && high === high ? `[${number(low)}, ${number(high)}]` : "");
-const percent = (part, all) => `${Math.round((100 * part) / all)}%`;
+const percent = (part, all) => `${fixed((100 * part) / all, 0)}%`;
 const ipcText = (ipc) => ({ full: "full size", own: "own size" })[ipc] ?? ipc;
 const arrow = (metric) => ({ higher: "↑", lower: "↓" })[data.directions[metric]] ?? "·";
 const make = (tag, content = "", kind = "", title = "") => {
@@ -44,6 +48,13 @@ const make = (tag, content = "", kind = "", title = "") => {
   if (title) element.title = title;
   return element;
 };
+// Says which quantity an element prints: equal ones are printed equal on all pages.
+const quantity = (element, ...parts) => {
+  element.dataset.quantity = parts.join("|");
+  return element;
+};
+const ofRow = (element, row, aggregate, metric = "") =>
+  quantity(element, data.labels[labelOf[row]], data.datasets[datasetOf[row]], data.ipcs[ipcOf[row]], epsilonText(row), text("variant", row), metric, aggregate);
 const link = (content, path) => {
   const element = make("a", content, "name");
   element.href = path;
@@ -55,6 +66,7 @@ const form = byId("filters"), selects = Array.from(form.querySelectorAll("select
 const boxes = Array.from(form.querySelectorAll("input[name=method]")), choosable = boxes.filter((box) => !box.disabled);
 const table = byId("results"), heads = headsOf(table), sorter = byId("sorter");
 const columns = new Map(heads.map((head) => [head.dataset.column, head]));
+const tunedToo = byId("tuned-too");
 let state = {};
 const readState = () => {
   const asked = new URLSearchParams(location.hash.slice(1));
@@ -64,6 +76,8 @@ const readState = () => {
     now[select.name] = known ? asked.get(select.name) : null;
     select.value = known ? `=${asked.get(select.name)}` : "";
   }
+  now.tuned = asked.get("tuned") === "1" && tunedToo !== null;
+  if (tunedToo) tunedToo.checked = now.tuned;
   const wanted = new Set(asked.getAll("method"));
   for (const box of choosable) {
     box.checked = wanted.has(box.value);
@@ -83,6 +97,7 @@ const writeState = (sort) => {
   const asked = new URLSearchParams();
   for (const select of selects) if (select.value !== "") asked.append(select.name, select.value.slice(1));
   for (const box of choosable) if (box.checked) asked.append("method", box.value);
+  if (tunedToo && tunedToo.checked) asked.append("tuned", "1");
   if (sort) asked.append("sort", sort);
   // An empty one would scroll to the top.
   location.hash = asked.toString() || "all";

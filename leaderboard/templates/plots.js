@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const pick = document.getElementById("pick");
   const only = document.getElementById("only");
@@ -7,20 +6,16 @@
   choose.hidden = false;
 
   function show() {
-    document.body.classList.toggle("picking", pick.value !== "");
-    for (const mark of document.querySelectorAll(".picked")) mark.classList.remove("picked");
-    if (pick.value !== "") {
-      for (const mark of document.querySelectorAll(`[data-e="${Number(pick.value)}"]`)) mark.classList.add("picked");
-    }
-    for (const panel of document.querySelectorAll("[data-d]")) {
-      panel.hidden = only.value !== "" && only.value !== `=${panel.dataset.d}`;
+    document.dispatchEvent(new CustomEvent("pick", { detail: pick.value.slice(1) }));
+    for (const panel of document.querySelectorAll("figure[data-group]")) {
+      panel.hidden = only.value !== "" && panel.dataset.group !== "" && only.value !== `=${panel.dataset.group}`;
     }
   }
 
   // What was chosen stands in the address, so that a link shows the same.
   function remember() {
     const state = new URLSearchParams();
-    if (pick.value !== "") state.set("method", pick.selectedOptions[0].text);
+    if (pick.value !== "") state.set("method", pick.value.slice(1));
     if (only.value !== "") state.set("dataset", only.value.slice(1));
     const text = state.toString();
     history.replaceState(null, "", text ? `#${text}` : "#how");
@@ -29,7 +24,7 @@
 
   function recall() {
     const state = new URLSearchParams(location.hash.slice(1));
-    const method = [...pick.options].find((option) => option.value !== "" && option.text === state.get("method"));
+    const method = [...pick.options].find((option) => option.value === `=${state.get("method")}`);
     const dataset = [...only.options].find((option) => option.value === `=${state.get("dataset")}`);
     if (!state.has("method") && !state.has("dataset")) return;
     pick.value = method ? method.value : "";
@@ -40,5 +35,6 @@
   pick.addEventListener("change", remember);
   only.addEventListener("change", remember);
   addEventListener("hashchange", recall);
-  recall();
+  // The charts listen once all scripts of the page have run.
+  setTimeout(recall);
 })();

@@ -16,6 +16,7 @@ from typing import Any, final
 import jinja2
 from markupsafe import Markup
 
+from bench.leaderboard.charts import sheet
 from bench.leaderboard.tables import show
 from bench.results.writing import FOR_ALL, OWNER_FOLDER, OWNER_ONLY, create, writing
 
@@ -34,14 +35,18 @@ def page(path: str, template: str, *, scripts: Sequence[str] = (), **values: Any
     """Return a page from a template that extends `layout.html`.
 
     `scripts` names the template files that become the page's one script, in this order; its policy
-    forbids every other. Links in a template are written `{{ up }}{{ path }}`: `up` leads back to
+    forbids every other; with `charts.js` among them, it may load the library of charts beside it.
+    Links in a template are written `{{ up }}{{ path }}`: `up` leads back to
     the site's folder.
     """
     templates = environment()
     code = _script(scripts)
+    charts = sheet.SCRIPT in scripts
+    look = [asset("page.css"), *([sheet.style(), asset("charts.css")] if charts else [])]
     content = templates.get_template(template).render(
         up="../" * path.count("/"),
-        style=Markup(asset("page.css")),
+        style=Markup("\n".join(look)),
+        chart_library=sheet.LIBRARY if charts else "",
         script=Markup(code),
         script_digest=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
         **values,
@@ -112,7 +117,10 @@ def environment() -> jinja2.Environment:
         templates.filters[name] = getattr(show, name)
     for name in ("interval", "spread", "ipc", "ipcs", "arrow", "better", "seeds", "coded"):
         templates.filters[name] = getattr(show, name)
+    for name in ("share", "percent", "mean_rank", "p_value", "short"):
+        templates.filters[name] = getattr(show, name)
     templates.globals["place"] = show.place
+    templates.globals["rank_interval"] = show.rank_interval
     templates.globals["absent"] = show.ABSENT
     templates.globals["links"] = {
         "FRONT": FRONT,

@@ -45,6 +45,7 @@ class Fdd(DistilsAtClients, NoisyDescentSettings):
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation for Efficient Distributed "
         "Training and Anomaly Detection in Multi-Center Healthcare"
     )
+    family: ClassVar[str] = "federated distillation"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult",)
 
     quick: ClassVar[Mapping[str, Any]] = {"clients": 3, "steps": 4, "probes": 2, "hidden": (16,)}

@@ -35,6 +35,8 @@ class FddCf(DistilsAtClients, SingleQuerySettings):
         "After Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation for Efficient "
         "Distributed Training and Anomaly Detection in Multi-Center Healthcare"
     )
+    family: ClassVar[str] = "federated distillation"
+    by_maintainers: ClassVar[bool] = True
     tuned_on: ClassVar[tuple[str, ...]] = ("adult",)
 
     quick: ClassVar[Mapping[str, Any]] = {"clients": 3, "steps": 10, "probes": 50}

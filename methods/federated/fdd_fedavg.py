@@ -77,6 +77,7 @@ class FddFedAvg(TrainsNetwork):
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation for Efficient Distributed "
         "Training and Anomaly Detection in Multi-Center Healthcare, Algorithm 1"
     )
+    family: ClassVar[str] = "federated distillation"
     tuned_on: ClassVar[tuple[str, ...]] = (
         "adult",
         "breast-cancer",

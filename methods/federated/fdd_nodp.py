@@ -29,6 +29,7 @@ class FddNodp(DistilsAtClients, RawDescentSettings):
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation for Efficient Distributed "
         "Training and Anomaly Detection in Multi-Center Healthcare"
     )
+    family: ClassVar[str] = "federated distillation"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult",)
     uses_budget: ClassVar[bool] = False
 

@@ -36,6 +36,8 @@ class FedAvg(TrainsNetwork):
         "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized "
         "Data, AISTATS 2017"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/1602.05629"
+    family: ClassVar[str] = "federated model"
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     uses_budget: ClassVar[bool] = False
     uses_ipc: ClassVar[bool] = False

@@ -60,6 +60,8 @@ class FedAvgClientDp(TrainsNetwork):
         "Geyer, Klein and Nabi, Differentially Private Federated Learning: A Client Level "
         "Perspective, 2017"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/1712.07557"
+    family: ClassVar[str] = "federated model"
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     unit: ClassVar[str] = "client"
     uses_ipc: ClassVar[bool] = False

@@ -49,6 +49,7 @@ class FedAvgDp(TrainsNetwork):
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation, section 5.1 (FedAvg+DP); "
         "Abadi et al., Deep Learning with Differential Privacy, Algorithm 1"
     )
+    family: ClassVar[str] = "federated model"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "breast-cancer", "curial-sim", "digits")
     uses_ipc: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"rounds": 3, "clients": 3}

@@ -53,6 +53,7 @@ class RandomSubsamplingDp(DistilsAtClients):
     paper: ClassVar[str] = (
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation, section 5.1 (baseline)"
     )
+    family: ClassVar[str] = "federated sample"
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
 
     noisy_labels: bool = False

@@ -107,6 +107,7 @@ class Gats(Method):
         "Yang et al., Geometrically-aggregated training samples: Leveraging summary statistics to "
         "enable healthcare data democratization, section 3"
     )
+    family: ClassVar[str] = "mixing"
     tuned_on: ClassVar[tuple[str, ...]] = ("curial", "unknown")
     uses_budget: ClassVar[bool] = False
 

@@ -103,6 +103,8 @@ class DpHp(Method):
         "Vinaroz, Charusaie, Harder, Adamczewski and Park, Hermite Polynomial Features for "
         "Private Data Generation, ICML 2022"
     )
+    link: ClassVar[str] = "https://proceedings.mlr.press/v162/vinaroz22a.html"
+    family: ClassVar[str] = "kernel features"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "digits", "unknown")
 
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15}

@@ -79,6 +79,8 @@ class DpMerf(Method):
         "Harder, Adamczewski and Park, DP-MERF: Differentially Private Mean Embeddings with "
         "Random Features, AISTATS 2021"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2002.11603"
+    family: ClassVar[str] = "kernel features"
     tuned_on: ClassVar[tuple[str, ...]] = ("fashion-mnist", "mnist", "mnist-5k", "unknown")
 
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15}

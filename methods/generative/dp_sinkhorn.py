@@ -100,6 +100,8 @@ class DpSinkhorn(Method):
         "Cao, Bie, Vahdat, Fidler and Kreis, Don't Generate Me: Training Differentially Private "
         "Generative Models with Sinkhorn Divergence, NeurIPS 2021"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2111.01177"
+    family: ClassVar[str] = "generator"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "mnist", "mnist-5k")
 
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15}

@@ -53,6 +53,8 @@ class Aim(Method):
         "McKenna, Mullins, Sheldon and Miklau, AIM: An Adaptive and Iterative Mechanism for "
         "Differentially Private Synthetic Data, VLDB 2022"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2201.12677"
+    family: ClassVar[str] = "marginals"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False

@@ -36,6 +36,8 @@ class Marginals(Method):
     name: ClassVar[str] = "marginals"
     title: ClassVar[str] = "Independent noisy marginals (floor)"
     paper: ClassVar[str] = "none: a baseline of this benchmark"
+    family: ClassVar[str] = "marginals"
+    by_maintainers: ClassVar[bool] = True
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
 
     bins: int = 16

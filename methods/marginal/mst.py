@@ -51,6 +51,8 @@ class Mst(Method):
         "McKenna, Miklau and Sheldon, Winning the NIST Contest: A scalable and general approach to "
         "differentially private synthetic data, Journal of Privacy and Confidentiality 2021"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2108.04978"
+    family: ClassVar[str] = "marginals"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False

@@ -47,6 +47,8 @@ class Mwem(Method):
         "Hardt, Ligett and McSherry, A Simple and Practical Algorithm for Differentially Private "
         "Data Release, NeurIPS 2012"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/1012.4763"
+    family: ClassVar[str] = "marginals"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False

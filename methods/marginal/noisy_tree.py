@@ -77,6 +77,9 @@ class NoisyTree(Method):
         "none: after McKenna, Miklau and Sheldon, Winning the NIST Contest, Journal of Privacy and "
         "Confidentiality 2021"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2108.04978"
+    family: ClassVar[str] = "marginals"
+    by_maintainers: ClassVar[bool] = True
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "breast-cancer")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 30}
 

@@ -58,6 +58,8 @@ class Dm(Method):
     paper: ClassVar[str] = (
         "Zhao and Bilen, Dataset Condensation with Distribution Matching, WACV 2023"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2110.04181"
+    family: ClassVar[str] = "condensation"
     tuned_on: ClassVar[tuple[str, ...]] = ("digits", "unknown")
     uses_budget: ClassVar[bool] = False
 

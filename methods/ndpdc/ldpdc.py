@@ -29,6 +29,8 @@ class Ldpdc(Method):
     name: ClassVar[str] = "ldpdc"
     title: ClassVar[str] = "Linear DP dataset condensation"
     paper: ClassVar[str] = "Zheng and Li, Differentially Private Dataset Condensation, Algorithm 1"
+    link: ClassVar[str] = "https://openreview.net/forum?id=H8XpqEkbua_"
+    family: ClassVar[str] = "condensation"
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
 
     group_size: float = 50.0

@@ -53,6 +53,8 @@ class Ndpdc(Method):
     name: ClassVar[str] = "ndpdc"
     title: ClassVar[str] = "Nonlinear DP dataset condensation"
     paper: ClassVar[str] = "Zheng and Li, Differentially Private Dataset Condensation, Algorithm 2"
+    link: ClassVar[str] = "https://openreview.net/forum?id=H8XpqEkbua_"
+    family: ClassVar[str] = "condensation"
     tuned_on: ClassVar[tuple[str, ...]] = (
         "adult",
         "cifar10",

@@ -66,6 +66,8 @@ class DpCtgan(Method):
         "Rosenblatt et al., Differentially Private Synthetic Data: Applied Evaluations and "
         "Enhancements, 2020"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2011.05537"
+    family: ClassVar[str] = "GAN"
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     environment: ClassVar[Environment | None] = SMARTNOISE
     quick: ClassVar[Mapping[str, Any]] = {"batch": 200, "steps": 2}

@@ -117,6 +117,9 @@ class PateCtganSound(Method):
         "Privacy Guarantees, ICLR 2019; Xu et al., Modeling Tabular Data using Conditional GAN, "
         "NeurIPS 2019"
     )
+    link: ClassVar[str] = "https://openreview.net/forum?id=S1zk9iRqF7"
+    family: ClassVar[str] = "GAN"
+    by_maintainers: ClassVar[bool] = True
     tuned_on: ClassVar[tuple[str, ...]] = ("adult",)
     quick: ClassVar[Mapping[str, Any]] = {
         "rounds": 2,

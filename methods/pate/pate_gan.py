@@ -68,6 +68,8 @@ class PateGan(Method):
         "Jordon, Yoon and van der Schaar, PATE-GAN: Generating Synthetic Data with Differential "
         "Privacy Guarantees, ICLR 2019"
     )
+    link: ClassVar[str] = "https://openreview.net/forum?id=S1zk9iRqF7"
+    family: ClassVar[str] = "GAN"
     tuned_on: ClassVar[tuple[str, ...]] = ("unknown",)
     environment: ClassVar[Environment | None] = SMARTNOISE
     quick: ClassVar[Mapping[str, Any]] = {"steps": 2, "teacher_steps": 1, "student_steps": 1}

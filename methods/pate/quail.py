@@ -69,6 +69,8 @@ class Quail(TrainsPateCtgan):
         "Rosenblatt et al., Differentially Private Synthetic Data: Applied Evaluations and "
         "Enhancements, 2020"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2011.05537"
+    family: ClassVar[str] = "GAN"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     quick: ClassVar[Mapping[str, Any]] = {"batch": 20, "steps": 5}

@@ -87,6 +87,8 @@ class PrivateTeacherDc(Method):
         "none: designed for this benchmark, after zero-order condensation and private boosting "
         "(Nori et al., ICML 2021)"
     )
+    family: ClassVar[str] = "condensation"
+    by_maintainers: ClassVar[bool] = True
     tuned_on: ClassVar[tuple[str, ...]] = (
         "adult",
         "breast-cancer",

@@ -133,6 +133,7 @@ class ZeroOrderDc(Method):
         "Thakur et al., Democratising Clinical AI through Dataset Condensation for Classical "
         "Clinical Models, section 4"
     )
+    family: ClassVar[str] = "condensation"
     tuned_on: ClassVar[tuple[str, ...]] = (
         "curial",
         "seer-breast",

@@ -47,8 +47,9 @@ _BLOCK_CELLS = 2**19
 _BLOCK_BYTES = 2**25
 """Counts at a time (32 MB), and the largest matrix that is kept: 33,000 rows, 1000 resamples."""
 
-_KEPT_BYTES = 3 * 2**25
-"""Counts kept in a process (96 MB), the last used ones: the metrics of one release need four."""
+_KEPT_BYTES = 4 * 2**25
+"""Counts kept in a process (128 MB), the last used ones: those of real rows serve all releases of a
+dataset, and would be lost between two releases with less."""
 
 _MOST_CODES = 64
 """Combinations of column values whose counts are added up in one pass."""
@@ -478,21 +479,21 @@ def resampled_counts(
 _DRAWN: OrderedDict[bytes, Counts] = OrderedDict()
 
 
-def of_release(evaluation: Evaluation) -> np.random.Generator:
-    """Generator of the resamples of the test rows, by the seed of the cell.
-
-    All metrics of a release that draw within the same strata get the same resamples, and so do all
-    releases with the same seed.
-    """
-    return evaluation.generator("bootstrap/test")
-
-
 def seed_of_dataset(evaluation: Evaluation) -> int:
     """Seed of resamples of the test rows that are the same for every release of a dataset.
 
     For numbers of a model of the real rows, kept for all releases, and numbers beside them.
     """
     return evaluation.reference("bootstrap/test", lambda rng: int(rng.integers(2**31)))
+
+
+def of_dataset(evaluation: Evaluation) -> np.random.Generator:
+    """Generator of resamples of real rows, the same for every release of a dataset.
+
+    All metrics that draw within the same strata get the same resamples, which are drawn once: two
+    releases are then judged by the same rows, and their intervals differ by the releases only.
+    """
+    return np.random.default_rng(seed_of_dataset(evaluation))
 
 
 def resampled_weights(

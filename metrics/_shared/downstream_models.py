@@ -9,6 +9,7 @@ metrics. A model that was itself released takes the place of each of these.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from bench.metrics._shared.rows import real_test_rows
 
 if TYPE_CHECKING:
     import xgboost
+    from threadpoolctl import ThreadpoolController
 
 ROUNDS = 100
 TREES: dict[str, Any] = {"learning_rate": 0.1, "max_depth": 5, "subsample": 0.7, "verbosity": 0}
@@ -292,7 +294,11 @@ LOGISTIC: dict[str, Any] = {"C": 1.0, "max_iter": 1000}
 
 LANDMARKS = 200
 """Rows that span the kernel of the SVM (Nystroem). A release of no more rows gets the exact one."""
-SVM: dict[str, Any] = {"C": 1.0, "dual": False, "max_iter": 100}
+SVM_PENALTY = 1.0
+"""C of the squared hinge loss, as in scikit-learn."""
+SVM_STEPS = 100
+SVM_ENOUGH = 1e-6
+"""Share of the first gradient at which Newton's method stops."""
 
 BATCH = 200
 STEPS = 1000
@@ -384,7 +390,6 @@ def fit_svm(examples: Examples, classes: int, rng: np.random.Generator) -> Kerne
     one class against the rest: linear in the rows, where the exact dual is quadratic.
     """
     from sklearn.kernel_approximation import Nystroem
-    from sklearn.svm import LinearSVC
 
     rows = _training(examples, classes, rng)
     variance = float(np.var(rows.features, dtype=np.float64))
@@ -392,18 +397,65 @@ def fit_svm(examples: Examples, classes: int, rng: np.random.Generator) -> Kerne
     kernel = Nystroem(
         gamma=width, n_components=min(LANDMARKS, len(rows.labels)), random_state=_seed(rng)
     )
-    machine = LinearSVC(**SVM)
+    seen = np.unique(rows.labels)
     with _one_thread():
-        machine.fit(kernel.fit_transform(rows.features), rows.labels, rows.weights)
+        features = kernel.fit_transform(rows.features)
+        sides = [
+            squared_hinge(features, rows.labels == label, rows.weights)
+            for label in (seen[1:] if len(seen) == 2 else seen)
+        ]
+    coefficients = np.stack(sides, axis=1)
     return KernelMachine(
         np.asarray(kernel.components_, dtype=np.float64),
         width,
         # Both linear maps at once: the second is applied to a few hundred rows only.
-        np.asarray(kernel.normalization_.T @ machine.coef_.T, dtype=np.float64),
-        np.asarray(machine.intercept_, dtype=np.float64),
-        machine.classes_,
+        np.asarray(kernel.normalization_.T @ coefficients[:-1], dtype=np.float64),
+        coefficients[-1],
+        seen,
         classes,
     )
+
+
+def squared_hinge(features: Floats, positive: npt.NDArray[np.bool_], weights: Array) -> Array:
+    """Coefficients, then the intercept, of a linear machine with the squared hinge loss.
+
+    The minimum of |w|^2 / 2 + C sum of weight x max(0, 1 - y w'x)^2, which is the problem of
+    `LinearSVC` with `dual=False`: the intercept is the coefficient of a column of ones and
+    penalised too. By Newton's method (Chapelle 2007): the curvature is that of the rows within the
+    margin, in single precision, since it decides the way to the minimum and not where it is.
+    """
+    rows = np.column_stack([np.asarray(features, dtype=np.float64), np.ones(len(features))])
+    rough = rows.astype(np.float32)
+    signs = np.where(positive, 1.0, -1.0)
+    solution = np.zeros(rows.shape[1])
+    short = np.ones(len(rows))
+    loss = SVM_PENALTY * float(weights @ short**2)
+    first = np.inf
+    for step in range(SVM_STEPS):
+        pull = 2.0 * SVM_PENALTY * weights * signs * short
+        gradient = solution - pull @ rows
+        size = float(np.linalg.norm(gradient))
+        first = size if step == 0 else first
+        if size <= SVM_ENOUGH * first:
+            break
+        within = short > 0
+        scaled = rough[within] * np.sqrt(2.0 * SVM_PENALTY * weights[within, None]).astype("f4")
+        curvature = (scaled.T @ scaled).astype(np.float64)
+        curvature[np.diag_indices_from(curvature)] += 1.0
+        direction = -np.linalg.solve(curvature, gradient)
+        slope = float(gradient @ direction)
+        length = 1.0
+        while length > 1e-6:
+            moved = solution + length * direction
+            left = np.maximum(0.0, 1.0 - signs * (rows @ moved))
+            lower = 0.5 * float(moved @ moved) + SVM_PENALTY * float(weights @ left**2)
+            if lower <= loss + 1e-4 * length * slope:
+                break
+            length /= 2
+        else:
+            break
+        solution, short, loss = moved, left, lower
+    return solution
 
 
 @final
@@ -546,10 +598,18 @@ def _seed(rng: np.random.Generator) -> int:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Limit libraries to one thread: several add sums in another order, with other last digits."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
+    with _thread_pools().limit(limits=1):
         yield
+
+
+@functools.cache
+def _thread_pools() -> ThreadpoolController:
+    """Thread pools of the libraries, which take milliseconds to list; all of them are loaded."""
+    import scipy.linalg  # noqa: F401
+    import sklearn.ensemble  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 # Models of one evaluation ------------------------------------------------------------------------

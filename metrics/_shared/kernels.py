@@ -101,6 +101,33 @@ def add_ratios(sums: Floats, queries: Floats, row: int, references: Floats, star
                     total[j] -= min(query * inverses[j], inverse * values[j])
 
 
+@_precise
+def add_exact(
+    sums: Floats, numbers: Floats, other_numbers: Floats, codes: Integers, other_codes: Integers
+) -> None:
+    """Add the terms of all pairs in double precision; none of the numbers is missing.
+
+    `sums` is (rows, others); `numbers` and `codes` are (rows, columns), those of the others
+    (columns, others).
+    """
+    others = sums.shape[1]
+    unequal = np.empty(others, dtype=np.int32)
+    for row in range(len(sums)):
+        total = sums[row]
+        for column in range(numbers.shape[1]):
+            value, values = numbers[row, column], other_numbers[column]
+            for j in range(others):
+                apart = abs(value - values[j])
+                total[j] += apart / (1.0 + max(apart, max(value, values[j])))
+        unequal[:] = 0
+        for column in range(codes.shape[1]):
+            code, other = codes[row, column], other_codes[column]
+            for j in range(others):
+                unequal[j] += code != other[j]
+        for j in range(others):
+            total[j] += unequal[j]
+
+
 @_rough
 def add_terms(sums: Floats, queries: Floats, row: int, references: Floats, start: int) -> None:
     """Add the terms of any other numeric columns.

@@ -40,6 +40,9 @@ _QUERIES, _REFERENCES = 64, 1024
 _KEYED, _LONG = 1024, 1024
 """Rows that are spelled out at a time; bytes of a row that is not kept as it is."""
 
+_FEW_COLUMNS = 100
+"""Columns up to which rows are numbered column after column; images are hashed."""
+
 _UNIT = 2.0**-24
 """Rounding of float32, relative."""
 
@@ -123,11 +126,31 @@ def distances(left: Records, right: Records) -> Array:
 
 def identities(*tables: Records) -> list[npt.NDArray[np.intp]]:
     """Return a number for each row of each table; equal rows, and only those, get equal numbers."""
+    if all(table.width <= _FEW_COLUMNS for table in tables):
+        numbers = _numbered(stacked(*tables))
+        return np.split(numbers, np.cumsum([len(table) for table in tables])[:-1])
     known: dict[bytes, int] = {}
     return [
         np.fromiter((known.setdefault(key, len(known)) for key in _keys(table)), np.intp)
         for table in tables
     ]
+
+
+def _numbered(table: Records) -> npt.NDArray[np.intp]:
+    """Numbers of the rows by what they hold, in order of appearance: column after column.
+
+    Rows that are equal so far share a number; the next column splits them.
+    """
+    numbers, count = np.zeros(len(table), dtype=np.int64), 1
+    for column in (*table.numbers.T, *table.codes.T):
+        # Missing values are -1, all of them equal.
+        codes, values = pd.factorize(np.ascontiguousarray(column))
+        numbers = numbers * (len(values) + 1) + codes + 1
+        count *= len(values) + 1
+        if count > 2**31:
+            numbers, kept = pd.factorize(numbers)
+            count = len(kept)
+    return pd.factorize(numbers)[0].astype(np.intp)
 
 
 def _keys(table: Records) -> Iterator[bytes]:

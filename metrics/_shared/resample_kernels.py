@@ -196,3 +196,83 @@ def concordant(
                         part[r] += weight[r]
                     rank += rank & -rank
     return won, pairs
+
+
+@compiled()
+def roc_summary(
+    weights: Weights,
+    order: Integers,
+    members: Counts,
+    ends: Counts,
+    claimed: Counts,
+    rates: Floats,
+    results: Floats,
+) -> None:
+    """Add the statistics of one ROC curve to (3 + rates, resamples) `results`.
+
+    `order` lists rows by descending score; in the same order `members` tells members from others,
+    `ends` the last row of each group of equal scores, and `claimed` the rows that are called
+    members. Added are the area (a tied pair counts one half), the largest TPR - FPR (0 at least),
+    TPR - FPR of the claims, and the sensitivity at each of the ascending `rates`: at the place
+    rate x (others + 1) among the others, between two of them where that is no whole number.
+    """
+    resamples = weights.shape[1]
+    places = 2 * len(rates)
+    all_members, all_others = np.zeros(resamples), np.zeros(resamples)
+    right, wrong = np.zeros(resamples), np.zeros(resamples)
+    for place in range(len(order)):
+        weight = weights[order[place]]
+        total = all_members if members[place] else all_others
+        for r in range(resamples):
+            total[r] += weight[r]
+        if claimed[place]:
+            total = right if members[place] else wrong
+            for r in range(resamples):
+                total[r] += weight[r]
+    won, lost = np.zeros(resamples), np.zeros(resamples)
+    won_before, lost_before = np.zeros(resamples), np.zeros(resamples)
+    twice, largest = np.zeros(resamples), np.zeros(resamples)
+    # Places that were not reached yet; the share of members above those that were.
+    wanted = np.empty((places, resamples))
+    shares = np.zeros((places, resamples))
+    for number in range(len(rates)):
+        for r in range(resamples):
+            whole = np.floor(rates[number] * (all_others[r] + 1.0))
+            wanted[2 * number, r], wanted[2 * number + 1, r] = whole, whole + 1.0
+    missing = np.zeros(places, dtype=np.int64)
+    for number in range(places):
+        for r in range(resamples):
+            if wanted[number, r] > all_others[r]:
+                shares[number, r] = 1.0
+            elif wanted[number, r] > 0.0:
+                missing[number] += 1
+    for place in range(len(order)):
+        weight = weights[order[place]]
+        total = won if members[place] else lost
+        for r in range(resamples):
+            total[r] += weight[r]
+        if not ends[place]:
+            continue
+        for r in range(resamples):
+            twice[r] += (lost[r] - lost_before[r]) * (won[r] + won_before[r])
+            largest[r] = max(largest[r], won[r] / all_members[r] - lost[r] / all_others[r])
+        for number in range(places):
+            if missing[number]:
+                aims = wanted[number]
+                for r in range(resamples):
+                    aim = aims[r]
+                    if lost_before[r] < aim <= lost[r]:
+                        tied = (won[r] - won_before[r]) * (aim - lost_before[r])
+                        above = won_before[r] + tied / (lost[r] - lost_before[r] + 1.0)
+                        shares[number, r] = above / all_members[r]
+                        missing[number] -= 1
+        for r in range(resamples):
+            won_before[r], lost_before[r] = won[r], lost[r]
+    for r in range(resamples):
+        results[0, r] += twice[r] / (2.0 * all_members[r] * all_others[r])
+        results[1, r] += largest[r]
+        results[2, r] += right[r] / all_members[r] - wrong[r] / all_others[r]
+        for number in range(len(rates)):
+            lower, upper = shares[2 * number, r], shares[2 * number + 1, r]
+            part = rates[number] * (all_others[r] + 1.0) - wanted[2 * number, r]
+            results[3 + number, r] += lower + part * (upper - lower)

@@ -197,7 +197,7 @@ class AnomalyDetection(Metric):
         auc = _bootstrap.bootstrap(
             auroc(anomalous, released.scores),
             labels,
-            _bootstrap.of_release(evaluation),
+            _bootstrap.of_dataset(evaluation),
         )
         scores = (auc.score(self, "anomaly/auc"), *self._at_threshold(released, anomalous))
         return Scores(

@@ -165,7 +165,7 @@ class InjectedAnomalies(Metric):
         if released.thresholds and released.flagged().any():
             statistics["injected/precision"] = _precision(released.flagged(), anomalous)
         estimates = _bootstrap.bootstrap_all(
-            statistics, anomalous, evaluation.generator("bootstrap/injected-anomalies")
+            statistics, anomalous, _bootstrap.of_dataset(evaluation)
         )
         scores = [
             self.absent(name, str(estimate))

@@ -45,6 +45,10 @@ REPEATS, REPEATED_ROWS = 3, 5000
 MOST_ROWS = 20_000
 """Rows of one table for the discriminator: more would not move its area by a hundredth."""
 
+MOST_TIMES, LEAST_ROWS = 25, 5000
+"""Rows of the larger table for each of the smaller one, beyond the first 5,000: what the trees
+learn, and the interval of their area, depend on the rows of the smaller table then."""
+
 MOST_VALUES = 1_000_000
 """Rows times columns of one table, for the discriminator: 1273 images of 784 pixels."""
 
@@ -58,9 +62,6 @@ _STEPS = 30
 _ENOUGH = 1e-9
 _RIDGE = 1e-8
 """On standardised columns: keeps Newton's steps finite where the two tables are separated."""
-
-_ROWS = 1024
-"""Rows of the propensity model at a time."""
 
 ROWS_PER_PARAMETER = 10
 """Effective released rows for each parameter that the null expectation in closed form needs."""
@@ -83,8 +84,9 @@ class Discriminator(Metric):
         "released, are kept in one fold: a copied row whose twin was trained on would count as "
         "fidelity below 0.5. Both tables weigh the same, released rows are weighted to the "
         "real class shares, times their own weights; at most 20,000 rows and 1,000,000 values "
-        "of each table, drawn at random. Interval: 200 bootstrap resamples of the predictions "
-        "within table and class; models are not refitted, which makes it too narrow for tables of "
+        "of each table, and of one at most 25 times as many as of the other (5,000 at least), "
+        "drawn at random. Interval: 200 bootstrap resamples of the predictions within table and "
+        "class; models are not refitted, which makes it too narrow for tables of "
         "some hundred rows."
     )
     cost: ClassVar[str] = "about 5 seconds (about 15 for 784 pixels)"
@@ -161,15 +163,15 @@ class PropensityError(Metric):
             raise NotComputable(
                 f"the logistic model would have {width + 1} parameters, over {MOST_PARAMETERS}"
             )
-        design = _design(rows, columns)
-        weights = np.abs(rows.signed(np.ones((len(design), 1))))[:, 0] / 2
-        released = np.arange(len(design)) >= rows.real
-        model = fit_propensity(design, released, weights)
+        weights = np.abs(rows.signed(np.ones((len(rows.frame), 1))))[:, 0] / 2
+        released = np.arange(len(weights)) >= rows.real
+        model = fit_propensity(Design.of(rows, columns), released, weights)
 
         def statistic(counts: Array) -> Array:
             return model.resampled(np.abs(rows.signed(counts)) / 2)
 
-        rng = evaluation.generator("bootstrap/joint")
+        # The resamples of the other metrics of both tables.
+        rng = evaluation.generator("bootstrap/fidelity")
         samples = bootstrap.bootstrap(statistic, rows.strata, rng, RESAMPLES).samples
         low, high = Estimate(model.pmse, samples).distance_interval(SHARE**2)
         value = self.score("pmse", model.pmse, low, high)
@@ -177,7 +179,7 @@ class PropensityError(Metric):
         free, within = evaluation.reference(
             "fidelity/propensity",
             lambda rng: null_parameters(
-                design[: rows.real],
+                _design(rows, columns)[: rows.real],
                 decoded_train(evaluation)[label.name].cat.codes.to_numpy(),
                 len(label.categories),
             ),
@@ -234,6 +236,8 @@ def folds_of_records(
 def _drawn(rows: PooledRows, columns: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:
     """Rows of both tables, as many as the discriminator takes."""
     most = max(FOLDS, min(MOST_ROWS, MOST_VALUES // columns))
+    smaller = min(rows.real, len(rows.frame) - rows.real)
+    most = min(most, max(LEAST_ROWS, MOST_TIMES * smaller))
     kept = []
     for start, stop in ((0, rows.real), (rows.real, len(rows.frame))):
         table = np.arange(start, stop)
@@ -300,11 +304,121 @@ def _fitted_and_asked(
 
 @final
 @dataclass(frozen=True)
+class Design:
+    """A matrix with few entries per row: one number per column of a table."""
+
+    places: npt.NDArray[np.int32]
+    """(rows, entries): columns of the matrix."""
+    values: Array
+    """The numbers there; all others are zero."""
+    width: int
+
+    @classmethod
+    def of(cls, rows: PooledRows, columns: list[Column]) -> Design:
+        """Numeric columns in units of the public range, and indicators of categories but one."""
+        places, values = [], []
+        start = 0
+        for column in columns:
+            if isinstance(column, Numeric):
+                places.append(np.full(len(rows.frame), start))
+                values.append(rows.numbers(column.name) / (column.high - column.low))
+            else:
+                codes = rows.codes(column.name)
+                places.append(start + np.maximum(codes - 1, 0))
+                values.append((codes > 0).astype(np.float64))
+            start += _terms(column)
+        # A column with one category has no term; its zeros stand in some column.
+        place = np.minimum(np.column_stack(places), max(0, start - 1)).astype(np.int32)
+        return cls(place, np.column_stack(values), start)
+
+    @classmethod
+    def dense(cls, columns: Array) -> Design:
+        """A matrix in which any entry can be other than zero."""
+        places = np.broadcast_to(np.arange(columns.shape[1], dtype=np.int32), columns.shape)
+        return cls(np.ascontiguousarray(places), np.ascontiguousarray(columns), columns.shape[1])
+
+    def times(self, factors: Array) -> Array:
+        """This matrix times (columns, k) numbers."""
+        from bench.metrics.fidelity import _design_kernel
+
+        result = np.zeros((len(self.places), factors.shape[1]))
+        _design_kernel.times(self.places, self.values, np.ascontiguousarray(factors), result)
+        return result
+
+    def transposed_times(self, factors: Array) -> Array:
+        """The transposed matrix times (rows, k) numbers."""
+        from bench.metrics.fidelity import _design_kernel
+
+        result = np.zeros((self.width, factors.shape[1]))
+        factors = np.ascontiguousarray(factors)
+        _design_kernel.transposed_times(self.places, self.values, factors, result)
+        return result
+
+    def gram(self, weights: Array) -> Array:
+        """Sum over rows of weight x row' x row."""
+        from bench.metrics.fidelity import _design_kernel
+
+        half = np.zeros((self.width, self.width))
+        _design_kernel.gram(self.places, self.values, np.ascontiguousarray(weights), half)
+        # Entries of one row are in ascending columns: the lower triangle is whole, the upper empty.
+        result: Array = half + half.T
+        result[np.diag_indices_from(result)] -= np.diagonal(half)
+        return result
+
+
+@final
+@dataclass(frozen=True)
+class _Whitened:
+    """A design in uncorrelated columns of mean 0 and variance 1, after a column of ones."""
+
+    design: Design
+    mean: Array
+    directions: Array
+    """(columns, parameters but one)."""
+
+    @classmethod
+    def of(cls, design: Design, weights: Array) -> _Whitened:
+        mean = design.transposed_times(weights[:, None])[:, 0]
+        covariance = design.gram(weights) - np.outer(mean, mean)
+        values, vectors = _varying(covariance)
+        return cls(design, mean, vectors / np.sqrt(values))
+
+    @property
+    def parameters(self) -> int:
+        return 1 + self.directions.shape[1]
+
+    def times(self, coefficients: Array) -> Array:
+        """(rows, k) from (parameters, k)."""
+        slopes = self.directions @ coefficients[1:]
+        result: Array = self.design.times(slopes) + (coefficients[0] - self.mean @ slopes)
+        return result
+
+    def transposed_times(self, factors: Array) -> Array:
+        """(parameters, k) from (rows, k)."""
+        totals = factors.sum(axis=0)
+        centred = self.design.transposed_times(factors) - np.outer(self.mean, totals)
+        return np.concatenate([totals[None], self.directions.T @ centred])
+
+    def gram(self, weights: Array) -> Array:
+        """(parameters, parameters): sum over rows of weight x row' x row."""
+        total = float(weights.sum())
+        sums = self.design.transposed_times(weights[:, None])[:, 0]
+        crossed = np.outer(sums, self.mean)
+        centred = self.design.gram(weights) - crossed - crossed.T
+        centred += total * np.outer(self.mean, self.mean)
+        result = np.empty((self.parameters, self.parameters))
+        result[0, 0] = total
+        result[0, 1:] = result[1:, 0] = (sums - total * self.mean) @ self.directions
+        result[1:, 1:] = self.directions.T @ centred @ self.directions
+        return result
+
+
+@final
+@dataclass(frozen=True)
 class PropensityModel:
     """A fitted model."""
 
-    design: Array
-    """(rows, parameters): independent columns of variance 1, after a column of ones."""
+    rows: _Whitened
     probabilities: Array
     released: npt.NDArray[np.bool_]
     weights: Array
@@ -320,30 +434,34 @@ class PropensityModel:
     def resampled(self, weights: Array) -> Array:
         """pMSE under other weights, (rows, resamples): one Newton step from the fitted model."""
         residuals = (self.released - self.probabilities)[:, None] * weights
-        steps = np.linalg.solve(self.curvature, self.design.T @ residuals)
-        odds = np.log(self.probabilities / (1.0 - self.probabilities))[:, None]
-        moved = odds + self.design @ steps
-        # (p - 1/2)^2 of a logistic p is (tanh(odds / 2) / 2)^2.
-        moved *= 0.5
-        np.tanh(moved, out=moved)
-        np.square(moved, out=moved)
-        result: Array = np.einsum("ij,ij->j", weights, moved) / 4.0
+        steps = np.linalg.solve(self.curvature, self.rows.transposed_times(residuals))
+        moved = self.rows.times(steps)
+        moved += np.log(self.probabilities / (1.0 - self.probabilities))[:, None]
+        # (p - 1/2)^2 of a logistic p is (tanh(odds / 2) / 2)^2: in single precision, which is
+        # exact to 1e-7 where an interval needs three digits.
+        half = (0.5 * moved).astype(np.float32)
+        np.tanh(half, out=half)
+        np.square(half, out=half)
+        result: Array = np.einsum("ij,ij->j", weights, half.astype(np.float64)) / 4.0
         return result
 
 
 def fit_propensity(
-    columns: Array, released: npt.NDArray[np.bool_], weights: Array
+    columns: Array | Design, released: npt.NDArray[np.bool_], weights: Array
 ) -> PropensityModel:
     """Maximum likelihood by Newton's method."""
-    design = np.column_stack([np.ones(len(columns)), independent(columns, weights)])
-    coefficients = np.zeros(design.shape[1])
-    odds = np.zeros(len(design))
+    design = columns if isinstance(columns, Design) else Design.dense(columns)
+    rows = _Whitened.of(design, weights)
+    coefficients = np.zeros(rows.parameters)
+    odds = np.zeros(len(weights))
     loss = _loss(odds, released, weights)
+    ridge = _RIDGE * np.eye(rows.parameters)
     for _ in range(_STEPS):
-        p, curvature = _slope(design, odds, weights)
-        gradient = design.T @ (weights * (released - p)) - _RIDGE * coefficients
-        step = np.linalg.solve(curvature, gradient)
-        along = design @ step
+        p = _logistic(odds)
+        curvature = rows.gram(weights * p * (1.0 - p)) + ridge
+        score = rows.transposed_times((weights * (released - p))[:, None])[:, 0]
+        step = np.linalg.solve(curvature, score - _RIDGE * coefficients)
+        along = rows.times(step[:, None])[:, 0]
         length, better = 1.0, np.inf
         while length > 1e-6:
             better = _loss(odds + length * along, released, weights)
@@ -354,8 +472,9 @@ def fit_propensity(
             break
         coefficients, odds, loss = coefficients + length * step, odds + length * along, better
     else:
-        p, curvature = _slope(design, odds, weights)
-    return PropensityModel(design, p, released, weights, curvature)
+        p = _logistic(odds)
+        curvature = rows.gram(weights * p * (1.0 - p)) + ridge
+    return PropensityModel(rows, p, released, weights, curvature)
 
 
 def independent(columns: Array, weights: Array) -> Array:
@@ -380,24 +499,17 @@ def null_parameters(
     return white.shape[1], within
 
 
-def _slope(design: Array, odds: Array, weights: Array) -> tuple[Array, Array]:
-    """Probabilities, and minus the second derivative of the log-likelihood."""
-    p = _logistic(odds)
-    roots = np.sqrt(weights * p * (1.0 - p))
-    curvature = _RIDGE * np.eye(design.shape[1])
-    # In blocks that stay in the cache; a product of a table with itself is half a product.
-    for start in range(0, len(design), _ROWS):
-        block = design[start : start + _ROWS] * roots[start : start + _ROWS, None]
-        curvature += block.T @ block
-    return p, curvature
-
-
 def _principal(columns: Array, weights: Array) -> tuple[Array, Array, Array]:
     """Centred columns, variances and directions of those combinations that vary."""
     centred = columns - weights @ columns
-    values, vectors = np.linalg.eigh((centred * weights[:, None]).T @ centred)
+    return (centred, *_varying((centred * weights[:, None]).T @ centred))
+
+
+def _varying(covariance: Array) -> tuple[Array, Array]:
+    """Variances and directions of those combinations of columns that vary."""
+    values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-9 * max(1.0, float(values.max(initial=0.0)))
-    return centred, values[kept], vectors[:, kept]
+    return values[kept], vectors[:, kept]
 
 
 def _logistic(odds: Array) -> Array:

@@ -224,7 +224,7 @@ def _scores(
     strata = np.zeros(len(evaluation.dataset.test))
 
     def estimate(model: str) -> Estimate:
-        rng = evaluation.generator("bootstrap/survival")
+        rng = bootstrap.of_dataset(evaluation)
         return bootstrap.bootstrap(statistic(model), strata, rng)
 
     scores = tuple(

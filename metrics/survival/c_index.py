@@ -99,7 +99,7 @@ def _concordance(
 
     def bootstrapped(statistic: Statistic) -> Estimate:
         # All models of all metrics of survival are compared on the same resamples.
-        return bootstrap.bootstrap(statistic, strata, evaluation.generator("bootstrap/survival"))
+        return bootstrap.bootstrap(statistic, strata, bootstrap.of_dataset(evaluation))
 
     released = ranked(model, "risk")
     score = bootstrapped(released).score(metric)

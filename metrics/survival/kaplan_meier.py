@@ -136,7 +136,7 @@ class PredictedSurvival(Metric):
             table[f"{model}-real"] = real.mean(axis=0)
             statistics = _predicted(released, real, observed)
             for name, statistic in zip(names, statistics, strict=True):
-                rng = evaluation.generator("bootstrap/survival")
+                rng = bootstrap.of_dataset(evaluation)
                 estimate = bootstrap.bootstrap(statistic, np.zeros(len(times)), rng)
                 scores.append(estimate.distance_score(self, name))
         return Scores(tuple(scores), {"predicted-km": pd.DataFrame(table)})

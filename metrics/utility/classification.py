@@ -460,7 +460,7 @@ def _estimated(
     absent = {name: one for name, one in statistics.items() if isinstance(one, NotComputable)}
     defined = {name: one for name, one in statistics.items() if not isinstance(one, NotComputable)}
     labels = evaluation.dataset.test.rows.labels
-    rng = bootstrap.of_release(evaluation)
+    rng = bootstrap.of_dataset(evaluation)
     return {**bootstrap.bootstrap_all(defined, labels, rng), **absent}
 
 

@@ -264,7 +264,7 @@ def _estimate(evaluation: Evaluation, statistic: Callable[[], Statistic]) -> Est
     return bootstrap.bootstrap(
         statistic(),
         np.zeros(len(evaluation.dataset.test.rows)),
-        evaluation.generator("bootstrap/image"),
+        bootstrap.of_dataset(evaluation),
     )
 
 

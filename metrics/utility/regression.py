@@ -145,6 +145,9 @@ def _real(
 ) -> _RealErrors:
     train = evaluation.dataset.train.rows
     seed = seed_of_dataset(evaluation)
+    # Earlier results drew a seed of the resamples here: without this draw the models of the real
+    # rows would get other seeds, and the ratios move by the chance of their row samples.
+    rng.integers(2**31)
     return _RealErrors(
         _errors(evaluation, targets, (train.values, train.labels, None), rng, seed), seed
     )

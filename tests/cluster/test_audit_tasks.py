@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     for name, cpus in (("here", "1"), ("tasks", "2")):
         command = [sys.executable, "-c", SCRIPT, str(folder / name), cpus]
         result = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=300, check=False
+            command, capture_output=True, text=True, env=environment, timeout=1800, check=False
         )
         assert result.returncode == 0, result.stderr
         said = result.stdout

@@ -102,7 +102,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     # Short, since Ray puts sockets below it.
     with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as temporary:
         result = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=400, umask=0o022,
+            command, capture_output=True, text=True, check=False, timeout=1800, umask=0o022,
             env={**environment, "TMPDIR": temporary},
         )  # fmt: skip
         yield Run(result, folder / "run", mark, Path(temporary))

@@ -39,7 +39,7 @@ def run(folder: Path, methods: list[str], environment: dict[str, str]) -> pd.Dat
     result = subprocess.run(
         [*BENCH, "run", "--grid", str(folder / "grid.toml"), "--out", str(folder / "run"),
          "--no-mlflow", "--cpus", "1"],
-        capture_output=True, text=True, check=False, timeout=500, env=environment,
+        capture_output=True, text=True, check=False, timeout=1800, env=environment,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     rows = pd.read_parquet(folder / "run" / "cells.parquet").set_index("label")

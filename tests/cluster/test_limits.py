@@ -112,7 +112,7 @@ def test_a_watcher_whose_thread_fails_ends_so_that_it_is_missed(temporary: Path)
         "time.sleep(60)\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code, str(temporary)], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", code, str(temporary)], capture_output=True, text=True, timeout=600,
         check=False,
     )  # fmt: skip
     assert ended.returncode == 1 and "unforeseen" in ended.stderr
@@ -413,7 +413,7 @@ def escapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pd.DataF
         result = subprocess.run(
             [*BENCH, "run", "--grid", str(folder / "grid.toml"), "--out", str(folder / "run"),
              "--no-mlflow", "--memory-limit", "900", "--cpus", "2"],
-            capture_output=True, text=True, timeout=400, check=False,
+            capture_output=True, text=True, timeout=1800, check=False,
             env=install_uncontained(folder / "packages"),
         )  # fmt: skip
         assert result.returncode == 1, result.stdout + result.stderr

@@ -65,7 +65,7 @@ def test_a_stuck_pool_is_one_timeout_and_the_other_cells_finish(tmp_path: Path) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1800,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     rows = pd.read_parquet(tmp_path / "run" / "cells.parquet").set_index("label")

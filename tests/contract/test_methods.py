@@ -61,6 +61,12 @@ def synthesize(
     return release, ledger, budget
 
 
+@functools.cache
+def asked(method: str, name: str, epsilon: float) -> tuple[Release, Ledger, Budget | None]:
+    """A fit that several tests look at and none changes."""
+    return synthesize(method, dataset(name), epsilon)
+
+
 def _parameter(method: str) -> object:
     own = registry.method_class(method).environment is not None
     return pytest.param(method, marks=[pytest.mark.isolated] if own else [])
@@ -71,7 +77,7 @@ pytestmark = pytest.mark.parametrize("method", [*map(_parameter, registry.method
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_release_fits_the_schema_and_the_asked_size(method: str, name: str) -> None:
-    release, _, _ = synthesize(method, dataset(name), 1.0)
+    release, _, _ = asked(method, name, 1.0)
     check_release(release, dataset(name).encoder)
     if release.rows is not None and registry.method_class(method).uses_ipc:
         classes = len(dataset(name).schema.classes)
@@ -83,7 +89,7 @@ def test_the_release_fits_the_schema_and_the_asked_size(method: str, name: str) 
 def test_proven_epsilon_is_within_the_target_or_infinite_with_a_reason(
     method: str, name: str, epsilon: float
 ) -> None:
-    release, ledger, budget = synthesize(method, dataset(name), epsilon)
+    release, ledger, budget = asked(method, name, epsilon)
     proof = ledger.proof()
     judged = judge(budget, release.claim, proof)
     if math.isfinite(proof.epsilon):

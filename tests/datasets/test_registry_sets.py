@@ -14,11 +14,15 @@ import pytest
 import rdata
 
 from bench.data.encoder import Encoder
+from bench.data.packages import origin_lines
+from bench.data.schema import Task
+from bench.engine.grid import load_grid
 from bench.errors import DataError
-from bench.plugins.registry import build_source
+from bench.plugins.registry import build_source, dataset_names
 from bench.plugins.source import FileSource
+from tests.support.places import ROOT
 
-SETS = ("census-income-kdd", "rand-hie", "meps-drugs", "nhanes", "nafld", "dmlate")
+SETS = ("census-income-kdd", "rand-hie", "meps-drugs", "nhanes", "nafld", "dmlate", "colrec")
 every_set = pytest.mark.parametrize("name", SETS)
 
 CENSUS = (
@@ -116,16 +120,34 @@ def nafld(folder: Path) -> dict[str, bytes]:
     events = pd.DataFrame(
         {"id": [1, 2, 2], "days": [-5.0, 3.0, 0.0], "event": ["htn", "stroke", "nafld"]}
     )
-    first, second = packed(people, folder), packed(events, folder)
-    index = {
-        "variables": {
-            "nafld1": np.array([0, len(first)], dtype=np.int32),
-            "nafld3": np.array([len(first), len(second)], dtype=np.int32),
-        },
-        "compressed": np.array([3], dtype=np.int32),
-    }
+    return database({"nafld1": people, "nafld3": events}, folder)
+
+
+def database(tables: Mapping[str, pd.DataFrame], folder: Path) -> dict[str, bytes]:
+    """A lazy-load database of R, with one object after the other."""
+    content, places = b"", {}
+    for name, table in tables.items():
+        one = packed(table, folder)
+        places[name] = np.array([len(content), len(one)], dtype=np.int32)
+        content += one
+    index = {"variables": places, "compressed": np.array([3], dtype=np.int32)}
     rdata.write_rds(folder / "made.rdx", index)
-    return {"Rdata.rdx": (folder / "made.rdx").read_bytes(), "Rdata.rdb": first + second}
+    return {"Rdata.rdx": (folder / "made.rdx").read_bytes(), "Rdata.rdb": content}
+
+
+def colrec(folder: Path) -> dict[str, bytes]:
+    table = pd.DataFrame(
+        {
+            "sex": np.array([1, 2], dtype=np.int32),
+            "age": [365.25 * 70, 365.25 * 50],
+            "diag": [365.25 * 34.5, 365.25 * 40],
+            "time": [16.0, 504.0],
+            "stat": np.array([0, 1], dtype=np.int32),
+            "stage": ["99", "3"],
+            "site": ["rectum", "colon"],
+        }
+    )
+    return database({"colrec": table}, folder)
 
 
 def dmlate(folder: Path) -> dict[str, bytes]:
@@ -154,7 +176,7 @@ def files_of(name: str, folder: Path) -> Mapping[str, bytes]:
         return {"meps.csv.bz2": bz2.compress(MEPS.to_csv(index=False).encode())}
     if name == "nhanes":
         return {"NHANES_data_2017-2018.tsv": nhanes()}
-    return nafld(folder) if name == "nafld" else dmlate(folder)
+    return {"nafld": nafld, "dmlate": dmlate, "colrec": colrec}[name](folder)
 
 
 @pytest.fixture
@@ -184,7 +206,7 @@ def test_small_files_are_read_and_encoded(name, small):
     assert any("not the published" in line for line in source.check())
 
 
-@pytest.mark.parametrize("name", ["meps-drugs", "nafld", "dmlate"])
+@pytest.mark.parametrize("name", ["meps-drugs", "nafld", "dmlate", "colrec"])
 def test_damaged_packed_files_are_named(name, small):
     with pytest.raises(DataError, match="truncated or damaged"):
         small(name, damage=True).load()
@@ -215,6 +237,12 @@ def test_values(small):
     assert dmlate["time"].tolist() == pytest.approx([5.5, 9.9])
     assert dmlate["death"].tolist() == ["1", "0"]
     assert dmlate["oral treatment"].tolist() == ["yes", "no"]
+    colrec = small("colrec").load()
+    assert colrec["sex"].tolist() == ["male", "female"]
+    assert colrec["age"].tolist() == pytest.approx([70, 50])
+    assert colrec["diagnosis"].tolist() == pytest.approx([1994.5, 2000])
+    assert colrec["stage"].tolist() == ["unknown", "3"]
+    assert colrec["death"].tolist() == ["0", "1"]
 
 
 @every_set
@@ -231,3 +259,40 @@ def test_the_real_files_are_as_published(name):
     if source.missing():
         pytest.skip(f"the files of {name} are not here: bench data get {name}")
     assert source.check() == []
+
+
+def test_adult_out_of_a_package_equals_the_original_files(monkeypatch):
+    """Cell by cell, in both files; the record beside the file says that a package brought it."""
+    source = build_source("adult")
+    assert isinstance(source, FileSource)
+    folders = [parent / "shared" / "data" for parent in ROOT.parents]
+    originals = next((folder for folder in folders if (folder / "adult").is_dir()), None)
+    if source.missing() or not origin_lines(source.paths()["adult.data"]) or originals is None:
+        pytest.skip("needs the files of `bench data get adult`, and the originals in shared/data")
+    packaged = source.load(), source.load_official_test()
+    monkeypatch.setenv("BENCH_DATA", str(originals))
+    assert not origin_lines(source.paths()["adult.data"])
+    for table, original in zip(packaged, (source.load(), source.load_official_test()), strict=True):
+        pd.testing.assert_frame_equal(table, original, check_exact=True)
+    assert [len(table) for table in packaged] == [32561, 16281]
+
+
+def test_the_documentation_lists_every_packaged_dataset_with_its_counts():
+    text = (ROOT / "docs" / "datasets" / "index.md").read_text(encoding="utf-8")
+    lines = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
+    grid = {entry.name for entry in load_grid("real-data").datasets}
+    for name in dataset_names():
+        source = build_source(name)
+        if not isinstance(source, FileSource) or not source.obtain().packages:
+            assert name not in grid
+            continue
+        declared = source.declare()
+        (package,) = source.obtain().packages
+        shown = f"`{package.package}`"
+        assert name in grid
+        assert shown in lines[name] and declared.schema.task.value in lines[name]
+        assert f" {sum(declared.by_class):,}" in lines[name]
+        if declared.schema.task is Task.SURVIVAL:
+            assert f" {declared.by_class[1]:,} died" in lines[name]
+        if package.registry != "debian":
+            assert f"{shown} {package.version} (" in lines[name]

@@ -100,3 +100,26 @@ def test_the_table_marks_what_is_significant(run: Path) -> None:
     found, _ = comparison.compare_run(run)
     lines = comparison.to_text([replace(found[0], p_holm=0.01), replace(found[0], p_holm=0.2)])
     assert ["*" in line for line in lines.splitlines()] == [False, True, False]
+
+
+def test_the_leaderboard_of_one_dataset_shows_the_same_tests(run: Path, tmp_path: Path) -> None:
+    """Issue 24: the front page called chance what `bench compare` called significant."""
+    directory, site = tmp_path / "one", tmp_path / "site"
+    with RunStore(directory) as store:
+        dataset = build_dataset(registry.build_source("breast-cancer"))
+        for cell in parse_grid(GRID, "small").cells():
+            if cell.dataset.name == "breast-cancer" and cell.method.name != "real":
+                key = keys.cell_key(cell, dataset.fingerprint)
+                store.record(run_cell(cell, key, dataset, METRICS[:1]), dataset.encoder)
+        store.compact()
+    (pair,), _ = comparison.compare_run(directory)
+    told = CliRunner().invoke(main, ["leaderboard", str(directory), "-o", str(site)])
+    assert told.exit_code == 0, told.output
+    page = (site / "index.html").read_text(encoding="utf-8")
+    table = page.split('id="paired"')[1].split("</table>")[0]
+    assert f'data-value="{pair.p_holm}"' in table
+    assert f"{abs(pair.difference):.3f}" in table
+    # Several datasets are tested over datasets.
+    several = CliRunner().invoke(main, ["leaderboard", str(run), "-o", str(tmp_path / "both")])
+    assert several.exit_code == 0, several.output
+    assert 'id="paired"' not in (tmp_path / "both/index.html").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.engine.grid import BUILT_IN, load_grid, parse_grid
+from bench.engine.grid import BUILT_IN, load_grid, paper_grids, parse_grid
 from bench.errors import GridError, InputError
 
 SMALL = """
@@ -36,7 +36,7 @@ def test_defaults_are_those_of_the_papers() -> None:
     assert grid.delta is None and {cell.delta for cell in grid.cells()} == {1e-5}
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", [*BUILT_IN, *paper_grids()])
 def test_built_in_grids_are_whole(name: str) -> None:
     grid = load_grid(name)
     grid.check_plugins()

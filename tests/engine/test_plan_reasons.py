@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tracemalloc
 from collections.abc import Iterator
@@ -26,7 +27,11 @@ CELL = Cell(
 )  # fmt: skip
 KEY = keys.cell_key(CELL, DATASET.fingerprint)
 CODE_CHANGED = "code changed (ldpdc, or a module that it imports)"
-DONE = run_cell(CELL, KEY, DATASET, ("ks",))
+
+
+@functools.cache
+def done() -> Outcome:
+    return run_cell(CELL, KEY, DATASET, ("ks",))
 
 
 @pytest.fixture
@@ -37,10 +42,10 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
 
 def keep(store: RunStore, **facts: object) -> None:
     """The finished cell with another past: under another key, unless that is among the facts."""
-    row: CellRow = replace(DONE.row, **{"key": "elsewhere", **facts})  # type: ignore[arg-type]
-    scores = tuple(replace(score, key=row.key) for score in DONE.scores)
-    timings = tuple(replace(timing, key=row.key) for timing in DONE.timings)
-    store.record(replace(DONE, row=row, scores=scores, timings=timings), DATASET.encoder)
+    row: CellRow = replace(done().row, **{"key": "elsewhere", **facts})  # type: ignore[arg-type]
+    scores = tuple(replace(score, key=row.key) for score in done().scores)
+    timings = tuple(replace(timing, key=row.key) for timing in done().timings)
+    store.record(replace(done(), row=row, scores=scores, timings=timings), DATASET.encoder)
 
 
 def why(store: RunStore, cell: Cell = CELL, metrics: tuple[str, ...] = ("ks",)) -> str:
@@ -111,7 +116,7 @@ def test_metrics_and_releases(store: RunStore) -> None:
     keep(store, key=KEY, metrics='{"ks": "older"}')
     assert why(store) == "metrics changed: ks"
     assert why(store, metrics=("dcr", "ks")) == "metrics missing: dcr; metrics changed: ks"
-    keep(store, key=KEY, status="error", metrics=DONE.row.metrics)
+    keep(store, key=KEY, status="error", metrics=done().row.metrics)
     assert why(store) == "failed before (error)"
     (store.release_directory(KEY) / "encoded.parquet").write_bytes(b"torn")
     assert why(store) == "release damaged"
@@ -153,7 +158,7 @@ def test_a_stored_cell_costs_a_few_hundred_bytes(tmp_path: Path) -> None:
         pass
     with (tmp_path / "journal.jsonl").open("w") as file:
         for number in range(cells):
-            row = asdict(replace(DONE.row, key=f"key{number}", seed=number))
+            row = asdict(replace(done().row, key=f"key{number}", seed=number))
             file.write(json.dumps({"cell": row, "scores": []}) + "\n")
     with RunStore(tmp_path) as store:
         tracemalloc.start()

@@ -183,7 +183,7 @@ def test_two_builders_at_once_make_one_build(wheels: Path) -> None:
         if line.startswith("last step"):
             break
     second = builder()
-    one, two = (process.communicate(timeout=60)[0] for process in (first, second))
+    one, two = (process.communicate(timeout=600)[0] for process in (first, second))
     assert one.startswith("built in")
     assert two == "another process is building it; waiting\n"
     assert inspect(EMPTY).state is EnvironmentState.BUILT
@@ -247,7 +247,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(wheels: Path, tmp_path: Path
     """Files may not grow above 400 kB, as an installed package would."""
     write_wheel(wheels, padding=1_000_000)
     process = builder(largest=400_000)
-    said = process.communicate(timeout=60)[0].splitlines()[-1]
+    said = process.communicate(timeout=600)[0].splitlines()[-1]
     assert said.startswith("environment tiny cannot be built: ") and "File too large" in said
     assert folders(tmp_path) == []
 

@@ -33,3 +33,11 @@ def test_a_score_outside_the_old_interval_is_named(scoring):
     assert [one["score"] for one in compared["outside"]] == ["y"]
     after["scores"]["x"] = (None, None, None)
     assert scoring._compared(before, after)["absent_in_one"] == ["x"]
+
+
+def test_only_metrics_of_both_versions_are_compared(scoring):
+    result = {
+        "before": {"by_metric": {"a": 3.0, "gone": 5.0}},
+        "after": {"by_metric": {"a": 1.0, "new": 7.0}},
+    }
+    assert [scoring._of_both(result, side) for side in ("before", "after")] == [3.0, 1.0]

@@ -280,3 +280,19 @@ def test_what_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b'{"form": 1, "x": "\xff"}')
     with pytest.raises(StoreError, match="not UTF-8"):
         read_descriptions(tmp_path)
+
+
+@pytest.mark.parametrize("name", registry.method_names())
+def test_every_method_says_its_kind_and_where_its_paper_is(name: str) -> None:
+    card = describe_method(registry.method_class(name))
+    assert card.family
+    assert card.link == card.address  # an address beginning with https, or none
+    if card.paper.startswith("none"):
+        assert card.year == "" and (card.by_maintainers or not card.uses_budget)
+
+
+def test_the_year_is_the_last_that_the_paper_names() -> None:
+    assert MethodDescription("a", "A", "B, After 1984, ICML 2021").year == "2021"
+    assert MethodDescription("a", "A", "none: after B, ICML 2021").year == ""
+    assert MethodDescription("a", "A", "B, section 12345").year == ""
+    assert MethodDescription("a", "A", link="javascript:alert(1)").address == ""

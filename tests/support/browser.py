@@ -80,3 +80,24 @@ def keep(visit: Visit, name: str, whole: bool = False) -> Path:
     path = folder / f"{name}.png"
     visit.page.screenshot(path=str(path), full_page=whole)
     return path
+
+
+def draw_all(visit: Visit) -> int:
+    """Scroll until every visible chart of the page is drawn; return their number."""
+    return int(
+        visit.page.evaluate(
+            """async () => {
+              const all = [...document.querySelectorAll("figure.chart")];
+              const shown = all.filter((figure) => figure.checkVisibility());
+              const wait = () => new Promise((go) => setTimeout(go, 50));
+              for (const figure of shown) {
+                figure.scrollIntoView();
+                const missing = () => !figure.querySelector(".chart-tools");
+                for (let k = 0; k < 400 && missing(); k++) await wait();
+                if (!figure.querySelector(".plot svg")) throw new Error(figure.textContent);
+              }
+              scrollTo(0, 0);
+              return shown.length;
+            }"""
+        )
+    )

@@ -1,13 +1,10 @@
-"""Details of a cell written by hand, and their figures read as a browser would."""
+"""Details of a cell written by hand."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,22 +23,6 @@ def write(files: CellFiles, name: str, **columns: Any) -> Path:
     path = files.home / "details" / files.key / f"{name}.parquet"
     pq.write_table(pa.table(columns), path)
     return path
-
-
-def tree(drawing: str) -> ElementTree.Element:
-    """The figure as a browser would read it: whatever was put in unescaped breaks it."""
-    return ElementTree.fromstring(str(drawing))
-
-
-def only(figure: str, style: str) -> ElementTree.Element:
-    """The one part of a figure with this class."""
-    (found,) = [part for part in tree(figure).iter() if part.get("class") == style]
-    return found
-
-
-def points(element: ElementTree.Element) -> npt.NDArray[np.float64]:
-    """Of a line or an area."""
-    return np.array([pair.split(",") for pair in element.get("points", "").split()], dtype=float)
 
 
 def sides(real: list[float], released: list[float], spread: float = 0.1) -> dict[str, list[float]]:

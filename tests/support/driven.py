@@ -51,7 +51,7 @@ class Running:
     def ended(self) -> str:
         assert self.process.stdout is not None
         rest = self.process.stdout.read()
-        self.process.wait(120)
+        self.process.wait(600)
         return rest
 
     def left_behind(self) -> list[str]:

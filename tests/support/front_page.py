@@ -51,7 +51,7 @@ class FrontPage(HTMLParser):
         self.tags.append((tag, attributes))
         self._within = tag if tag in ("script", "style") else ""
         if tag == "script" and attributes.get("type") == "application/json":
-            self._within = "data"
+            self._within = "data" if attributes.get("id") == "data" else "charts"
 
     def handle_endtag(self, tag: str) -> None:
         self._within = ""

@@ -140,7 +140,9 @@ class FrontSite:
                     table = np.array(
                         [[values[m, dataset, ipc, target, s] for m in own] for s in SEEDS]
                     )
-                    ranks = stats.rankdata(-np.nan_to_num(table, nan=-np.inf), axis=1)
+                    # What is printed equal is tied.
+                    printed = np.round(np.nan_to_num(table, nan=-np.inf), 3)
+                    ranks = stats.rankdata(-printed, axis=1)
                     ranks[np.isnan(table)] = len(own)
                     if len(own) > 1:
                         for method, rank in zip(own, ranks.mean(axis=0), strict=True):

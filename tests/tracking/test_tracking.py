@@ -329,7 +329,7 @@ def test_two_processes_that_need_a_new_database_do_not_race(tmp_path: Path) -> N
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in both:
-        said, problems = process.communicate(timeout=120)
+        said, problems = process.communicate(timeout=900)
         assert process.returncode == 0 and said == "1\n", problems
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["mlflow.db"]
 

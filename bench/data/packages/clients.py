@@ -102,7 +102,7 @@ def _program(name: str, registry: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise ProgramMissingError(
-            f"{name} is not here: it is the client of the registry {registry}, so install it"
+            f"{name}, the client of the registry {registry}, is not on this machine; install it"
         )
     return found
 
@@ -197,7 +197,7 @@ def _watch(
             before, since = written, time.monotonic()
         elif time.monotonic() - since > _SILENT_SECONDS:
             raise DataError(
-                f"{package.describe()}: nothing came for {_SILENT_SECONDS:g} seconds; offline?"
+                f"{package.describe()}: nothing came for {_SILENT_SECONDS:g} seconds (offline?)"
             )
 
 
@@ -213,7 +213,7 @@ def _failed(client: str, package: Package, text: str) -> DataError:
     """Return what a client said, in one line, without passwords of addresses."""
     text = _SECRET.sub("", text)
     if _OFFLINE.search(text):
-        return DataError(f"{package.describe()}: the registry cannot be reached; offline?")
+        return DataError(f"{package.describe()}: the registry cannot be reached (offline?)")
     if package.registry == "debian" and _UNKNOWN_TO_APT.search(text):
         return DataError(
             f"{package.describe()}: apt-get does not know this version; run `apt-get update` "
@@ -221,7 +221,7 @@ def _failed(client: str, package: Package, text: str) -> DataError:
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(npm )?(ERROR|error|ERR!|E:)", line)]
-    said = (errors or lines or ["it said nothing"])[0]
+    said = (errors or lines or ["it said nothing"])[0].rstrip(".")
     name = "pip" if package.registry == "pypi" else client
     return DataError(f"{package.describe()}: {name} failed: {one_line(said, 200)}")
 

@@ -233,7 +233,8 @@ class _Server:
             with contextlib.suppress(BaseException):
                 import traceback
 
-                traceback.print_exc()
+                # The last error alone: of what the method printed before, the last lines are kept.
+                traceback.print_exc(chain=False)
                 sys.stderr.flush()
             end(1)
         # What was printed and not written yet; the plugin may have closed it.

@@ -88,6 +88,7 @@ class FederatedAnomaly(FederatedMethod):
     paper: ClassVar[str] = (
         "Xu, Jin and Su, Privacy-Enhanced Federated Data Distillation, sections 3.4 and 4.6"
     )
+    family: ClassVar[str] = "anomaly detector"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "unknown")
     uses_ipc: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"clients": 3, "steps": 50, "rounds": 2, "distil_steps": 5}

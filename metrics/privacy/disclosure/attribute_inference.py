@@ -8,10 +8,9 @@ and beside its own guesses about control rows: only what exceeds those is leakag
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,34 +29,20 @@ from bench import (
     Score,
     Scores,
 )
+from bench.metrics._shared import shallow_trees
 from bench.metrics._shared.bootstrap import Array, Estimate, ResampledSums
 from bench.metrics._shared.intervals import LEVEL, Interval
 from bench.metrics._shared.record_distance import rows_occurring_once
 from bench.metrics._shared.rows import encoded_label, row_weights
+from bench.metrics._shared.shallow_trees import BinnedRows, ShallowTrees
 from bench.metrics.privacy.disclosure import _matching
-
-if TYPE_CHECKING:
-    import xgboost
-
-ROUNDS = 100
-TREES: dict[str, Any] = {
-    "max_depth": 3,
-    "learning_rate": 0.1,
-    # As scikit-learn's GradientBoostingRegressor: leaves are not shrunk and may be of any size.
-    "reg_lambda": 0.0,
-    "min_child_weight": 0.0,
-    "base_score": 0.0,
-    "nthread": 1,
-    "verbosity": 0,
-}
-"""Section 4.6: 100 trees of depth 3, learning rate 0.1."""
 
 REPEATS = 5
 """Section 4.6: five random seeds."""
 
 EXACT_ROWS = 1000
 """Rows up to which every split is tried and the trees are scikit-learn's, ties aside; beyond,
-splits between 256 quantiles of a column, which is some 30 times faster."""
+splits between 256 bins of about as many rows each."""
 
 Samples = Array
 """A statistic of the rows first, then of each of their resamples."""
@@ -92,7 +77,7 @@ class AttributeInference(Metric):
     cost: ClassVar[str] = "seconds; more for attributes of many categories"
     definition: ClassVar[str] = (
         "Attribute inference attack (zero-order paper, section 4.6): gradient boosting (100 trees, "
-        "depth 3, rate 0.1; by XGBoost) trained on the release predicts each sensitive attribute "
+        "depth 3, rate 0.1, no penalties) trained on the release predicts each sensitive attribute "
         "of the training rows from all other columns. Means over the attributes that the schema "
         "declares sensitive; where it declares none, over up to five numeric or binary features. "
         "Beside it the same attack from control rows, and on control rows."
@@ -432,24 +417,22 @@ def attack(evaluation: Evaluation, targets: tuple[Column, ...]) -> ReleaseAttack
     parts = comparison.draws(len(released), evaluation.generator("aia/released"))
     purpose = f"aia/control/{comparison.size}"
     others = evaluation.reference(purpose, lambda rng: comparison.draws(len(control), rng))
-    equal = np.ones(len(control))
+
+    drawn = [(released.take(part), weights[part]) for part in parts]
+    beside = [control.take(part) for part in others]
 
     def attributes(column: Column) -> AttributeAttacks:
-        whole = trained(released, weights, column, released.hard)
+        whole = trained(released, weights, column)
         return AttributeAttacks(
             column,
             whole.asked(train),
             whole.asked(control),
-            tuple(
-                trained(released.take(part), weights[part], column, released.hard).asked(train)
-                for part in parts
-            ),
+            tuple(trained(table, heavy, column).asked(train) for table, heavy in drawn),
             evaluation.reference(
                 f"{purpose}/{column.name}",
                 # Real rows, whatever the release: the same answers beside every release.
                 lambda rng: tuple(
-                    trained(control.take(part), equal[part], column, control.hard).asked(train)
-                    for part in others
+                    trained(table, np.ones(len(table)), column).asked(train) for table in beside
                 ),
             ),
         )
@@ -473,97 +456,28 @@ class AttributeModel:
     """A model of one attribute."""
 
     column: Column
-    blank: bool
-    """As in `EncodedTable.others`."""
-    trees: ShallowTrees
+    trees: tuple[ShallowTrees, ...]
+    """One model per encoded column of the attribute."""
     mean: Array
 
     def asked(self, rows: EncodedTable) -> AttributeGuesses:
         """Guesses about some rows."""
         truth = rows.target(self.column)
-        sums = self.trees.sums(rows.by_column(self.blank), len(self.mean))
-        return _answers(self.column, truth, sums.T.astype(np.float64) + self.mean)
+        sums = np.stack([one.sums(rows.by_column) for one in self.trees], axis=1)
+        return _answers(self.column, truth, sums.astype(np.float64) + self.mean)
 
 
-def trained(table: EncodedTable, weights: Array, column: Column, blank: bool) -> AttributeModel:
-    """Gradient boosting of one attribute on all others; `blank` as in `EncodedTable.others`."""
-    import xgboost
-
+def trained(table: EncodedTable, weights: Array, column: Column) -> AttributeModel:
+    """Gradient boosting of one attribute on all others (section 4.6: 100 trees, depth 3)."""
     values = table.target(column)
     mean_one = weights / weights.mean()
     mean = np.average(values, axis=0, weights=mean_one)
-    method = "exact" if len(table) <= EXACT_ROWS else "hist"
-    matrix = xgboost.DMatrix(
-        table.others(column, blank), label=values - mean, weight=mean_one, nthread=1
+    groups = table.binned.groups_beside(table.places[column.name])
+    trees = tuple(
+        shallow_trees.grow(table.binned, target, mean_one, groups).trees
+        for target in (values - mean).T
     )
-    booster = xgboost.train({**TREES, "tree_method": method}, matrix, ROUNDS)
-    kept = np.delete(np.arange(table.values.shape[1]), np.r_[table.places[column.name]])
-    return AttributeModel(column, blank, ShallowTrees.of(booster, kept), mean)
-
-
-@final
-@dataclass(frozen=True)
-class ShallowTrees:
-    """Trees of depth 3 that a booster holds, as arrays.
-
-    XGBoost takes ten times as long for the same sums: a model is asked about all training rows.
-    """
-
-    features: npt.NDArray[np.intp]
-    """(trees, 7): column that each node compares, level by level."""
-    thresholds: npt.NDArray[np.float32]
-    """A row goes left where its value is below; infinity where the tree has no such node."""
-    missing_right: npt.NDArray[np.bool_]
-    """Whether a row without a value goes right."""
-    leaves: npt.NDArray[np.float32]
-    """(trees, 8), from left to right."""
-    outputs: npt.NDArray[np.intp]
-    """Output that each tree belongs to."""
-
-    @classmethod
-    def of(cls, booster: xgboost.Booster, columns: npt.NDArray[np.intp]) -> ShallowTrees:
-        """Read a booster; `columns` are the places in a table of what it was trained on."""
-        learner = json.loads(bytes(booster.save_raw("json")))["learner"]
-        model = learner["gradient_booster"]["model"]
-        count = len(model["trees"])
-        features = np.zeros((count, 7), dtype=np.intp)
-        thresholds = np.full((count, 7), np.inf, dtype=np.float32)
-        missing_right = np.zeros((count, 7), dtype=np.bool_)
-        leaves = np.empty((count, 8), dtype=np.float32)
-        for number, tree in enumerate(model["trees"]):
-            left, right = tree["left_children"], tree["right_children"]
-            waiting = [(0, 0, 8)]
-            while waiting:
-                node, place, below = waiting.pop()
-                value = tree["split_conditions"][node]
-                if left[node] < 0:
-                    # A leaf above the last level stands for all leaves that would be below it.
-                    first = (place + 1) * below - 8
-                    leaves[number, first : first + below] = value
-                    continue
-                features[number, place] = columns[tree["split_indices"][node]]
-                thresholds[number, place] = value
-                missing_right[number, place] = not tree["default_left"][node]
-                waiting.append((left[node], 2 * place + 1, below // 2))
-                waiting.append((right[node], 2 * place + 2, below // 2))
-        outputs = np.array(model["tree_info"], dtype=np.intp)
-        return cls(features, thresholds, missing_right, leaves, outputs)
-
-    def sums(self, columns: npt.NDArray[np.float32], outputs: int) -> npt.NDArray[np.float32]:
-        """(outputs, rows): sums of leaves, in the order and precision of XGBoost."""
-        from bench.metrics._shared import tree_kernel
-
-        sums = np.zeros((outputs, columns.shape[1]), dtype=np.float32)
-        tree_kernel.add_leaves(
-            columns,
-            self.features,
-            self.thresholds,
-            self.missing_right,
-            self.leaves,
-            self.outputs,
-            sums,
-        )
-        return sums
+    return AttributeModel(column, trees, mean)
 
 
 def _answers(column: Column, truth: Array, predictions: Array) -> AttributeGuesses:
@@ -683,35 +597,25 @@ class EncodedTable:
 
     @property
     def hard(self) -> bool:
-        """True where every row belongs to its categories fully, as real rows do."""
+        """True where every row belongs to one category of each column, as real rows do."""
         part = self.values[:, self.one_hot]
-        return bool(((part == 0) | (part == 1)).all())
+        blocks = [place for place in self.places.values() if place.stop - place.start > 1]
+        return bool(((part == 0) | (part == 1)).all()) and all(
+            bool((self.values[:, place].sum(axis=1) == 1).all()) for place in blocks
+        )
 
     def target(self, column: Column) -> Array:
         """(rows, outputs) of one attribute: one number, or one for each category of several."""
         return self.values[:, self.places[column.name]].astype(np.float64)
 
-    def others(self, column: Column, blank: bool = False) -> npt.NDArray[np.float32]:
-        """Everything but that attribute: all of its encoded columns are removed.
-
-        `blank` leaves out the zeros of one-hot columns. Trees then split present from absent
-        instead of 1 from 0, which is the same split of hard rows in less than half the time.
-        """
-        return np.delete(self._values(blank), np.r_[self.places[column.name]], axis=1)
-
-    def by_column(self, blank: bool = False) -> npt.NDArray[np.float32]:
-        """(columns, rows) of everything; `blank` as in `others`."""
-        return self._with_blanks if blank else self._without_blanks
+    @functools.cached_property
+    def binned(self) -> BinnedRows:
+        """The rows as trees are grown from them."""
+        hard = [place for place in self.places.values() if place.stop - place.start > 1]
+        exact = len(self) <= EXACT_ROWS
+        return BinnedRows.of(self.values, exact, hard if self.hard else ())
 
     @functools.cached_property
-    def _with_blanks(self) -> npt.NDArray[np.float32]:
-        return np.ascontiguousarray(self._values(True).T)
-
-    @functools.cached_property
-    def _without_blanks(self) -> npt.NDArray[np.float32]:
+    def by_column(self) -> npt.NDArray[np.float32]:
+        """(columns, rows) of everything."""
         return np.ascontiguousarray(self.values.T)
-
-    def _values(self, blank: bool) -> npt.NDArray[np.float32]:
-        if not blank:
-            return self.values
-        return np.where(self.one_hot & (self.values == 0), np.float32(np.nan), self.values)

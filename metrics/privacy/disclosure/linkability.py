@@ -232,21 +232,14 @@ def distance_sums(targets: Records, released: Records) -> Array:
 
     The terms are those of `record_distance.distances`, which takes rows side by side.
     """
-    shape = (len(targets), len(released))
-    total, gap, scale = np.zeros(shape), np.empty(shape), np.empty(shape)
-    for left, right in zip(targets.numbers.T, released.numbers.T, strict=True):
-        np.subtract(left[:, None], right, out=gap)
-        np.abs(gap, out=gap)
-        np.maximum(1.0 + left[:, None], 1.0 + right, out=scale)
-        if min(left.min(initial=0.0), right.min(initial=0.0)) < 0.0:
-            scale -= np.minimum(np.minimum(left[:, None], right), 0.0)
-        np.divide(gap, scale, out=gap)
-        np.add(total, gap, out=total)
-    if targets.codes.shape[1]:
-        unequal = np.zeros(shape, dtype=np.uint16)
-        different = np.empty(shape, dtype=np.bool_)
-        for codes, others in zip(targets.codes.T, released.codes.T, strict=True):
-            np.not_equal(codes[:, None], np.ascontiguousarray(others), out=different)
-            np.add(unequal, different, out=unequal)
-        np.add(total, unequal, out=total)
+    from bench.metrics._shared import kernels
+
+    total = np.zeros((len(targets), len(released)))
+    kernels.add_exact(
+        total,
+        np.ascontiguousarray(targets.numbers),
+        np.ascontiguousarray(released.numbers.T),
+        np.ascontiguousarray(targets.codes),
+        np.ascontiguousarray(released.codes.T),
+    )
     return total

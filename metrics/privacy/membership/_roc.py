@@ -17,7 +17,7 @@ import pandas as pd
 
 from bench import Direction, Evaluation, Metric, Output, Score
 from bench.metrics._shared import bootstrap
-from bench.metrics._shared.bootstrap import Array, Statistic
+from bench.metrics._shared.bootstrap import Array, Counted, Counts, Statistic, contiguous
 
 Labels = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -96,7 +96,7 @@ def scores(metric: Metric, evaluation: Evaluation, judged: AttackScores) -> tupl
     rates = tuple(rate for rate in RATES if rate * (others + 1) >= 1)
     # All statistics of a resample are read off the same two cumulated curves.
     joint = bootstrap.jointly(
-        summary(judged, rates), judged.strata, evaluation.generator(f"bootstrap/{metric.name}")
+        summary(judged, rates), judged.strata, bootstrap.of_dataset(evaluation)
     )
     area, largest, held_out, *at_rates = (
         _widened(estimate, judged.widening, least)
@@ -136,13 +136,7 @@ def summary(judged: AttackScores, rates: Sequence[float]) -> Statistic:
       leakage.
     * Sensitivity at each rate: see `_RocCurve.sensitivity`.
     """
-    parts = _parts(judged)
-
-    def statistic(weights: Array) -> Array:
-        total: Array = np.mean([part.summary(weights, rates) for part in parts], axis=0)
-        return total
-
-    return statistic
+    return _Summary(tuple(_parts(judged)), np.asarray(rates, dtype=np.float64))
 
 
 def risk_and_auroc(membership: Labels, scores: Array) -> Statistic:
@@ -192,24 +186,53 @@ class _Part:
 
     rows: npt.NDArray[np.intp]
     curve: _RocCurve
-    claimed_members: npt.NDArray[np.intp]
-    """Places among these rows of members that are called members."""
-    claimed_others: npt.NDArray[np.intp]
+    claims: Flags
+    """Whether each of these rows is called a member."""
 
-    def summary(self, weights: Array, rates: Sequence[float]) -> Array:
+    def in_order(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint8], ...]:
+        """Rows by descending score; which are members, end a group, and are called members."""
         curve = self.curve
-        drawn = weights[self.rows]
-        members, others = curve.cumulated(drawn)
-        right = drawn[self.claimed_members].sum(axis=0) / members[-1]
-        wrong = drawn[self.claimed_others].sum(axis=0) / others[-1]
-        return np.stack(
+        rows = np.concatenate([curve.members, curve.others])
+        groups = np.concatenate(
             [
-                curve.area(members, others),
-                np.maximum(curve.gaps(members, others).max(axis=0), 0.0),
-                right - wrong,
-                *(curve.sensitivity(members, others, rate) for rate in rates),
+                np.searchsorted(ends, np.arange(len(side)), "right")
+                for side, ends in (
+                    (curve.members, curve.member_ends),
+                    (curve.others, curve.other_ends),
+                )
             ]
         )
+        order = np.argsort(groups, kind="stable")
+        last = np.append(groups[order][1:] != groups[order][:-1], True)
+        flags = (order < len(curve.members), last, self.claims[rows][order])
+        return (self.rows[rows[order]], *(flag.astype(np.uint8) for flag in flags))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Summary(Counted):
+    """The statistics of `summary`, mean over parts."""
+
+    parts: tuple[_Part, ...]
+    rates: Array
+    table: npt.NDArray[np.intp] | None = None
+    """Where the rows are in a larger table; None where they are the table."""
+
+    def __call__(self, weights: Array | Counts) -> Array:
+        from bench.metrics._shared import resample_kernels
+
+        results = np.zeros((3 + len(self.rates), weights.shape[1]))
+        for part in self.parts:
+            rows, members, ends, claimed = part.in_order()
+            rows = rows if self.table is None else self.table[rows]
+            resample_kernels.roc_summary(
+                contiguous(weights, rows), rows, members, ends, claimed, self.rates, results
+            )
+        return results / len(self.parts)
+
+    def at(self, rows: npt.NDArray[np.intp]) -> _Summary:
+        table = rows if self.table is None else rows[self.table]
+        return _Summary(self.parts, self.rates, table)
 
 
 def _parts(judged: AttackScores) -> list[_Part]:
@@ -221,8 +244,7 @@ def _parts(judged: AttackScores) -> list[_Part]:
             _Part(
                 rows,
                 _RocCurve.of(membership, judged.scores[rows]),
-                np.flatnonzero(claims & (membership == 1)),
-                np.flatnonzero(claims & (membership == 0)),
+                np.asarray(claims, dtype=np.bool_),
             )
         )
     return parts

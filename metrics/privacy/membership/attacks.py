@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench import Direction, Evaluation, Family, Metric, NotComputable, Output, Score, Scores, Split
-from bench.metrics._shared import bootstrap, encoded_distance, record_distance
+from bench.metrics._shared import bootstrap, encoded_distance, record_distance, shallow_trees
 from bench.metrics._shared.bootstrap import Array
 from bench.metrics._shared.intervals import clopper_pearson
 from bench.metrics._shared.record_distance import (
@@ -32,6 +32,7 @@ from bench.metrics._shared.record_distance import (
     rows_occurring_once,
 )
 from bench.metrics._shared.rows import points
+from bench.metrics._shared.shallow_trees import BinnedRows
 from bench.metrics.privacy.membership import _roc as roc
 from bench.metrics.privacy.membership._roc import AttackScores
 
@@ -56,8 +57,9 @@ neither. With 20 bins the attack on released Adult training rows falls from a ri
 0.75, with 10 to 0.56."""
 
 _EXACT_ROWS = 2000
-"""Rows up to which every threshold is tried, as scikit-learn does; beyond, 256 quantiles, six times
-faster. On Adult AUROCs differ by less than 0.005 from scikit-learn's, by chance either way."""
+"""Rows up to which every threshold is tried, as scikit-learn does; beyond, 256 bins of about as
+many rows each. On Adult AUROCs differ by less than 0.005 from scikit-learn's, by chance either
+way."""
 
 _SMALL = "100 raw training rows released: "
 _NEIGHBOURS_WEAK = _SMALL + "AUROC 0.51 on Adult (of 24,421 rows), 0.64 on breast-cancer (of 341)"
@@ -87,7 +89,7 @@ class NeighbourAttack(Metric):
         "Membership attack of the zero-order paper, section 4.5: mean, minimum, maximum, standard "
         "deviation and range of the distances (equation 15; Euclidean, Manhattan, cosine) to the 5 "
         "nearest released rows, and gradient boosting (100 trees, depth 3, learning rate 0.1; "
-        "XGBoost without penalties). Five stratified 80/20 splits whose test parts are disjoint; "
+        "no penalties). Five stratified 80/20 splits whose test parts are disjoint; "
         "averages over the five. Members are training rows, non-members as many control rows. "
         + roc.NOTE
         + " It is widened by half, because the five attacks share training rows (Nadeau and Bengio "
@@ -134,11 +136,12 @@ class NeighbourAttack(Metric):
         features = distance_statistics(nearest)
         membership = candidates(evaluation).membership
         parts = _stratified_parts(membership, self.SPLITS, evaluation.generator("mia/splits"))
-        seed = int(evaluation.generator("mia/model").integers(2**31))
+        rows = BinnedRows.of(features, exact=len(features) <= _EXACT_ROWS)
+        columns = np.ascontiguousarray(features.T, dtype=np.float32)
         scores, claims = np.empty(len(membership)), np.zeros(len(membership), dtype=np.bool_)
         for part in range(self.SPLITS):
             test = parts == part
-            on_train, on_test = _boosted(features, membership, test, seed)
+            on_train, on_test = _boosted(rows, columns, membership, test)
             scores[test] = on_test
             claims[test] = on_test >= roc.best_threshold(membership[~test], on_train)
         return AttackScores(membership, scores, claims, parts)
@@ -249,7 +252,7 @@ class ThresholdAttack(Metric):
         joint = bootstrap.jointly(
             roc.risk_and_auroc(membership, -distances.astype(np.float64)),
             membership,
-            evaluation.generator("bootstrap/mia-threshold"),
+            bootstrap.of_dataset(evaluation),
         )
         scores = tuple(
             estimate.score(self, f"{self.name}/{output}")
@@ -329,29 +332,20 @@ def _stratified_parts(membership: Labels, parts: int, rng: np.random.Generator) 
 
 
 def _boosted(
-    features: Array, membership: Labels, test: npt.NDArray[np.bool_], seed: int
+    rows: BinnedRows,
+    columns: npt.NDArray[np.float32],
+    membership: Labels,
+    test: npt.NDArray[np.bool_],
 ) -> tuple[Array, Array]:
-    """Probabilities of membership for the training and the test rows of one split."""
-    import xgboost
+    """Log-odds of membership for the training and the test rows of one split.
 
-    parameters = {
-        "objective": "binary:logistic",
-        "max_depth": 3,
-        "learning_rate": 0.1,
-        # As in plain gradient boosting: no penalty, leaves of any size.
-        "reg_lambda": 0.0,
-        "min_child_weight": 0.0,
-        "base_score": 0.5,
-        "tree_method": "exact" if np.count_nonzero(~test) <= _EXACT_ROWS else "hist",
-        "nthread": 1,
-        "seed": seed,
-        "verbosity": 0,
-    }
-    train = xgboost.DMatrix(features[~test], label=membership[~test], nthread=1)
-    booster = xgboost.train(parameters, train, 100)
-    on_train = np.asarray(booster.predict(train), dtype=np.float64)
-    asked = xgboost.DMatrix(features[test], nthread=1)
-    return on_train, np.asarray(booster.predict(asked), dtype=np.float64)
+    `columns` are the same features as `rows`, one after the other.
+    """
+    grown = shallow_trees.grow(rows.take(~test), membership[~test], logistic=True)
+    on_test = grown.trees.sums(np.ascontiguousarray(columns[:, test]))
+    # In the precision of the answers about the test rows, with which they are compared.
+    on_train = grown.trees.sums(np.ascontiguousarray(columns[:, ~test]))
+    return on_train.astype(np.float64), on_test.astype(np.float64)
 
 
 def _balanced(share: float, ratio: float) -> float:

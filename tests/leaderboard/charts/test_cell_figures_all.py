@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.leaderboard.charts.cell_figures import KINDS, figures
+from bench.leaderboard.charts.cell import KINDS, figures
+from bench.leaderboard.charts.sheet import Sheet
 from bench.leaderboard.tables.details import CellFiles
 from bench.results.records import ScoreRow
-from tests.support.cell_files import new_files, sides, tree, write
+from tests.support.cell_files import new_files, sides, write
+from tests.support.charts import drawing
 
 EVIL = '<script>alert("1")</script>'
 
@@ -56,18 +58,21 @@ def test_every_figure_is_drawn_and_named(files):
     assert {figure.kind.name for figure in found if figure.figure} == {kind.name for kind in KINDS}
     for figure in found:
         assert figure.figure is not None
-        for panel in figure.figure.panels:
-            assert tree(panel.drawing).get("role") == "img"
-            assert tree(panel.drawing).get("aria-label")
+        for chart in figure.figure.charts:
+            assert chart.text
+            assert Sheet().place(chart).count('role="img" aria-label="') == 1
+            assert drawing(chart) is not None
 
 
 def test_names_of_a_stranger_are_escaped_in_every_figure(files):
     everything(files, EVIL)
     for figure in figures(files, "", (), ()):
         assert figure.figure is not None, figure
-        for panel in figure.figure.panels:
-            assert "<script" not in panel.drawing
-            assert not [part for part in tree(panel.drawing).iter() if part.tag == "script"]
+        sheet = Sheet()
+        for chart in figure.figure.charts:
+            assert "<script" not in sheet.place(chart)
+            assert not [part for part in drawing(chart).iter() if part.tag.endswith("script")]
+        assert sheet.data().count("<") == 2  # the element of the data itself
 
 
 BROKEN: dict[str, Callable[[Path], Any]] = {
@@ -107,8 +112,10 @@ def test_damaged_details_leave_a_reason_and_never_an_error(files, how):
         if figure.figure is None:
             assert figure.reason
             continue
-        for panel in figure.figure.panels:
-            assert not re.search(r"nan|inf\b", str(panel.drawing)), panel.drawing
+        sheet = Sheet()
+        for chart in figure.figure.charts:
+            sheet.place(chart)
+        assert not re.search(r"\bNaN\b|Infinity", sheet.data())
 
 
 def test_why_a_figure_is_not_there(files):

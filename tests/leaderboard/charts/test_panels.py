@@ -1,22 +1,21 @@
-"""Panels: where things stand, and that what is missing shows."""
+"""Panels: every result is in the data of its chart, and what is missing shows."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
-from bench.leaderboard.charts import panels, svg
-from bench.leaderboard.charts.audit import audit_panels
-from bench.leaderboard.charts.draw import draw
+from bench.leaderboard.charts import panels
+from bench.leaderboard.charts.audit import audit_charts
+from bench.leaderboard.charts.chart import Chart
+from bench.leaderboard.charts.draw import Panel, chosen, draw
+from bench.leaderboard.charts.overview import method_legend
 from bench.leaderboard.charts.panels import (
-    PanelContent,
     Prominence,
     Scene,
     ipcs_first_to_last,
@@ -30,9 +29,11 @@ from bench.leaderboard.charts.tradeoffs import (
     against_epsilon,
     against_ipc,
     attacks,
+    utility_figures,
 )
 from bench.leaderboard.ranking.rows import Row, aggregate
 from bench.leaderboard.tables.load import load_results
+from tests.support.charts import axis, drawing, table, texts, words
 
 Stage = tuple[Scene, tuple[Row, ...]]
 
@@ -48,80 +49,64 @@ def stage(tmp_path: Path) -> Callable[[Any], Stage]:
     return compute
 
 
-def _drawn(setting: Scene, panels: Iterable[PanelContent]) -> list[ElementTree.Element]:
-    return [ElementTree.fromstring(str(draw(p, setting.numbers).markup)) for p in panels]
+def _drawn(setting: Scene, contents: Iterable[Panel]) -> list[Chart]:
+    return [draw(setting, panel) for panel in contents]
 
 
-def _texts(panel: ElementTree.Element, tag: str = "title") -> list[str]:
-    return ["".join(element.itertext()) for element in panel.iter(tag)]
+def _points(chart: Chart) -> dict[str, list[tuple[Any, float]]]:
+    """Values of the highlighted methods, in the order in which a line joins them."""
+    found: dict[str, list[tuple[Any, float]]] = {}
+    for row in table(chart, "points"):
+        found.setdefault(row["series"], []).append((row["x"], row["y"]))
+    return found
 
 
-def _marks(panel: ElementTree.Element) -> dict[str, tuple[float, float]]:
-    """Places of the points in the foreground, by the tooltip up to the colon."""
-    return {
-        "".join(mark.itertext()).split(":")[0]: (
-            float(mark.get("x") or ""),
-            float(mark.get("y") or ""),
-        )
-        for mark in panel.iter("use")
-        if "".join(mark.itertext())
-    }
+def test_an_axis_with_chosen_ticks() -> None:
+    line = chosen({1.0: "1", 100.0: "100"}, "rows", "full")
+    assert line.labels == ("1", "100", "full")
+    # A quarter of the axis beyond the last number, and a margin on both sides.
+    ends = [math.log(value) for value in (*line.ticks, *(line.domain or ()))]
+    span = math.log(100)
+    assert ends[:3] == pytest.approx([0, span, 1.25 * span])
+    assert ends[3:] == pytest.approx([-0.11 * 1.25 * span, 1.36 * 1.25 * span - 0.25 * 1.25 * span])
 
 
-def test_a_scale_puts_its_ends_where_they_belong() -> None:
-    scale = svg.chosen([svg.Tick(1.0, "1"), svg.Tick(100.0, "100")], 50, 150)
-    assert [scale.place(value) for value in (1.0, 10.0, 100.0)] == pytest.approx([50, 100, 150])
-    assert scale.place(1e9) == 150  # at the end of the axis, never outside
-    full = svg.chosen([svg.Tick(1.0, "1"), svg.Tick(100.0, "100")], 50, 150, "full")
-    assert [full.place(value) for value in (1.0, 100.0, math.inf)] == pytest.approx([50, 110, 150])
-
-
-def test_an_upright_scale_grows_upwards() -> None:
-    scale = svg.linear([0.0, 1.0], 184, 34)
-    # A margin of 0.08 on both sides: 150 * 0.08 / 1.16.
-    assert scale.place(0.0) == pytest.approx(184 - 150 * 0.08 / 1.16)
-    assert scale.place(1.0) == pytest.approx(34 + 150 * 0.08 / 1.16)
-
-
-@pytest.mark.parametrize(
-    "low, high, expected",
-    [
-        (0.9, 11.0, (1.0, 2.0, 5.0, 10.0)),
-        (0.05, 60.0, (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)),
-        (1e-3, 1e4, (1e-3, 0.1, 10.0, 1000.0)),
-    ],
-)
-def test_logarithmic_ticks(low: float, high: float, expected: tuple[float, ...]) -> None:
-    assert svg.log_ticks(low, high) == pytest.approx(expected)
-
-
-def test_points_stand_at_their_epsilon_and_utility(run: Any, stage: Any) -> None:
+def test_points_have_their_epsilon_utility_and_interval(run: Any, stage: Any) -> None:
     for epsilon, value in ((1.0, 0.5), (10.0, 0.7), (100.0, 0.9)):
         run.add("a", value, eps_target=epsilon, eps_proven=epsilon)
     setting, _ = stage(run)
-    (panel,) = _drawn(setting, against_epsilon(setting, "50"))
-    marks = _marks(panel)
-    left, right = svg.LEFT + 28, svg.RIGHT - 28
-    # Intervals of +-0.02 belong to the axis, which then has a margin of 8%.
-    low, high = 0.48 - 0.08 * 0.44, 0.92 + 0.08 * 0.44
-    top, bottom = svg.TOP + 6, svg.BOTTOM
-
-    def height(value: float) -> float:
-        return top + (bottom - top) * (high - value) / (high - low)
-
-    for epsilon, x, value in (
-        (1, left, 0.5),
-        (10, (left + right) / 2, 0.7),
-        (100, right, 0.9),
-    ):
-        found = marks[f"a, target ε {epsilon} (proven {epsilon})"]
-        assert found == pytest.approx((x, height(value)), abs=0.06)
-    (whiskers,) = [p.get("d") or "" for p in panel.iter("path") if p.get("class") == "w"]
-    first = re.match(r"M([\d.]+) ([\d.]+)V([\d.]+)", whiskers)
-    assert first is not None
-    assert [float(part) for part in first.groups()] == pytest.approx(
-        [left, height(0.48), height(0.52)], abs=0.06
+    (chart,) = _drawn(setting, against_epsilon(setting, "50"))
+    found = table(chart, "points")
+    assert [(row["x"], row["at"], row["y"]) for row in found] == [
+        (1.0, 1.0, 0.5),
+        (10.0, 10.0, 0.7),
+        (100.0, 100.0, 0.9),
+    ]
+    assert [(row["low"], row["high"]) for row in found] == [
+        (0.48, 0.52),
+        (0.68, 0.72),
+        (0.88, 0.92),
+    ]
+    assert (
+        texts(chart, "points")[1] == "a, target ε 10 (proven 10): auroc 0.700 [0.680, 0.720]; sound"
     )
+    assert axis(chart, "x")["axis"]["values"] == [1.0, 10.0, 100.0]
+    assert axis(chart, "x")["scale"]["type"] == "log"
+    drawn = words(drawing(chart))
+    assert [text for text in drawn if text in ("1", "10", "100", "target ε", "auroc ↑")] == [
+        "1", "10", "100", "target ε", "auroc ↑",
+    ]  # fmt: skip
+
+
+def test_points_of_one_epsilon_stand_beside_each_other(run: Any, stage: Any) -> None:
+    for name in ("a", "b", "c"):
+        run.add(name, 0.5)
+    setting, _ = stage(run)
+    (chart,) = _drawn(setting, against_epsilon(setting, "50"))
+    places = {row["series"]: row["at"] for row in table(chart, "points")}
+    assert places["a"] < places["b"] < places["c"]
+    assert places["b"] == 1.0
+    assert {row["x"] for row in table(chart, "points")} == {1.0}
 
 
 def test_the_front_takes_sound_methods_only(run: Any, stage: Any, unproven: Any) -> None:
@@ -132,49 +117,38 @@ def test_the_front_takes_sound_methods_only(run: Any, stage: Any, unproven: Any)
         run.add("loud", 0.95, **{**spent, **unproven})
     setting, _ = stage(run)
     (panel,) = against_epsilon(setting, "50")
-    drawing = draw(panel, setting.numbers)
-    assert [(m.label, m.x, m.y) for m in drawing.front] == [
+    assert [(m.label, m.x, m.y) for m in panel.members] == [
         ("good", 1.0, pytest.approx(0.6)),
         ("poor", 10.0, pytest.approx(0.8)),
     ]
-    parsed = ElementTree.fromstring(str(drawing.markup))
-    assert "good 0.6 at 1, poor 0.8 at 10." in (parsed.get("aria-label") or "")
-    hollow = [mark for mark in parsed.iter("use") if mark.get("class") == "h"]
-    assert [text.split(",")[0] for text in map("".join, (m.itertext() for m in hollow))] == [
-        "loud",
-        "loud",
-    ]
+    chart = draw(setting, panel)
+    assert "good 0.6 at 1, poor 0.8 at 10." in chart.text
+    assert [row["y"] for row in table(chart, "front")] == pytest.approx([0.6, 0.8, 0.8])
+    hollow = [row["series"] for row in table(chart, "points") if not row["sound"]]
+    assert hollow == ["loud", "loud"]
 
 
 def test_references_are_lines(mixed_run: Any, stage: Any, non_private: Any) -> None:
     mixed_run.add("subset", 0.85, **non_private)
     setting, _ = stage(mixed_run)
-    panel = _drawn(setting, against_epsilon(setting, "50"))[0]
-    level = {
-        title.split(":")[0]
-        for group in panel.iter("g")
-        if any(path.get("class") == "v" for path in group.iter("path"))
-        for title in _texts(group)[:1]
-    }
-    assert level == {"real", "subset", "gats"}
-    named = [t for t in _texts(panel, "text") if t in ("real", "subset", "gats")]
-    assert sorted(named) == ["real", "subset"]
-    assert "real 0.905" in (panel.get("aria-label") or "")
+    chart = _drawn(setting, against_epsilon(setting, "50"))[0]
+    levels = {row["series"]: row for row in table(chart, "levels")}
+    assert set(levels) == {"real", "subset", "gats"}
+    assert levels["real"]["y"] == pytest.approx(0.905)
+    named = [name for name in words(drawing(chart)) if name in levels]
+    assert sorted(set(named)) == ["gats", "real", "subset"]  # gats in the legend only
+    assert named.count("real") == named.count("subset") == 2
+    assert "real 0.905" in chart.text
 
 
 def test_what_failed_and_what_was_skipped_show(mixed_run: Any, stage: Any) -> None:
     mixed_run.fail("broken", reason="it broke")
     setting, _ = stage(mixed_run)
-    panel = _drawn(setting, against_epsilon(setting, "50"))[0]
-    marks = {
-        title: path.get("d") or ""
-        for group in panel.iter("g")
-        if (group.get("class") or "").startswith("x ")
-        for title, path in zip(_texts(group), group.iter("path"), strict=True)
-    }
-    assert "l6 6" in marks["broken, target ε 1: no value. it broke"]
-    assert "h6" in marks["picky, target ε 1: no value. takes images only"]
-    assert "3 without a value." in (panel.get("aria-label") or "")
+    chart = _drawn(setting, against_epsilon(setting, "50"))[0]
+    marks = {row["text"]: (row["x"], row["skipped"]) for row in table(chart, "missing")}
+    assert marks["broken, target ε 1: no value. it broke"] == (1.0, False)
+    assert marks["picky, target ε 1: no value. takes images only"] == (1.0, True)
+    assert "3 without a value." in chart.text
 
 
 def test_utility_against_size(run: Any, stage: Any, non_private: Any) -> None:
@@ -184,16 +158,12 @@ def test_utility_against_size(run: Any, stage: Any, non_private: Any) -> None:
     run.add("a", 0.85, ipc=None, full_size=True)
     run.add("own", 0.5, ipc=None)
     setting, _ = stage(run)
-    (panel,) = _drawn(setting, against_ipc(setting, 1.0))
-    places = _marks(panel)
-    assert not [name for name in places if name.startswith("own")]
-    assert len(places) == 2  # tooltips up to the colon: a and free
-    path = next(p.get("d") or "" for p in panel.iter("path") if p.get("class") == "l")
-    xs = [float(pair.split()[0]) for pair in path[1:].split("L")]
-    left, right = svg.LEFT + 28, svg.RIGHT - 28
-    # Dodged by 3 to the left, as the first of two; full size stands apart at the end.
-    assert xs == pytest.approx([left - 3, right - 43, right - 3], abs=0.06)
-    assert "full" in _texts(panel, "text")
+    (chart,) = _drawn(setting, against_ipc(setting, 1.0))
+    assert _points(chart) == {
+        "a": [(10.0, 0.6), (100.0, 0.8), ("full", 0.85)],
+        "free": [(10.0, pytest.approx(0.7)), (100.0, pytest.approx(0.9))],
+    }
+    assert "full" in words(drawing(chart))
 
 
 def test_one_size_gives_no_panel(mixed_run: Any, stage: Any) -> None:
@@ -225,14 +195,13 @@ def test_worse_than_guessing_counts_as_guessing(run: Any, stage: Any) -> None:
         run.score(key, "mia/auroc", attack, attack - 0.1, attack + 0.1, "lower", "privacy")
     setting, rows = stage(run)
     (panel,) = against_attack(setting, "50", attacks(rows)[0])
-    drawing = draw(panel, setting.numbers)
-    assert [member.label for member in drawing.front] == ["plain", "leaky"]
-    parsed = ElementTree.fromstring(str(drawing.markup))
-    marks = {name.split(",")[0]: place for name, place in _marks(parsed).items()}
-    assert marks["lucky"][0] < marks["plain"][0] < marks["leaky"][0]
-    assert "chance" in _texts(parsed, "text")
-    whiskers = [p.get("d") or "" for p in parsed.iter("path") if p.get("class") == "w"]
-    assert all("V" in path and "H" in path for path in whiskers)
+    assert [member.label for member in panel.members] == ["plain", "leaky"]
+    chart = draw(setting, panel)
+    marks = {row["series"]: row for row in table(chart, "points")}
+    assert marks["lucky"]["x"] < marks["plain"]["x"] < marks["leaky"]["x"]
+    assert (marks["plain"]["left"], marks["plain"]["right"]) == pytest.approx((0.4, 0.6))
+    assert table(chart, "uprights") == [{"at": 0.5, "text": "chance"}]
+    assert "chance" in words(drawing(chart))
 
 
 def test_real_rows_do_not_stretch_the_axis_of_attacks(run: Any, stage: Any) -> None:
@@ -241,10 +210,11 @@ def test_real_rows_do_not_stretch_the_axis_of_attacks(run: Any, stage: Any) -> N
         run.score(key, "mia/auroc", attack, direction="lower", family="privacy")
     setting, rows = stage(run)
     (panel,) = against_attack(setting, "50", attacks(rows)[0])
-    assert panel.horizontal.end < 0.6
-    parsed = ElementTree.fromstring(str(draw(panel, setting.numbers).markup))
-    assert _marks(parsed)["real"][0] == svg.RIGHT
-    assert "at 1 →" in _texts(parsed, "text")
+    assert panel.axis.domain is not None and panel.axis.domain[1] < 0.6
+    chart = draw(setting, panel)
+    assert _points(chart)["real"] == [(1.0, 0.5)]
+    assert axis(chart, "x")["scale"]["clamp"] is True
+    assert "at 1 →" in words(drawing(chart))
 
 
 def test_seconds_are_logarithmic_and_zero_is_drawn(run: Any, stage: Any) -> None:
@@ -252,11 +222,11 @@ def test_seconds_are_logarithmic_and_zero_is_drawn(run: Any, stage: Any) -> None
         run.add(name, 0.5, fit_seconds=seconds)
     run.add("gone", 0.5, fit_seconds=None)
     setting, _ = stage(run)
-    (panel,) = _drawn(setting, against_cost(setting, "50", SECONDS))
-    x = {name.split(",")[0]: place[0] for name, place in _marks(panel).items()}
-    assert x["b"] - x["a"] == pytest.approx(x["c"] - x["b"], abs=0.2)
-    assert x["a"] - x["zero"] == pytest.approx(2 * (x["b"] - x["a"]), abs=0.3)
-    assert "✕ 1 without a value" in " ".join(_texts(panel, "text"))
+    (chart,) = _drawn(setting, against_cost(setting, "50", SECONDS))
+    x = {name: places[0][0] for name, places in _points(chart).items()}
+    assert x == {"a": 0.1, "b": 1.0, "c": 10.0, "zero": 0.001}
+    assert axis(chart, "x")["scale"] == {"type": "log"}
+    assert "Without a position: gone" in chart.note
 
 
 def test_many_methods_stand_in_the_background(run: Any, stage: Any) -> None:
@@ -272,12 +242,12 @@ def test_many_methods_stand_in_the_background(run: Any, stage: Any) -> None:
     assert setting.roles["marginals"] is Prominence.REFERENCE
     styles = panels.styles(rows)
     assert len({styles[name].colour for name in leading}) == 6
-    drawings = _drawn(setting, against_epsilon(setting, "50"))
-    in_front = [[g for g in p.iter("g") if g.get("class", "").startswith("s ")] for p in drawings]
-    assert [len(groups) for groups in in_front] == [7, 6]  # marginals on the first only
-    assert "m00" in _texts(drawings[1], "text")
-    assert "m00" not in _texts(drawings[0], "text")
-    assert "m13" in _texts(drawings[0])
+    first, second = _drawn(setting, against_epsilon(setting, "50"))
+    assert [len(_points(chart)) for chart in (first, second)] == [7, 6]  # marginals on the first
+    assert {row["series"] for row in table(first, "others")} == {f"m{k:02}" for k in range(14)}
+    assert [row["text"] for row in table(second, "names")] == ["m00"]
+    assert table(first, "names") == []
+    assert [entry.name for entry in method_legend(setting, rows)] == [*leading, "marginals"]
 
 
 def test_nothing_that_is_not_finite_is_drawn(run: Any, stage: Any) -> None:
@@ -291,29 +261,45 @@ def test_nothing_that_is_not_finite_is_drawn(run: Any, stage: Any) -> None:
         key = run.add(f"m{number}", 0.5, ipc=20, eps_audited=0.5, eps_claimed=abs(value))
         run.score(key, "mia/auroc", value, direction="lower", family="privacy")
     setting, rows = stage(run)
-    drawn = [
+    found = [
         *against_epsilon(setting, "10"),
         *against_epsilon(setting, "20"),
         *against_ipc(setting, 1.0),
         *against_attack(setting, "20", attacks(rows)[0]),
         *against_cost(setting, "20", SECONDS),
     ]
-    assert len(drawn) == 4  # at IPC 10 no value can be drawn
-    panels = _drawn(setting, drawn)
-    panels += [ElementTree.fromstring(str(p)) for p in audit_panels(setting, rows).panels]
-    for panel in panels:
-        for element in panel.iter():
-            for name in ("x", "y", "d"):
-                for number in re.findall(r"[^\sMLHVlhvmz]+", element.get(name) or ""):
-                    assert -20 < float(number) < 340
+    assert len(found) == 4  # at IPC 10 no value can be drawn
+    charts = [*_drawn(setting, found), *audit_charts(setting, rows).charts]
+    for chart in charts:
+        for name in chart.data:
+            for row in table(chart, name):
+                numbers = [value for value in row.values() if isinstance(value, float)]
+                assert all(abs(number) < 1e100 for number in numbers)
+        assert "NaN" not in str([part.attrib for part in drawing(chart).iter()])
 
 
 def test_a_constant_utility_has_an_axis(run: Any, stage: Any) -> None:
     key = run.add("a")
     run.score(key, "auroc", 0.0)
     setting, _ = stage(run)
-    (panel,) = _drawn(setting, against_epsilon(setting, "50"))
-    assert len(_marks(panel)) == 1
+    (chart,) = _drawn(setting, against_epsilon(setting, "50"))
+    assert _points(chart) == {"a": [(1.0, 0.0)]}
+    assert drawing(chart) is not None
+
+
+def test_a_chart_for_each_dataset_and_size(mixed_run: Any, stage: Any) -> None:
+    mixed_run.add("ldpdc", 0.9, ipc=100)
+    setting, _ = stage(mixed_run)
+    figures = utility_figures(setting)
+    assert [(figure.ipc, len(figure.charts)) for figure in figures] == [("100", 1), ("50", 2)]
+    assert "front" not in figures[0].charts[0].data
+
+
+def test_colours_and_markers_are_distinct(run: Any, tmp_path: Path) -> None:
+    for number in range(30):
+        run.add(f"method {number}", 0.5)
+    rows, _ = aggregate(load_results([run.write(tmp_path)]))
+    assert len(set(panels.styles(rows).values())) == 30
 
 
 def test_the_first_facets_are_those_with_most_results(run: Any, stage: Any) -> None:
@@ -327,8 +313,8 @@ def test_the_first_facets_are_those_with_most_results(run: Any, stage: Any) -> N
 
 def test_nobody_was_audited(mixed_run: Any, stage: Any) -> None:
     setting, rows = stage(mixed_run)
-    found = audit_panels(setting, rows)
-    assert found.panels == ()
+    found = audit_charts(setting, rows)
+    assert found.charts == ()
     assert "None of the 20 rows was audited" in found.words
 
 
@@ -342,31 +328,22 @@ def test_audited_against_claimed_and_proven(run: Any, stage: Any, unproven: Any)
         else row
         for row in rows
     ]
-    found = audit_panels(setting, rows)
+    found = audit_charts(setting, rows)
     assert "1 of 2 exceed the claimed epsilon. 0 of 2 exceed the proven" in found.words
-    claimed, proven = (ElementTree.fromstring(str(panel)) for panel in found.panels)
-    assert "breaks on breast-cancer: audited 1, claimed 0.1" in (claimed.get("aria-label") or "")
-    places = {
-        "".join(group.itertext()).split(" ")[0]: group.find("use") for group in claimed.iter("g")
-    }
-
-    def share(value: float) -> float:
-        return math.log1p(10 * value) / math.log1p(100)
-
-    width, height = svg.RIGHT - 12 - svg.LEFT, svg.BOTTOM - svg.TOP - 6
-    for name, x, y in (("keeps", 10.0, 0.1), ("breaks", 0.1, 1.0)):
-        mark = places[name]
-        assert mark is not None
-        assert float(mark.get("x") or "") == pytest.approx(svg.LEFT + width * share(x), abs=0.06)
-        assert float(mark.get("y") or "") == pytest.approx(svg.BOTTOM - height * share(y), abs=0.06)
-    assert "∞" in _texts(proven, "text")
-    assert any("(maximum detectable 1)" in title for title in _texts(claimed))
+    claimed, proven = found.charts
+    assert "breaks on breast-cancer: audited 1, claimed 0.1" in claimed.text
+    places = {row["series"]: (row["x"], row["y"]) for row in table(claimed, "points")}
+    assert places == {"keeps": (10.0, 0.1), "breaks": (0.1, 1.0)}
+    (endless,) = [row for row in table(proven, "points") if row["series"] == "breaks"]
+    assert endless["x"] == "∞"
+    assert "∞" in words(drawing(proven))
+    assert any("(maximum detectable 1)" in text for text in texts(claimed, "points"))
 
 
 def test_one_audit_of_many_rows_is_one_mark(run: Any, stage: Any) -> None:
     for ipc in (10, 20, 50):
         run.add("a", 0.5, ipc=ipc, eps_audited=2.0)
     setting, rows = stage(run)
-    found = audit_panels(setting, rows)
+    found = audit_charts(setting, rows)
     assert "3 of 3 exceed the claimed epsilon" in found.words
-    assert len(list(ElementTree.fromstring(str(found.panels[0])).iter("use"))) == 1
+    assert len(table(found.charts[0], "points")) == 1

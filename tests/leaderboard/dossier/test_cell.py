@@ -184,7 +184,7 @@ def test_the_page_of_an_audit() -> None:
     outcome = audit_outcome("k" * 8, trials=200, planted=0.75, canary="<outlier>")
     page = read(cell_report(row(cell), (), outcome.audit))
     assert "seed 3, two-world audit" in page.text and "<outlier>" in page.text
-    assert "200 trials counted" in page.text and "0.75" in page.text
+    assert "200 trials counted" in page.text and "found in 75%" in page.text
     assert repeat(row(cell)).command == (
         "bench audit marginals --dataset gbsg2 --eps 1.0 --attack two-world --trials 400 --ipc 50 "
         """--delta 1e-05 --seed 3 --parameters bins=4 --parameters 'name="a b"' --out runs/again"""

@@ -97,8 +97,8 @@ def test_markdown_content(mixed_run: Any, exported: Any) -> None:
     _, text = exported(mixed_run)
     ranking, results = text.split("## Results")
     # breast-cancer: 1 and 1; curial-sim: 1.5 and 1.
-    assert "| ldpdc | 1.12 | 2.0 | 88% | 2 | 4 | 8 | 1 |" in ranking
-    assert "| marginals | 1.88 | 2.0 | 12% | 2 | 4 | 8 | 0 |" in ranking
+    assert "| ldpdc | 1.13 | 87.7% | 2 | 88% | 2 | 4 | 8 | 1 |" in ranking
+    assert "| marginals | 1.88 | 75.9% | 2 | 13% | 2 | 4 | 8 | 0 |" in ranking
     assert "real" not in ranking
     (real, _) = [line for line in results.splitlines() if line.startswith("| real")]
     cells = [cell.strip() for cell in real.split("|")[1:-1]]
@@ -155,4 +155,4 @@ def test_markdown_says_who_is_better(mixed_run: Any, exported: Any) -> None:
     _, text = exported(mixed_run)
     section = text.split("## Who is better?")[1].split("## Results")[0]
     assert "with 4 blocks the smallest possible p-value is 0.12" in section
-    assert "| 1-2 | ldpdc | 1.12 |" in section
+    assert "| 1-2 | ldpdc | 1.13 |" in section

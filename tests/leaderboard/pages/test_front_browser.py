@@ -51,6 +51,7 @@ def test_every_column_sorts_both_ways(front: Visit, dataset: str, wanted: tuple[
     )
     assert {"method", "target", "verdict", "rank", "utility", "ratio", "failed"} < set(columns)
     assert {"metric:ks", "metric:mia/auroc", "fit"} < set(columns)
+    front.page.check("#all-columns")
     choose(front, "dataset", dataset)
     for column in wanted or columns:
         head = front.page.locator(f'#results th[data-column="{column}"]')
@@ -65,6 +66,22 @@ def test_every_column_sorts_both_ways(front: Visit, dataset: str, wanted: tuple[
             assert all(value != value for value in values[len(present) :]), (column, way)
             ordered = sorted(present, reverse=way == "descending")
             assert present == ordered, (column, way)
+
+
+def test_the_table_has_the_main_columns_until_all_are_wanted(front: Visit) -> None:
+    extra = front.page.locator('#results th[data-column="metric:ks"]')
+    assert extra.is_hidden()
+    assert front.page.locator('#results th[data-column="fit"]').is_visible()
+    front.page.check("#all-columns")
+    assert extra.is_visible()
+
+
+def test_an_address_that_sorts_by_another_column_shows_it(chromium: Any, site: FrontSite) -> None:
+    with browser.visited(
+        chromium, site.folder / "index.html", fragment="#sort=metric%3Aks"
+    ) as visit:
+        assert visit.page.locator('#results th[data-column="metric:ks"]').is_visible()
+        assert visit.page.is_checked("#all-columns")
 
 
 def test_a_click_on_the_standings_sorts_them(front: Visit) -> None:
@@ -272,7 +289,7 @@ def test_rows_say_epsilons_verdict_utility_and_direction(front: Visit, site: Fro
     )
     assert own["deviation"] == f"{np.std(values, ddof=1):.3f}"
     real = np.mean([site.utility["real", "heart", "own", None, seed] for seed in range(3)])
-    assert own["ratio"] == f"≈ {mean / real:.3f}"
+    assert own["ratio"] == f"{100 * mean / real:.1f}%"
     heads = front.page.locator("#results th[data-column] button").all_inner_texts()
     assert all(head.strip()[-1] in "↑↓·▴▾" for head in heads)
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from bench.leaderboard.charts.chart import library
+from bench.leaderboard.charts.sheet import LIBRARY
 from bench.leaderboard.pages import plots_page
 from bench.leaderboard.pages.board import compile_board
 from bench.leaderboard.templates import rendering
+from bench.leaderboard.templates.rendering import Page
 from tests.leaderboard.conftest import Run
 from tests.support import browser
 
@@ -35,7 +38,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     run.score(key, "mia/auroc", attack, attack, attack, "lower", "privacy")
     folder = tmp_path_factory.mktemp("site")
     board = compile_board([run.write(folder / "run")])
-    rendering.write(folder, tuple(plots_page.pages(board)))
+    rendering.write(folder, (*plots_page.pages(board), Page(LIBRARY, library())))
     return folder / "plots.html"
 
 
@@ -43,51 +46,85 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("scheme", browser.SCHEMES)
 def test_readable_without_complaints(chromium: Any, page: Path, width: int, scheme: str) -> None:
     with browser.visited(chromium, page, width, scheme) as visit:
+        assert browser.draw_all(visit) > 10
         assert visit.complaints == []
-        assert visit.requests == [page.resolve().as_uri()]
+        library = page.with_name(LIBRARY).resolve().as_uri()
+        assert visit.requests == [page.resolve().as_uri(), library]
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
-        tick = visit.page.locator("#privacy .panel .tick").first
+        tick = visit.page.locator("#privacy .plot svg text").first
         scale = tick.evaluate("node => node.getScreenCTM().a")
         size = tick.evaluate("node => parseFloat(getComputedStyle(node).fontSize)")
         assert scale * size >= 9.5  # pixels
         browser.keep(visit, f"plots-{width}-{scheme}", whole=True)
 
 
+def _faint(visit: Any, section: str) -> int:
+    """Number of marks of a section that are faint because another series was chosen."""
+    browser.draw_all(visit)
+    marks = visit.page.locator(f'{section} .plot svg path[opacity="0.15"]')
+    return int(marks.count())
+
+
 def test_choosing_is_remembered_in_the_address(chromium: Any, page: Path) -> None:
     with browser.visited(chromium, page) as visit:
-        assert visit.page.locator(".picked").count() == 0
-        visit.page.select_option("#pick", label="m02")
+        assert _faint(visit, "#privacy") == 0
+        visit.page.select_option("#pick", label="m08")
         visit.page.select_option("#only", label="<b>one</b>")
         address = visit.page.evaluate("location.hash")
-        picked = visit.page.locator(".picked").count()
-        shown = visit.page.locator("#privacy details[open] .panels > div:visible").count()
-        assert picked > 0
+        shown = visit.page.locator("#privacy details[open] figure:visible").count()
+        assert _faint(visit, "#privacy") > 0
         assert shown == 1
     with browser.visited(chromium, page, fragment=address) as again:
-        assert again.page.locator(".picked").count() == picked
+        assert _faint(again, "#privacy") > 0
         assert again.page.locator("#only option:checked").inner_text() == "<b>one</b>"
         again.page.select_option("#pick", "")
         again.page.select_option("#only", "")
-        assert again.page.locator(".picked").count() == 0
-        assert again.page.locator("#privacy details[open] .panels > div:visible").count() == 3
+        assert _faint(again, "#privacy") == 0
+        assert again.page.locator("#privacy details[open] figure:visible").count() == 3
 
 
-def test_a_point_in_the_background_answers_to_the_mouse(chromium: Any, page: Path) -> None:
+def test_a_legend_filters_and_numbers_are_those_of_the_chart(chromium: Any, page: Path) -> None:
     with browser.visited(chromium, page) as visit:
-        found = visit.page.evaluate(
-            """() => {
-              const group = document.querySelector("#attacks g[data-e] > .p").parentNode;
-              group.ownerSVGElement.scrollIntoView();
-              const [x, y] = group.querySelector(".p").getAttribute("d").match(/[\\d.]+/g);
-              const matrix = group.getScreenCTM();
-              const point = new DOMPoint(+x, +y).matrixTransform(matrix);
-              const hit = document.elementsFromPoint(point.x, point.y);
-              const title = group.querySelector("title").textContent;
-              return [title, hit.includes(group.querySelector(".p"))];
-            }"""
+        browser.draw_all(visit)
+        button = visit.page.locator('#privacy button[data-series="m11"]')
+        button.click()
+        assert button.get_attribute("aria-pressed") == "true"
+        visit.page.wait_for_selector('#privacy .plot svg path[opacity="0.15"]')
+        assert _faint(visit, "#time") == 0  # another section
+        button.click()
+        visit.page.wait_for_function(
+            """document.querySelectorAll('#privacy .plot svg path[opacity="0.15"]').length === 0"""
         )
-        assert found[0].startswith("m0")
-        assert found[1]
+        figure = visit.page.locator("#privacy details[open] figure").first
+        figure.locator(".chart-tools summary").click()
+        heads = figure.locator("th").all_inner_texts()
+        assert heads[:3] == ["method", "target ε", "auroc ↑"]
+        rows = [row.split("\t") for row in figure.locator("tbody tr").all_inner_texts()]
+        assert ["m11", "0.5", "0.825"] in [row[:3] for row in rows]
+        assert visit.complaints == []
+
+
+def test_a_point_answers_to_the_mouse(chromium: Any, page: Path) -> None:
+    with browser.visited(chromium, page) as visit:
+        browser.draw_all(visit)
+        figure = visit.page.locator("#attacks details[open] figure").first
+        figure.scroll_into_view_if_needed()
+        figure.locator("svg g.mark-symbol path").last.hover(force=True)
+        tip = visit.page.locator("#vg-tooltip-element.visible")
+        tip.wait_for()
+        assert "mia/auroc" in tip.inner_text()
+
+
+def test_a_chart_is_saved_in_light_colours(chromium: Any, page: Path) -> None:
+    with browser.visited(chromium, page, scheme="dark") as visit:
+        browser.draw_all(visit)
+        button = visit.page.locator("#privacy .chart-tools button", has_text="SVG").first
+        with visit.page.expect_download() as saved:
+            button.click()
+        text = Path(saved.value.path()).read_text()
+        assert saved.value.suggested_filename.endswith(".svg")
+        assert "#0072b2" in text and "#3d8fe0" not in text
+        assert visit.complaints == []
 
 
 def test_keyboard(chromium: Any, page: Path) -> None:

@@ -13,13 +13,15 @@ import pytest
 from scipy import stats
 
 from bench.leaderboard.ranking.rank import (
+    CHOSEN_HERE,
     headline_metrics,
-    mean_ranks,
     place_blocks,
     placements,
     ranking_table,
 )
+from bench.leaderboard.tables.about import About, mark_tuned
 from bench.leaderboard.tables.load import load_results
+from bench.plugins.description import MethodDescription
 
 
 @pytest.fixture
@@ -182,29 +184,28 @@ def test_sound_without_a_target(run: Any, place: Any) -> None:
     assert set(place(run)["reason"]) == {"no target epsilon"}
 
 
-def test_mean_rank_gives_each_dataset_the_same_weight(run: Any, place: Any) -> None:
-    # On d1 a wins at both epsilons, on d2 (one epsilon) b does; c takes part in d2 alone.
-    for epsilon in (1.0, 3.0):
-        run.add("a", 0.9, dataset="d1", eps_target=epsilon)
-        run.add("b", 0.8, dataset="d1", eps_target=epsilon)
-    for label, value in (("a", 0.5), ("b", 0.9), ("c", 0.7)):
-        run.add(label, value, dataset="d2")
-    table = mean_ranks(place(run).reset_index()).set_index("shown_label")
-    assert table.index.tolist() == ["b", "a", "c"]
-    assert table["mean_rank"].to_dict() == {"b": 1.5, "a": 2.0, "c": 2.0}
-    assert table["among"].to_dict() == {"b": 2.5, "a": 2.5, "c": 3.0}
-    assert table["beaten"].to_dict() == {"b": 0.5, "a": 0.5, "c": 0.5}
-    assert table["datasets"].to_dict() == {"b": 2, "a": 2, "c": 1}
-    assert table["groups"].to_dict() == {"b": 3, "a": 3, "c": 1}
-    assert table["cells"].to_dict() == {"b": 3, "a": 3, "c": 1}
+def test_what_is_printed_equal_is_tied(run: Any, place: Any) -> None:
+    """Issue 24: "Another is better" compared 0.981 with 0.981."""
+    run.add("a", 0.9811)
+    run.add("b", 0.9809)
+    run.add("c", 0.9804)
+    places = place(run)
+    assert places["rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
+    assert places["beaten"].to_dict() == {"a": 0.75, "b": 0.75, "c": 0.0}
 
 
-def test_no_ranks_at_all(run: Any, place: Any) -> None:
-    run.add("a", 0.9)
-    assert mean_ranks(place(run).reset_index()).empty
-    run.cells.clear()
-    run.scores.clear()
-    assert mean_ranks(place(run).reset_index()).empty
+def test_a_method_is_not_ranked_where_its_defaults_were_chosen(run: Any, tmp_path: Path) -> None:
+    for label, value in (("a", 0.9), ("b", 0.8), ("c", 0.7)):
+        run.add(label, value, dataset="seen")
+        run.add(label, value, dataset="unseen")
+    results = load_results([run.write(tmp_path)])
+    about = About(methods={"a": MethodDescription("a", "A", tuned_on=("seen", "unknown"))})
+    cells = mark_tuned(results, about).cells
+    places = placements(ranking_table(cells, results.scores))
+    places = places.set_index(["shown_dataset", "shown_label"])
+    assert places["rank"]["unseen"].to_dict() == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert places["rank"]["seen"].drop("a").to_dict() == {"b": 1.0, "c": 2.0}
+    assert places["reason"]["seen", "a"] == CHOSEN_HERE
 
 
 def test_headline_of_each_task(run: Any, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_site_of_a_run_that_is_going_says_how_far_it_is(tmp_path: Path) -> Non
             store.compact() if number == 1 else None
         assert len(pd.read_parquet(run / "cells.parquet")) == 2
         summary = write_site([run], site)
-        text = "The run run is going: 3 of 10 planned cells so far."
+        text = "The run run is active: 3 of 10 planned cells so far."
         assert summary.cells == 3 and any(text in warning for warning in summary.warnings)
         assert text in (site / "index.html").read_text(encoding="utf-8")
         progress.end("interrupted")

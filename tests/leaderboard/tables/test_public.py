@@ -14,7 +14,7 @@ import pytest
 
 from bench.leaderboard.pages.board import compile_board
 from bench.leaderboard.pages.site import write_site
-from bench.leaderboard.ranking.rank import mean_ranks
+from bench.leaderboard.ranking.quantities import standings
 from bench.leaderboard.ranking.rows import aggregate
 from bench.leaderboard.tables.about import read_about
 from bench.leaderboard.tables.load import Results, load_results
@@ -156,11 +156,11 @@ def test_the_public_key_follows_from_what_was_asked_for_alone(
 def test_what_was_left_out_is_not_ranked_as_failing(directory: Path) -> None:
     results, _ = redacted(directory)
     rows, places = aggregate(results)
-    ranks = mean_ranks(places).set_index("shown_label")
+    ranked = {one.label: one for one in standings(places, rows)}
     # On the open dataset alone: 1, 2, 3; the closed one ranks nobody.
-    assert ranks.loc[["alpha", "beta", "gamma"], "mean_rank"].tolist() == [1.0, 2.0, 3.0]
-    assert ranks["failing"].sum() == 1  # delta, which failed on the open one
-    assert set(ranks["datasets"]) == {1}
+    assert [ranked[name].mean_rank for name in ("alpha", "beta", "gamma")] == [1.0, 2.0, 3.0]
+    assert sum(one.failing for one in ranked.values()) == 1  # delta, which failed on the open one
+    assert {one.datasets for one in ranked.values()} == {1}
     ward = [row for row in rows if row.dataset == "ward"]
     assert {row.place.rank for row in ward} == {None}
     assert all("left out of the public site" in row.place.reason for row in ward)

@@ -14,7 +14,7 @@ from bench.data.dataset import Declaration
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
 from bench.metrics.fidelity import discriminator_and_pmse
-from bench.metrics.fidelity._pooled import PooledRows, pooled
+from bench.metrics.fidelity._pooled import PooledRows, feature_columns, pooled
 from bench.metrics.fidelity.columns import KolmogorovSmirnov, TotalVariation
 from bench.metrics.fidelity.discriminator_and_pmse import Discriminator, PropensityError
 from bench.plugins.release import Release, Rows
@@ -144,6 +144,22 @@ def test_large_tables_are_drawn_from(exact_table, monkeypatch):
     assert weights[:60].sum() == pytest.approx(50)
     assert weights[60:].sum() == pytest.approx(50)
     assert 0.2 < area(table, table.control)[0] < 0.8
+
+
+def test_products_with_few_entries_are_those_of_the_whole_matrix(table):
+    evaluation = evaluate(table, table.validation)
+    rows = pooled(evaluation)
+    columns = [*feature_columns(evaluation), table.schema.label]
+    design = discriminator_and_pmse._design(rows, columns)
+    few = discriminator_and_pmse.Design.of(rows, columns)
+    assert few.places.shape[1] == len(columns)
+    rng = np.random.default_rng(0)
+    weights, factors = rng.random(len(design)), rng.normal(size=(len(design), 3))
+    assert few.times(np.eye(few.width)) == pytest.approx(design)
+    assert few.transposed_times(factors) == pytest.approx(design.T @ factors)
+    assert few.gram(weights) == pytest.approx((design * weights[:, None]).T @ design)
+    dense = discriminator_and_pmse.Design.dense(design)
+    assert dense.gram(weights) == pytest.approx(few.gram(weights))
 
 
 def test_the_propensity_model_is_that_of_sklearn(table):

@@ -543,3 +543,17 @@ def test_equal_rows_have_equal_answers_wherever_they_stand():
     network = downstream_models.fit_mlp(_examples(features, np.arange(50) % 2), 2, rng)
     asked = np.repeat(features[:1], 333, axis=0)
     assert len(np.unique(network.predict(asked)[:, 1])) == 1
+
+
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_the_linear_machine_is_that_of_scikit_learn(share):
+    """The same convex problem, solved by another way: the same coefficients and decisions."""
+    from sklearn.svm import LinearSVC
+
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(1500, 20))
+    positive = features[:, 0] + features[:, 1] ** 2 + rng.normal(size=1500) > 3 - 4 * share
+    weights = rng.uniform(0.1, 3.0, 1500)
+    rival = LinearSVC(dual=False, tol=1e-10, max_iter=10_000).fit(features, positive, weights)
+    ours = downstream_models.squared_hinge(features, positive, weights)
+    assert ours == pytest.approx([*rival.coef_[0], rival.intercept_[0]], abs=1e-5)

@@ -74,7 +74,7 @@ def test_the_stored_risks_reproduce_the_interval(patients, metric, table):
     estimate = bootstrap.bootstrap(
         concordance(risks["time"], risks["event"], risks["risk"]),
         np.zeros(len(risks)),
-        evaluation.generator("bootstrap/survival"),
+        bootstrap.of_dataset(evaluation),
     )
     assert only(scores) == (estimate.value, *estimate.interval)
 

@@ -125,7 +125,7 @@ def test_ratio_is_taken_on_the_same_resamples(table):
         bootstrap.bootstrap(
             auroc(labels, answers.test[:, 1]),
             labels,
-            bootstrap.of_release(evaluation),
+            bootstrap.of_dataset(evaluation),
         )
         for answers in (
             classification.released_scores(evaluation, "xgboost"),

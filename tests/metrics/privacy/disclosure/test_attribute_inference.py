@@ -8,7 +8,6 @@ from typing import ClassVar, final
 import numpy as np
 import pandas as pd
 import pytest
-import xgboost
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.metrics import r2_score, roc_auc_score
 
@@ -21,7 +20,6 @@ from bench.metrics.privacy.disclosure.attribute_inference import (
     AttributeInference,
     EncodedTable,
     EqualDraws,
-    ShallowTrees,
     accuracy,
     linearised_auroc,
     r2,
@@ -215,10 +213,13 @@ def test_the_attacked_attribute_is_removed_with_all_its_columns(secrets):
     design = EncodedTable.of(secrets.encoder, rows.values, rows.labels)
     group = secrets.schema["group"]
     assert design.values.shape[1] == secrets.encoder.width + 1
-    assert design.others(group).shape[1] == design.values.shape[1] - 3
+    place = design.places["group"]
+    beside = design.binned.groups_beside(place)
+    assert len(beside) == design.binned.bins.shape[1] - 1
+    used = design.binned.columns[design.binned.starts[beside]]
+    assert not set(used) & set(range(place.start, place.stop))
     assert design.target(group).sum(axis=1).tolist() == [1.0] * len(rows)
     label = secrets.schema["outcome"]
-    assert np.array_equal(design.others(label), rows.values)
     assert np.array_equal(design.target(label)[:, 0], 2.0 * rows.labels - 1)
 
 
@@ -236,46 +237,12 @@ def test_a_weight_is_a_number_of_copies(secrets):
     released = EncodedTable.of(secrets.encoder, rows.values, rows.labels)
     index = np.repeat(np.arange(len(rows)), copies)
     kept = np.flatnonzero(copies)
-    weighted = trained(released.take(kept), copies[kept].astype(float), flag, True).asked(released)
-    copied = trained(released.take(index), np.ones(len(index)), flag, True).asked(released)
+    weighted = trained(released.take(kept), copies[kept].astype(float), flag).asked(released)
+    copied = trained(released.take(index), np.ones(len(index)), flag).asked(released)
     assert weighted.errors == pytest.approx(copied.errors, abs=2e-3)
     release = Release(Rows(rows.values, rows.labels, weights=copies.astype(float)))
     scores = AttributeInference().compute(evaluate(secrets, release))
     assert scores.details["aia"]["released-rows"].unique().tolist() == [len(kept)]
-
-
-def test_leaving_out_zeros_of_one_hot_columns_changes_nothing(secrets):
-    rows = secrets.train.rows
-    design = EncodedTable.of(secrets.encoder, rows.values, rows.labels)
-    assert design.hard
-    for name in ("secret", "flag"):
-        column = secrets.schema[name]
-        first, second = (
-            trained(design, np.ones(len(design)), column, blank).asked(design)
-            for blank in (True, False)
-        )
-        assert first.errors == pytest.approx(second.errors, abs=1e-6)
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("outputs", [1, 3])
-def test_sums_of_leaves_are_those_of_xgboost_to_the_last_bit(depth, outputs):
-    """Missing values, values at a threshold, several outputs, and trees that stop early."""
-    rng = np.random.default_rng(depth)
-    values = rng.integers(-3, 4, (4000, 6)).astype(np.float32)
-    values[rng.random(values.shape) < 0.3] = np.nan
-    truth = np.nan_to_num(values[:, :outputs]) * (1 + (values[:, 3:4] > 0))
-    truth += rng.normal(size=truth.shape)
-    parameters = {**attribute_inference.TREES, "max_depth": depth, "tree_method": "exact"}
-    learned = xgboost.DMatrix(values[:300], label=truth[:300], nthread=1)
-    booster = xgboost.train(parameters, learned, 30)
-    # The table has two columns more than the booster knows.
-    kept = np.array([0, 1, 3, 4, 6, 7])
-    table = np.full((len(values), 8), 99.0, dtype=np.float32)
-    table[:, kept] = values
-    found = ShallowTrees.of(booster, kept).sums(np.ascontiguousarray(table.T), outputs)
-    expected = booster.predict(xgboost.DMatrix(values, nthread=1)).reshape(len(values), outputs)
-    assert found.T.tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 def test_the_comparison_does_not_depend_on_earlier_releases(secrets):

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from bench.data.dataset import Dataset, Split
 from bench.errors import NotComputable
 from bench.metrics._shared import bootstrap, encoded_distance, record_distance
+from bench.metrics._shared.shallow_trees import BinnedRows
 from bench.metrics.privacy.membership import _roc as _membership_roc
 from bench.metrics.privacy.membership import attacks
 from bench.metrics.privacy.membership._roc import AttackScores
@@ -140,6 +141,37 @@ def test_weights_are_the_same_as_repeated_rows():
             assert statistic(copied)(ones(len(index)))[:, 0] == pytest.approx(values)
 
 
+def test_the_compiled_pass_gives_what_the_curves_give():
+    """With ties, unequal weights, several parts, and rates that are reached late or never."""
+    rng = np.random.default_rng(0)
+    membership = np.repeat([1, 0], [90, 70])
+    scores = rng.integers(0, 40, 160) + 3.0 * membership
+    judged = AttackScores(membership, scores, scores > 20, np.arange(160) % 2)
+    rates = (0.01, 0.3, 0.99)
+    weights = rng.integers(1, 4, (160, 5)).astype(np.uint8)
+    expected = np.zeros((6, 5))
+    for part in (0, 1):
+        rows = np.flatnonzero(judged.parts == part)
+        drawn = weights[rows].astype(float)
+        curve = _membership_roc._RocCurve.of(membership[rows], scores[rows])
+        members, others = curve.cumulated(drawn)
+        called = (scores[rows] > 20)[:, None] * drawn
+        inside = membership[rows] == 1
+        expected += [
+            curve.area(members, others),
+            np.maximum(curve.gaps(members, others).max(axis=0), 0),
+            called[inside].sum(axis=0) / members[-1] - called[~inside].sum(axis=0) / others[-1],
+            *(curve.sensitivity(members, others, rate) for rate in rates),
+        ]
+    summary = _membership_roc.summary(judged, rates)
+    assert summary(weights) == pytest.approx(expected / 2, abs=1e-12)
+    assert summary(weights.astype(float)) == pytest.approx(expected / 2, abs=1e-12)
+    order = rng.permutation(160)
+    moved = np.empty_like(weights)
+    moved[order] = weights
+    assert summary.at(order)(moved) == pytest.approx(expected / 2, abs=1e-12)
+
+
 def test_statistics_are_averages_over_the_parts():
     rows = judged([1, 0, 1, 0], [2, 1, 1, 2], [1, 0, 0, 0])
     parts = replace(rows, parts=np.array([0, 0, 1, 1]))
@@ -221,9 +253,11 @@ def test_the_boosted_trees_are_as_good_as_scikit_learns(cancer):
     labels = attacks.candidates(evaluation).membership
     parts = attacks._stratified_parts(labels, 5, np.random.default_rng(0))
     ours, theirs = [], []
+    rows = BinnedRows.of(features, exact=True)
+    columns = np.ascontiguousarray(features.T, dtype=np.float32)
     for part in range(5):
         test = parts == part
-        answers = attacks._boosted(features, labels, test, seed=0)[1]
+        answers = attacks._boosted(rows, columns, labels, test)[1]
         ours.append(roc_auc_score(labels[test], answers))
         model = GradientBoostingClassifier(random_state=0).fit(features[~test], labels[~test])
         theirs.append(roc_auc_score(labels[test], model.predict_proba(features[test])[:, 1]))

@@ -1,42 +1,105 @@
-"""Figures of one cell: curves, columns, effects, and how close released rows are to real ones."""
+"""Charts of one cell: curves, columns, effects, and how close released rows are to real ones.
+
+Each is drawn from tables that the run stores for the cell, or the reason is given why it is not.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from functools import partial
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 
-from bench.leaderboard.charts import cell_svg as svg
-from bench.leaderboard.charts.cell_svg import (
-    CONTROL,
-    REAL,
-    RELEASED,
-    ArrayScale,
-    Mark,
-    Rung,
-    SeriesStyle,
-    across,
-    upright,
-)
+from bench.data.schema import Task
+from bench.leaderboard.charts import shapes
+from bench.leaderboard.charts.chart import Chart, Columns, Spec, array
+from bench.leaderboard.charts.shapes import CONTROL, OTHER, REAL, RELEASED, Series
 from bench.leaderboard.tables.details import Array, CellFiles, DetailTable, NoSuchFile, Unavailable
-from bench.leaderboard.tables.show import shortened
+from bench.plugins.metric import Family
+from bench.results.records import ScoreRow
 
 RESAMPLES = 200
 GROUPS = 400
-"""Number of thresholds of a ROC curve: as many as a panel has pixels."""
+"""Number of thresholds of a ROC curve: as many as a chart has pixels."""
+MOST_POINTS = 160
+"""Points per curve: more cannot be seen at this width."""
 
 _GRID = np.linspace(0.0, 1.0, 101)
-_SQUARE = 270
-"""Side length of a confusion matrix."""
 _ATTACKS = (
-    ("mia-roc", SeriesStyle("first", "distance attack (mia)")),
-    ("domias-roc", SeriesStyle("second", "density attack (domias)")),
+    ("mia-roc", RELEASED.named("distance attack (mia)")),
+    ("domias-roc", OTHER.named("density attack (domias)")),
 )
+_DIAGONAL: Columns = {"x": [0.0, 1.0], "y": [0.0, 1.0]}
+
+
+@final
+@dataclass(frozen=True)
+class CellFigure:
+    """A figure: charts, and how to read them."""
+
+    text: str
+    charts: tuple[Chart, ...]
+    legend: tuple[Series, ...] = ()
+    small: bool = False
+    """Whether the charts are small."""
+    lines: tuple[str, ...] = ()
+    """Remarks below the charts."""
+
+
+def _chart(
+    text: str,
+    build: Callable[[bool], Spec],
+    data: Mapping[str, Columns],
+    headings: Mapping[str, str],
+    title: str = "",
+) -> Chart:
+    return Chart(title, "", text, build, data, headings)
+
+
+def _curves(
+    text: str,
+    lines: Sequence[tuple[Series, Array, Array]],
+    titles: tuple[str, str],
+    ends: tuple[float, float] | None,
+    *,
+    steps: bool = False,
+    band: tuple[Series, Array, Array] | None = None,
+) -> Chart:
+    """Return curves over two axes; the band belongs to one of them and has its positions."""
+    names: list[str] = []
+    x: list[Any] = []
+    y: list[Any] = []
+    low: list[Any] = []
+    high: list[Any] = []
+    for series, across, up in lines:
+        names += [series.label] * len(across)
+        x += array(across)
+        y += array(up)
+        own = band is not None and band[0] is series
+        low += array(band[1]) if own and band is not None else [None] * len(across)
+        high += array(band[2]) if own and band is not None else [None] * len(across)
+    table: dict[str, list[Any]] = {"series": names, "x": x, "y": y}
+    headings = {"series": "curve", "x": titles[0], "y": titles[1]}
+    if band is not None:
+        table |= {"low": low, "high": high}
+        headings |= {"low": "low", "high": "high"}
+    tables: dict[str, Columns] = {"curves": table}
+    if not steps:
+        tables["diagonal"] = _DIAGONAL
+    used = tuple(series for series, _, _ in lines)
+    shape = "step-after" if steps else "linear"
+    build = partial(shapes.curves, used, *titles, ends, shape, not steps)
+    return _chart(text, build, tables, headings)
+
+
+def thinned(count: int, most: int = MOST_POINTS) -> npt.NDArray[np.int64]:
+    """Return indices of at most `most` of `count` points, including the first and the last."""
+    places = np.arange(count) if count <= most else np.linspace(0, count - 1, most).round()
+    return places.astype(np.int64)
 
 
 def kaplan_meier(files: CellFiles) -> CellFigure:
@@ -44,19 +107,19 @@ def kaplan_meier(files: CellFiles) -> CellFigure:
     table = files.read("km", ("time", "real", "released"))
     time, real, released = table.finite("time", "real", "released")
     order = np.argsort(time, kind="stable")
-    kept = order[svg.thinned(len(time), 2 * svg.MOST_POINTS)]
-    x, y = svg.scale_over(time, svg.LEFT, svg.WIDTH - svg.RIGHT), upright(0.0, 1.0)
-    parts = [
-        svg.axes(x, y, "time", "share without event"),
-        svg.steps(REAL, x(time[kept]), y(real[kept])),
-        svg.steps(RELEASED, x(time[kept]), y(released[kept])),
-    ]
-    panel = CellPanel("", svg.picture("Kaplan-Meier curves of real and released rows", parts))
+    kept = order[thinned(len(time), 2 * MOST_POINTS)]
+    chart = _curves(
+        "Kaplan-Meier curves of real and released rows",
+        ((REAL, time[kept], real[kept]), (RELEASED, time[kept], released[kept])),
+        ("time", "share without event"),
+        None,
+        steps=True,
+    )
     text = (
         "Kaplan-Meier estimates of the training rows and of the released rows, weighted to the "
         "declared share of events."
     )
-    return CellFigure(text, (panel,), (REAL, RELEASED))
+    return CellFigure(text, (chart,), (REAL, RELEASED))
 
 
 def roc(files: CellFiles) -> CellFigure:
@@ -69,31 +132,26 @@ def roc(files: CellFiles) -> CellFigure:
         raise Unavailable("there is no single ROC curve for more than two classes") from None
     label, score = table.finite("label", "score")
     curve, low, high, area = roc_with_band(label > 0.5, score)
-    x, y = across(0.0, 1.0), upright(0.0, 1.0)
-    parts = [
-        svg.axes(x, y, "false-positive rate", "true-positive rate"),
-        svg.line("chance", x(np.array([0.0, 1.0])), y(np.array([0.0, 1.0]))),
-        svg.band(RELEASED, x(_GRID), y(low), y(high)),
-    ]
-    legend = [SeriesStyle(RELEASED.style, "trained on the released rows, with 95% band")]
+    released = RELEASED.named("trained on the released rows, with 95% band")
+    lines = [(released, _GRID, curve)]
     real = _real_curve(files)
     if real is not None:
-        parts.append(svg.line(REAL, x(real.numbers["fpr"]), y(real.numbers["tpr"])))
-        legend.insert(0, SeriesStyle(REAL.style, "trained on the real rows"))
-    parts += [
-        svg.line(RELEASED, x(_GRID), y(curve)),
-        svg.text(
-            svg.WIDTH - svg.RIGHT - 6, svg.HEIGHT - svg.BOTTOM - 8, f"area {area:.3f}", "", "end"
-        ),
-    ]
+        there = REAL.named("trained on the real rows")
+        lines.insert(0, (there, real.numbers["fpr"], real.numbers["tpr"]))
+    chart = _curves(
+        f"ROC curve on real test rows, area {area:.3f}",
+        lines,
+        ("false-positive rate", "true-positive rate"),
+        (0.0, 1.0),
+        band=(released, low, high),
+    )
     text = (
         "XGBoost trained on the released rows, or the released model, evaluated on the real test "
         f"rows. Band: {RESAMPLES} bootstrap resamples of the test rows within each class, at each "
         "false-positive rate. Thin diagonal: guessing."
     )
-    return CellFigure(
-        text, (CellPanel("", svg.picture("ROC curve on real test rows", parts)),), tuple(legend)
-    )
+    legend = tuple(series for series, _, _ in lines)
+    return CellFigure(text, (chart,), legend, lines=(f"Area under the curve {area:.3f}.",))
 
 
 def _real_curve(files: CellFiles) -> DetailTable | None:
@@ -102,7 +160,7 @@ def _real_curve(files: CellFiles) -> DetailTable | None:
         table.finite("fpr", "tpr")
     except (NoSuchFile, Unavailable):  # the other curve is still drawn
         return None
-    return table.where(np.isin(np.arange(table.rows), svg.thinned(table.rows)))
+    return table.where(np.isin(np.arange(table.rows), thinned(table.rows)))
 
 
 def roc_with_band(
@@ -147,12 +205,7 @@ def _curve(hits: npt.NDArray[np.int64], alarms: npt.NDArray[np.int64]) -> Array:
 
 def attacks(files: CellFiles) -> CellFigure:
     """Draw the ROC curves of the membership attacks."""
-    x, y = across(0.0, 1.0), upright(0.0, 1.0)
-    parts = [
-        svg.axes(x, y, "false-positive rate", "true-positive rate"),
-        svg.line("chance", x(np.array([0.0, 1.0])), y(np.array([0.0, 1.0]))),
-    ]
-    legend = []
+    lines = []
     absent: list[NoSuchFile] = []
     for name, series in _ATTACKS:
         try:
@@ -160,21 +213,22 @@ def attacks(files: CellFiles) -> CellFigure:
         except NoSuchFile as problem:
             absent.append(problem)
             continue
-        kept = svg.thinned(len(fpr))
-        parts.append(svg.line(series, x(fpr[kept]), y(tpr[kept])))
-        legend.append(series)
-    if not legend:
+        kept = thinned(len(fpr))
+        lines.append((series, fpr[kept], tpr[kept]))
+    if not lines:
         raise absent[0]
+    chart = _curves(
+        "ROC curves of membership attacks",
+        lines,
+        ("false-positive rate", "true-positive rate"),
+        (0.0, 1.0),
+    )
     text = (
         "How well an attacker with the release distinguishes training rows from control rows, "
         "which no method saw. The thin diagonal is guessing. The far left matters most: members "
         "identified at few false positives."
     )
-    return CellFigure(
-        text,
-        (CellPanel("", svg.picture("ROC curves of membership attacks", parts)),),
-        tuple(legend),
-    )
+    return CellFigure(text, (chart,), tuple(series for series, _, _ in lines))
 
 
 def confusion(files: CellFiles) -> CellFigure:
@@ -187,54 +241,27 @@ def confusion(files: CellFiles) -> CellFigure:
     counts = np.zeros((classes, classes))
     np.add.at(counts, (label.astype(np.int64), predicted.astype(np.int64)), 1)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    side = _SQUARE / classes
-    levels = np.ceil(shares * 10).astype(np.int64)
-    parts = []
-    for level in range(1, 11):
-        rows, columns = np.nonzero(levels == level)
-        if len(rows):
-            x = np.asarray(svg.LEFT + columns * side, dtype=np.float64)
-            y = np.asarray(4 + rows * side, dtype=np.float64)
-            parts.append(svg.squares(f"heat up l{level}", x, y, side))
-    for mark in range(0, classes, 1 if classes <= 12 else 10):
-        at = (mark + 0.5) * side
-        parts.append(svg.text(svg.LEFT - 4, 7.5 + at, str(mark), "tick", "end"))
-        parts.append(svg.text(svg.LEFT + at, _SQUARE + 16, str(mark), "tick", "middle"))
-    middle = svg.LEFT + _SQUARE / 2
-    parts.append(svg.text(middle, _SQUARE + 31, "predicted class", "tick", "middle"))
-    if classes <= 12:
-        for i, j in zip(*np.nonzero(counts), strict=True):
-            right, below = svg.LEFT + (j + 0.5) * side, 7.5 + (i + 0.5) * side
-            parts.append(svg.text(right, below, f"{counts[i, j]:.0f}", "tick on", "middle"))
+    rows, columns = np.nonzero(counts)
+    found = counts[rows, columns].astype(np.int64).tolist()
+    fields: Columns = {
+        "x": [str(k) for k in columns],
+        "y": [str(k) for k in rows],
+        "value": array(shares[rows, columns]),
+        "count": found,
+        "text": [
+            f"class {i} predicted as {j}: {count}, {shares[i, j]:.1%} of the class"
+            for i, j, count in zip(rows, columns, found, strict=True)
+        ],
+    }
+    names = tuple(map(str, range(classes)))
+    build = partial(shapes.heat, names, "predicted class", "true class", False, classes <= 12)
+    headings = {"y": "true class", "x": "predicted class", "count": "images", "value": "share"}
     text = (
         "The ConvNet trained on the released images, evaluated on the real test images: one row "
         "per true class, one column per predicted class. Darker: a larger share of the row."
     )
-    drawing = svg.picture("Confusion matrix of the ConvNet", parts, svg.WIDTH, _SQUARE + 38)
-    return CellFigure(text, (CellPanel("", drawing),))
-
-
-@final
-@dataclass(frozen=True)
-class CellPanel:
-    """One drawing with its heading."""
-
-    title: str
-    drawing: Markup
-
-
-@final
-@dataclass(frozen=True)
-class CellFigure:
-    """A figure: panels, and how to read them."""
-
-    text: str
-    panels: tuple[CellPanel, ...]
-    legend: tuple[SeriesStyle, ...] = ()
-    small: bool = False
-    """Whether the panels are small."""
-    lines: tuple[str, ...] = ()
-    """Remarks below the panels."""
+    chart = _chart("Confusion matrix of the ConvNet", build, {"fields": fields}, headings)
+    return CellFigure(text, (chart,))
 
 
 # Columns: distributions side by side -------------------------------------------------------------
@@ -243,12 +270,8 @@ class CellFigure:
 MOST_COLUMNS = 24
 MOST_CATEGORIES = 8
 MOST_CORRELATED = 32
-LEVELS = 10
 _PAIRS_LISTED = 6
-
-_WIDTH, _HEIGHT = 190, 118
-_HEAT = 336
-"""Width and height of a heat map with its names."""
+_BOTH = (REAL, RELEASED)
 
 
 @final
@@ -256,10 +279,9 @@ _HEAT = 336
 class _Marginal:
     """One column of both tables."""
 
-    name: str
     difference: float
     """Total variation distance of the drawn distributions."""
-    drawing: Markup
+    chart: Chart
 
 
 def marginals(files: CellFiles) -> CellFigure:
@@ -274,10 +296,7 @@ def marginals(files: CellFiles) -> CellFigure:
     if not columns:
         raise NoSuchFile("the run stores neither histograms nor shares of this cell")
     columns.sort(key=lambda each: -each.difference)
-    panels = tuple(
-        CellPanel(f"{each.name} ({each.difference:.2f})", each.drawing)
-        for each in columns[:MOST_COLUMNS]
-    )
+    charts = tuple(each.chart for each in columns[:MOST_COLUMNS])
     if len(columns) > MOST_COLUMNS:
         lines.append(f"{MOST_COLUMNS} of {len(columns)} columns, the most different ones.")
     text = (
@@ -285,7 +304,7 @@ def marginals(files: CellFiles) -> CellFigure:
         "shares; the most different columns first. In brackets: total variation distance, 0 for "
         "equal distributions, 1 for disjoint ones. The outer bins include values beyond the axis."
     )
-    return CellFigure(text, panels, (REAL, RELEASED), small=True, lines=tuple(lines))
+    return CellFigure(text, charts, _BOTH, small=True, lines=tuple(lines))
 
 
 def _numeric(files: CellFiles) -> list[_Marginal]:
@@ -298,17 +317,28 @@ def _numeric(files: CellFiles) -> list[_Marginal]:
         edges = np.append(low[order], high[order][-1])
         if not (np.diff(edges) > 0).all():
             raise Unavailable("histograms.parquet is malformed: bins overlap")
-        x = svg.scale_over(edges, 8, _WIDTH - 8)
-        y = ArrayScale(0.0, max(float(real.max()), float(released.max()), 1e-9), _HEIGHT - 20, 6)
-        parts = [
-            svg.outline(REAL, x(edges), y(real[order]), y.start),
-            svg.outline(RELEASED, x(edges), y(released[order]), y.start),
-            svg.baseline(x, y.start, ""),
-        ]
-        label = f"Histogram of {name}, real and released rows"
-        drawing = svg.picture(label, parts, _WIDTH, _HEIGHT)
-        columns.append(_Marginal(name, _difference(real, released), drawing))
+        bins = _bins(edges, {REAL: real[order], RELEASED: released[order]})
+        text = f"Histogram of {name}, real and released rows"
+        build = partial(shapes.histogram, _BOTH, "", "", True)
+        difference = _difference(real, released)
+        title = f"{name} ({difference:.2f})"
+        chart = _chart(text, build, {"bins": bins}, _BIN_HEADINGS, title)
+        columns.append(_Marginal(difference, chart))
     return columns
+
+
+_BIN_HEADINGS = {"series": "rows", "low": "from", "high": "to", "share": "share"}
+
+
+def _bins(edges: Array, shares: Mapping[Series, Array]) -> Columns:
+    """Return histograms as a table; the last edge closes the outline of each."""
+    table: dict[str, list[Any]] = {"series": [], "low": [], "high": [], "share": []}
+    for series, values in shares.items():
+        table["series"] += [series.label] * len(values)
+        table["low"] += array(edges[:-1])
+        table["high"] += array(edges[1:])
+        table["share"] += array(values)
+    return table
 
 
 def _categories(files: CellFiles) -> list[_Marginal]:
@@ -319,32 +349,22 @@ def _categories(files: CellFiles) -> list[_Marginal]:
         real, released = rows.finite("real", "released")
         order = np.argsort(-np.maximum(real, released), kind="stable")
         shown = order[:MOST_CATEGORIES] if len(order) > MOST_CATEGORIES + 1 else order
-        bars = [(rows.texts["category"][k], real[k], released[k]) for k in shown]
+        bars = [(rows.texts["category"][k], float(real[k]), float(released[k])) for k in shown]
         others = order[len(shown) :]
         if len(others):
-            bars.append((f"{len(others)} more", real[others].sum(), released[others].sum()))
-        drawing = _bars(f"Shares of {name}, real and released rows", bars)
-        columns.append(_Marginal(name, _difference(real, released), drawing))
+            sums = (float(real[others].sum()), float(released[others].sum()))
+            bars.append((f"{len(others)} more", *sums))
+        rungs = [
+            Rung(label, (Mark(REAL, first), Mark(RELEASED, second)))
+            for label, first, second in bars
+        ]
+        most = max([1e-9, *(max(bar[1:]) for bar in bars)])
+        difference = _difference(real, released)
+        text = f"Shares of {name}, real and released rows"
+        title = f"{name} ({difference:.2f})"
+        chart = _ladder(text, rungs, (0.0, most), "", "bars", title=title, small=True)
+        columns.append(_Marginal(difference, chart))
     return columns
-
-
-def _bars(label: str, bars: Sequence[tuple[str, float, float]]) -> Markup:
-    left, step = 66.0, min(40.0, (_HEIGHT - 26) / len(bars))
-    thick = min(13.0, (step - 2) / 2)
-    x = ArrayScale(0.0, max([1e-9, *(max(bar[1:]) for bar in bars)]), left, _WIDTH - 10)
-    parts = []
-    for place, (name, real, released) in enumerate(bars):
-        top = 5 + place * step
-        parts.append(
-            svg.group(
-                f"{name}: real {real:.1%}, released {released:.1%}",
-                svg.text(left - 5, top + thick + 3, shortened(name, 9), "tick", "end"),
-                svg.bar(REAL, left, top, x.at(real) - left, thick),
-                svg.bar(RELEASED, left, top + thick, x.at(released) - left, thick),
-            )
-        )
-    parts.append(svg.baseline(x, _HEIGHT - 20, ""))
-    return svg.picture(label, parts, _WIDTH, _HEIGHT)
 
 
 def _difference(real: Array, released: Array) -> float:
@@ -378,10 +398,13 @@ def correlations(files: CellFiles) -> CellFigure:
             i, j = place[pair[0]], place[pair[1]]
             real[i, j] = real[j, i] = table.numbers["real"][k]
             released[i, j] = released[j, i] = table.numbers["released"][k]
-    panels = (
-        CellPanel("Real rows", _heat("Correlations of real rows", real, shown)),
-        CellPanel("Released rows", _heat("Correlations of released rows", released, shown)),
-        CellPanel("Released minus real", _heat("Differences", released - real, shown)),
+    charts = tuple(
+        _heat(title, values, shown)
+        for title, values in (
+            ("Real rows", real),
+            ("Released rows", released),
+            ("Released minus real", released - real),
+        )
     )
     lines.append("Columns from top to bottom and from left to right: " + ", ".join(shown) + ".")
     lines += _largest(table)
@@ -389,7 +412,7 @@ def correlations(files: CellFiles) -> CellFigure:
         "Pearson correlation of each pair of columns. Orange: positive, blue: negative; stronger "
         "colours are larger values, from none at 0 to full at 1 and -1."
     )
-    return CellFigure(text, panels, lines=tuple(lines))
+    return CellFigure(text, charts, lines=tuple(lines))
 
 
 def _most_different(table: DetailTable, names: Sequence[str]) -> list[str]:
@@ -404,28 +427,20 @@ def _most_different(table: DetailTable, names: Sequence[str]) -> list[str]:
     return [name for name in names if name in kept]
 
 
-def _heat(label: str, values: Array, names: Sequence[str]) -> Markup:
-    left, top = 92.0, 4.0
-    whole = _HEAT - left - 4
-    side = whole / len(names)
-    clipped = np.clip(values, -1.0, 1.0)
-    levels = np.sign(clipped) * np.round(np.abs(clipped) * LEVELS)
-    parts = [
-        Markup(f'<rect class="empty" x="{left}" y="{top}" width="{whole}" height="{whole}"/>'),
-    ]
-    for level in range(1, LEVELS + 1):
-        for sign, style in ((1, "up"), (-1, "down")):
-            rows, columns = np.nonzero(levels == sign * level)
-            if len(rows):
-                x = np.asarray(left + columns * side, dtype=np.float64)
-                y = np.asarray(top + rows * side, dtype=np.float64)
-                parts.append(svg.squares(f"heat {style} l{level}", x, y, side))
-    every = max(1, math.ceil(10 / side))
-    parts += [
-        svg.text(left - 4, top + (k + 0.5) * side + 3.5, shortened(names[k], 12), "tick", "end")
-        for k in range(0, len(names), every)
-    ]
-    return svg.picture(label, parts, _HEAT, whole + 8)
+def _heat(title: str, values: Array, names: Sequence[str]) -> Chart:
+    """Return all pairs; the values of one triangle are those of the other."""
+    rows, columns = np.nonzero(np.ones_like(values))
+    clipped = np.clip(values, -2.0, 2.0)
+    # Equal names would be one row of the chart.
+    labels = [name if names.index(name) == k else f"{name} {k}" for k, name in enumerate(names)]
+    fields: Columns = {
+        "x": [labels[k] for k in columns],
+        "y": [labels[k] for k in rows],
+        "value": [round(float(value), 3) for value in clipped[rows, columns]],
+    }
+    build = partial(shapes.heat, tuple(labels), "", "", True, False)
+    headings = {"y": "column", "x": "with", "value": title.lower()}
+    return _chart(f"Correlations: {title.lower()}", build, {"fields": fields}, headings, title)
 
 
 def _largest(table: DetailTable) -> list[str]:
@@ -446,6 +461,66 @@ MOST_RUNGS = 16
 _LARGEST_RATIO = 20.0
 
 _SIDES = tuple(f"{side}{end}" for side in ("real", "released") for end in ("", "-low", "-high"))
+_NAMES = {"real": REAL, "released": RELEASED}
+
+
+@final
+@dataclass(frozen=True)
+class Mark:
+    """One value of a row with its optional interval."""
+
+    series: Series
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Rung:
+    """A named row with a note at its right end."""
+
+    name: str
+    marks: tuple[Mark, ...]
+    note: str = ""
+
+
+def _ladder(
+    text: str,
+    rungs: Sequence[Rung],
+    ends: tuple[float, float],
+    axis: str,
+    form: str,
+    *,
+    title: str = "",
+    small: bool = False,
+) -> Chart:
+    """Return named rows, each with a bar or a point per series, and whiskers."""
+    used = tuple(mark.series for mark in rungs[0].marks)
+    table: dict[str, list[Any]] = {
+        name: [] for name in ("series", "name", "order", "value", "low", "high", "text", "note")
+    }
+    for order, rung in enumerate(rungs):
+        for turn, mark in enumerate(rung.marks):
+            interval = ""
+            if mark.low is not None and mark.high is not None:
+                interval = f" [{mark.low:.3g}, {mark.high:.3g}]"
+            values = (mark.series.label, rung.name, order, *array([mark.value]))
+            whisker = [None if end is None else array([end])[0] for end in (mark.low, mark.high)]
+            said = f"{rung.name}, {mark.series.label}: {mark.value:.3g}{interval}"
+            note = rung.note if rung.note and not turn else None
+            for name, value in zip(table, (*values, *whisker, said, note), strict=True):
+                table[name].append(value)
+    kept = {name: column for name, column in table.items() if any(v is not None for v in column)}
+    headings = {"name": "", "series": "rows", "value": axis or "share"}
+    headings |= {"low": "low", "high": "high"} if "low" in kept else {}
+    tables: dict[str, Columns] = {"rows": kept}
+    if form == "ratios":
+        tables["one"] = {"value": [1.0]}
+    # The height follows from the number of names: equal names are one row.
+    names = len({rung.name for rung in rungs})
+    build = partial(shapes.bars, used, names, axis, ends, form, small)
+    return _chart(text, build, tables, headings, title)
 
 
 def importance(files: CellFiles) -> CellFigure:
@@ -459,10 +534,7 @@ def importance(files: CellFiles) -> CellFigure:
     rungs = [
         Rung(
             table.texts["column"][k],
-            tuple(
-                _mark(series, table, series.style, k, 1 / totals[series.style])
-                for series in (REAL, RELEASED)
-            ),
+            tuple(_mark(_NAMES[side], table, side, k, 1 / totals[side]) for side in _NAMES),
             f"{ranks['real'][k]:.0f} → {ranks['released'][k]:.0f}",
         )
         for k in order
@@ -470,23 +542,19 @@ def importance(files: CellFiles) -> CellFigure:
     most = max(
         mark.high if mark.high is not None else mark.value for r in rungs for mark in r.marks
     )
-    label = "Importance of columns to models trained on real and on released rows"
-    drawing = svg.ladder(
-        label,
+    chart = _ladder(
+        "Importance of columns to models trained on real and on released rows",
         rungs,
-        (0.0, max(1.02 * most, 1e-6)),
+        (0.0, max(1.15 * most, 1e-6)),
         "share of the mean |SHAP value|",
-        0.0,
-        bars=True,
+        "bars",
     )
     text = (
         "Share of the mean absolute SHAP value on real test rows, for a model trained on the real "
         "rows and one trained on the released rows. Right: rank by the real and by the released "
         "rows."
     )
-    return CellFigure(
-        text, (CellPanel("", drawing),), (REAL, RELEASED), lines=_more(table.rows, len(rungs))
-    )
+    return CellFigure(text, (chart,), _BOTH, lines=_more(table.rows, len(rungs)))
 
 
 def _ranks(values: Array) -> Array:
@@ -508,21 +576,19 @@ def hazards(files: CellFiles) -> CellFigure:
     rungs = [
         Rung(
             _covariate(table.texts["covariate"][k], table.texts["per"][k]),
-            tuple(_mark(series, table, series.style, k, 1.0) for series in (REAL, RELEASED)),
+            tuple(_mark(_NAMES[side], table, side, k, 1.0) for side in _NAMES),
         )
         for k in range(min(table.rows, MOST_RUNGS))
     ]
     ends = [end for r in rungs for m in r.marks for end in (m.value, m.low, m.high)]
     furthest = max([2.0, *(max(end, 1 / end) for end in ends if end is not None and end > 0)])
     furthest = min(furthest * 1.05, _LARGEST_RATIO)
-    drawing = svg.ladder(
+    chart = _ladder(
         "Hazard ratios of real and released rows",
         rungs,
         (1 / furthest, furthest),
         "hazard ratio",
-        1.0,
-        bars=False,
-        logarithmic=True,
+        "ratios",
     )
     lines = _more(table.rows, len(rungs))
     if furthest == _LARGEST_RATIO:
@@ -534,7 +600,7 @@ def hazards(files: CellFiles) -> CellFigure:
         "Cox model of the training rows and of the released rows, with 95% intervals; numeric "
         "columns per standard deviation of the training rows. 1: no effect."
     )
-    return CellFigure(text, (CellPanel("", drawing),), (REAL, RELEASED), lines=lines)
+    return CellFigure(text, (chart,), _BOTH, lines=lines)
 
 
 def _covariate(name: str, per: str) -> str:
@@ -549,9 +615,9 @@ def attributes(files: CellFiles) -> CellFigure:
         zip(table.texts["attribute"], table.texts["number"], strict=True)
     ):
         places.setdefault(attribute, {})[number] = k
-    train = SeriesStyle(RELEASED.style, "with released rows")
-    control = SeriesStyle(CONTROL.style, "with control rows")
-    panels: list[CellPanel] = []
+    train = RELEASED.named("with released rows")
+    control = CONTROL.named("with control rows")
+    charts: list[Chart] = []
     lines: list[str] = []
     taken: set[str] = set()
     for number, title, axis, lowest in (
@@ -578,15 +644,13 @@ def attributes(files: CellFiles) -> CellFigure:
         if not rungs:
             continue
         label = f"Attribute inference, {title.lower()}: {axis}"
-        panels.append(
-            CellPanel(title, svg.ladder(label, rungs, (lowest, 1.0), axis, 0.0, bars=True))
-        )
+        charts.append(_ladder(label, rungs, (lowest, 1.0), axis, "bars", title=title))
         lines += _more(len(attacked), len(rungs))
         if number == "r2":
             lines.append(
                 "An R² below -1 is drawn at -1; below 0 is worse than predicting the mean."
             )
-    if not panels:
+    if not charts:
         raise Unavailable("no attribute was attacked with released rows and with control rows")
     text = (
         "An attacker who knows all other columns of a training row predicts the attribute with a "
@@ -594,7 +658,7 @@ def attributes(files: CellFiles) -> CellFigure:
         "with control rows is knowledge about the population; only the excess of the release is "
         "leakage. Largest excess (with equal numbers of rows) first. Whiskers: 95% intervals."
     )
-    return CellFigure(text, tuple(panels), (train, control), lines=tuple(lines))
+    return CellFigure(text, tuple(charts), (train, control), lines=tuple(lines))
 
 
 def _excess(table: DetailTable, numbers: dict[str, int], number: str) -> float:
@@ -605,14 +669,14 @@ def _excess(table: DetailTable, numbers: dict[str, int], number: str) -> float:
     return float(values[numbers[number]] - values[numbers[f"{number}-control"]])
 
 
-def _mark(series: SeriesStyle, table: DetailTable, side: str, row: int, unit: float) -> Mark:
+def _mark(series: Series, table: DetailTable, side: str, row: int, unit: float) -> Mark:
     value, low, high = (float(table.numbers[f"{side}{end}"][row]) for end in ("", "-low", "-high"))
     if not (math.isfinite(low) and math.isfinite(high)):
         return Mark(series, value * unit)
     return Mark(series, value * unit, low * unit, high * unit)
 
 
-def _row_mark(series: SeriesStyle, table: DetailTable, row: int) -> Mark:
+def _row_mark(series: Series, table: DetailTable, row: int) -> Mark:
     value, low, high = (float(table.numbers[name][row]) for name in ("value", "low", "high"))
     if not (math.isfinite(low) and math.isfinite(high)):
         return Mark(series, value)
@@ -647,28 +711,29 @@ def closest(files: CellFiles) -> CellFigure:
         kind: _Histogram(table.where(kinds == kind)) for kind in dict.fromkeys(kinds.tolist())
     }
     names = {
-        "matched": SeriesStyle("released", "released to training rows"),
-        "control": SeriesStyle("control", "released to control rows"),
-        "released": SeriesStyle("released", "released to training rows"),
-        "real": SeriesStyle("real", "training to other training rows"),
+        "matched": RELEASED.named("released to training rows"),
+        "control": CONTROL.named("released to control rows"),
+        "released": RELEASED.named("released to training rows"),
+        "real": REAL.named("training to other training rows"),
     }
-    panels, lines = [], []
+    charts, lines = [], []
     for title, first, second, which in _PAIRS:
         pair = {kind: histograms[kind] for kind in (second, first) if kind in histograms}
         if len(pair) < 2:
             lines.append(f"{title}: not in this run.")
             continue
-        panels.append(CellPanel(title, _histograms(title, {names[k]: pair[k] for k in pair})))
+        charts.append(_histograms(title, {names[k]: pair[k] for k in pair}))
         copies = {names[kind].label: pair[kind].copies for kind in (first, second)}
         said = ", ".join(f"{share:.1%} ({name})" for name, share in copies.items())
         lines.append(f"{title}. {which}; at distance 0: {said}.")
-    if not panels:
+    if not charts:
         raise Unavailable("dcr-distribution.parquet holds no two populations to compare")
     text = (
         "Distance of each row to its closest record. A release that copies training rows is closer "
         "to them than to control rows, which no method saw."
     )
-    return CellFigure(text, tuple(panels), (RELEASED, CONTROL, REAL), lines=tuple(lines))
+    legend = (names["matched"], names["control"], names["real"])
+    return CellFigure(text, tuple(charts), legend, lines=tuple(lines))
 
 
 class _Histogram:
@@ -691,35 +756,184 @@ class _Histogram:
         self.shares: Array = sums / total
 
 
-def _histograms(title: str, histograms: dict[SeriesStyle, _Histogram]) -> Markup:
-    most = max(float(each.shares.max()) for each in histograms.values())
-    furthest = max(float(each.edges[-1]) for each in histograms.values())
-    x, y = across(0.0, furthest), upright(0.0, 1.05 * most)
-    parts = [svg.axes(x, y, "distance to the closest record", "share of rows")]
-    parts += [
-        svg.outline(series, x(each.edges), y(each.shares), y.start)
-        for series, each in histograms.items()
-    ]
-    return svg.picture(f"Histogram of distances: {title}", parts)
+def _histograms(title: str, histograms: dict[Series, _Histogram]) -> Chart:
+    table: dict[str, list[Any]] = {"series": [], "low": [], "high": [], "share": []}
+    for series, each in histograms.items():
+        for name, values in _bins(each.edges, {series: each.shares}).items():
+            table[name] += values
+    build = partial(
+        shapes.histogram,
+        tuple(histograms),
+        "distance to the closest record",
+        "share of rows",
+        False,
+    )
+    return _chart(f"Histogram of distances: {title}", build, {"bins": table}, _BIN_HEADINGS, title)
 
 
 def embedding(files: CellFiles) -> CellFigure:
     """Draw a t-SNE embedding of real and released rows."""
     table = files.read("embedding", ("x", "y"), ("rows",))
-    across_, up = table.finite("x", "y")
+    across, up = table.finite("x", "y")
     kinds = np.array(table.texts["rows"])
-    x = svg.scale_over(across_, 8, svg.WIDTH - 8)
-    y = svg.scale_over(up, svg.HEIGHT - 8, 8)
-    parts = []
-    for series in (REAL, RELEASED):
-        shown = np.flatnonzero(kinds == series.style)[:MOST_DOTS]
+    dots: dict[str, list[Any]] = {"series": [], "x": [], "y": []}
+    for side, series in _NAMES.items():
+        shown = np.flatnonzero(kinds == side)[:MOST_DOTS]
         if not len(shown):
             raise Unavailable(f"embedding.parquet holds no {series.label}")
-        parts.append(svg.dots(series, x(across_[shown]), y(up[shown])))
+        dots["series"] += [series.label] * len(shown)
+        dots["x"] += array(across[shown])
+        dots["y"] += array(up[shown])
     text = (
         "t-SNE of equal numbers of training rows and released rows per class. Similar rows are "
         "drawn close together; distances between clusters and their sizes have no meaning. The "
         "metric `embedding` measures how well the rows mix."
     )
-    drawing = svg.picture("Real and released rows in two dimensions", parts)
-    return CellFigure(text, (CellPanel("", drawing),), (REAL, RELEASED))
+    headings = {"series": "rows", "x": "x", "y": "y"}
+    words = "Real and released rows in two dimensions"
+    chart = _chart(words, partial(shapes.dots, _BOTH), {"dots": dots}, headings)
+    return CellFigure(text, (chart,), _BOTH)
+
+
+# All figures of a cell ----------------------------------------------------------------------------
+
+
+_TABLES = (Task.CLASSIFICATION.value, Task.SURVIVAL.value)
+
+
+@final
+@dataclass(frozen=True)
+class FigureKind:
+    """A kind of figure that a cell may have."""
+
+    name: str
+    """Anchor on the page."""
+    title: str
+    family: Family
+    metric: str
+    """Metric whose details are drawn; its scores give the reason if there are none."""
+    draw: Callable[[CellFiles], CellFigure]
+    tasks: tuple[str, ...] = tuple(task.value for task in Task)
+
+
+KINDS = (
+    FigureKind(
+        "survival",
+        "Survival curves",
+        Family.FIDELITY,
+        "km",
+        kaplan_meier,
+        (Task.SURVIVAL.value,),
+    ),
+    FigureKind(
+        "roc",
+        "ROC of the downstream model",
+        Family.UTILITY,
+        "auroc",
+        roc,
+        (Task.CLASSIFICATION.value,),
+    ),
+    FigureKind(
+        "confusion",
+        "Confusion matrix",
+        Family.UTILITY,
+        "accuracy/convnet",
+        confusion,
+        (Task.IMAGE.value,),
+    ),
+    FigureKind(
+        "hazards",
+        "Hazard ratios",
+        Family.UTILITY,
+        "hazard",
+        hazards,
+        (Task.SURVIVAL.value,),
+    ),
+    FigureKind(
+        "importance",
+        "Feature importance",
+        Family.UTILITY,
+        "shap",
+        importance,
+        _TABLES,
+    ),
+    FigureKind(
+        "marginals",
+        "Column distributions",
+        Family.FIDELITY,
+        "moments",
+        marginals,
+        _TABLES,
+    ),
+    FigureKind(
+        "correlations",
+        "Correlations",
+        Family.FIDELITY,
+        "pcd",
+        correlations,
+        _TABLES,
+    ),
+    FigureKind(
+        "embedding",
+        "Real and released rows in two dimensions",
+        Family.FIDELITY,
+        "embedding",
+        embedding,
+    ),
+    FigureKind(
+        "closest",
+        "Distance to the closest record",
+        Family.PRIVACY,
+        "dcr-distribution",
+        closest,
+    ),
+    FigureKind("attacks", "Membership attacks", Family.PRIVACY, "mia", attacks),
+    FigureKind(
+        "attributes",
+        "Attribute inference",
+        Family.PRIVACY,
+        "aia",
+        attributes,
+        _TABLES,
+    ),
+)
+
+
+@final
+@dataclass(frozen=True)
+class FigureOrReason:
+    """A figure, or the reason why it is not available."""
+
+    kind: FigureKind
+    figure: CellFigure | None
+    reason: str = ""
+
+
+def figures(
+    files: CellFiles, task: str, scores: Sequence[ScoreRow], asked: Sequence[str]
+) -> tuple[FigureOrReason, ...]:
+    """Return all figures of a task; `asked` are the metrics that scored the release."""
+    results = []
+    for kind in KINDS:
+        if task and task not in kind.tasks:
+            continue
+        try:
+            results.append(FigureOrReason(kind, kind.draw(files)))
+        except Unavailable as problem:
+            results.append(FigureOrReason(kind, None, str(problem)))
+        except NoSuchFile as problem:
+            results.append(FigureOrReason(kind, None, _why(kind, scores, asked) or str(problem)))
+    return tuple(results)
+
+
+def _why(kind: FigureKind, scores: Sequence[ScoreRow], asked: Sequence[str]) -> str:
+    """Return the reason given by the metric, or that it was not requested."""
+    related = [
+        s for s in scores if s.metric == kind.metric or s.metric.startswith(f"{kind.metric}/")
+    ]
+    said = dict.fromkeys(score.reason for score in related if score.value is None and score.reason)
+    if said:
+        return "; ".join(said)
+    if not related and kind.metric not in asked:
+        return f"not computed: bench score RUN --metrics {kind.metric} adds it"
+    return ""

@@ -1,0 +1,464 @@
+"""Charts over all datasets: utility against epsilon, the Pareto picture, rank intervals.
+
+Utility is the share of that of the real rows, the mean over datasets with equal weight. Only
+datasets on which all drawn methods have a value are averaged, so that methods are compared on the
+same datasets. Intervals are Student's over datasets; with one dataset, those of its test rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+from markupsafe import Markup
+from scipy import stats
+
+from bench.leaderboard.charts.chart import (
+    IS_PICKED,
+    Chart,
+    Spec,
+    colour,
+    columns,
+    finite,
+)
+from bench.leaderboard.charts.draw import Axis, Panel, chosen, draw, finished
+from bench.leaderboard.charts.panels import (
+    Look,
+    MethodStyle,
+    Point,
+    Scene,
+    drawable,
+    ipcs_first_to_last,
+    scene,
+)
+from bench.leaderboard.charts.sheet import LegendEntry, Sheet, legend, sign
+from bench.leaderboard.ranking.quantities import headline_of_real
+from bench.leaderboard.ranking.rank import is_sound
+from bench.leaderboard.ranking.rows import Row, ceilings
+from bench.leaderboard.ranking.significance import RankComparison
+from bench.leaderboard.tables import show
+
+SHARE = "share of real utility ↑"
+_LEVEL = 0.95
+_FEW = 30
+"""Number of distinct sets of datasets whose pairs are tried."""
+
+
+@final
+@dataclass(frozen=True)
+class Aggregate:
+    """One method at one target epsilon, over datasets."""
+
+    series: str
+    target: float
+    share: float
+    low: float | None
+    high: float | None
+    proven: float
+    """The largest over the averaged rows."""
+    audited: float | None
+    """The largest over the averaged rows; None where none was audited."""
+    sound: bool
+    datasets: int
+
+    @property
+    def text(self) -> str:
+        """The tooltip."""
+        ends = "" if self.low is None else f" [{show.number(self.low)}, {show.number(self.high)}]"
+        audited = "not audited" if self.audited is None else f"audited {show.epsilon(self.audited)}"
+        return (
+            f"{self.series}, target ε {show.epsilon(self.target)}: {show.number(self.share)}{ends} "
+            f"of the utility of the real rows, {_datasets(self.datasets)}; proven ε "
+            f"{show.epsilon(self.proven)}, {audited}; {'sound' if self.sound else 'not sound'}"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Aggregates:
+    """All methods at one IPC, and the datasets that were averaged."""
+
+    ipc: str
+    members: tuple[Aggregate, ...]
+    datasets: tuple[str, ...]
+    left_out: tuple[str, ...]
+    """Methods that lack a value on some of these datasets."""
+
+    @property
+    def words(self) -> str:
+        """What was averaged."""
+        spread = (
+            "intervals are Student's over datasets"
+            if len(self.datasets) > 1
+            else "intervals are those of the test rows"
+        )
+        text = f"{_datasets(len(self.datasets))}, {show.ipcs((self.ipc,))}; {spread}"
+        if self.left_out:
+            text += f"; not on all of them, left out: {', '.join(self.left_out)}"
+        return text
+
+
+def _datasets(count: int) -> str:
+    return "1 dataset" if count == 1 else f"mean over {count} datasets"
+
+
+def share(row: Row, real: Row | None) -> tuple[float, float | None, float | None] | None:
+    """Return headline utility over that of the real rows, with the interval over test rows.
+
+    None where either is missing or not positive, or lower is better: a share has no meaning.
+    """
+    value = headline_of_real(row, {} if real is None else {(row.dataset, row.split): real})
+    released, top = row.headline, None if real is None else real.headline
+    if value is None or released is None or top is None or top.value is None:
+        return None
+    ends = [
+        end / top.value if end is not None and finite(end) else None
+        for end in (released.low, released.high)
+    ]
+    return value, ends[0], ends[1]
+
+
+def aggregate(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Aggregates | None:
+    """Return the means over datasets at one IPC, the one with most results; None without any."""
+    sizes = (ipc,) if ipc else ipcs_first_to_last(setting)
+    for size in sizes:
+        found = _aggregate(setting, rows, size)
+        if found is not None:
+            return found
+    return None
+
+
+def _aggregate(setting: Scene, rows: Sequence[Row], ipc: str) -> Aggregates | None:
+    tops = ceilings(rows)
+    cells: dict[tuple[str, float], dict[str, list[tuple[Row, Any]]]] = {}
+    for row in rows:
+        target = row.epsilons.target
+        value = share(row, tops.get((row.dataset, row.split)))
+        if row.ipc == ipc and target is not None and value is not None:
+            place = cells.setdefault((row.label, target), {})
+            place.setdefault(row.dataset, []).append((row, value))
+    if not cells:
+        return None
+    # As many results as possible: fewer datasets with more methods, or more with fewer.
+    known = {frozenset(by_dataset) for by_dataset in cells.values()}
+    possible = known | {frozenset.intersection(*known)}
+    if len(known) <= _FEW:
+        possible |= {one & other for one in known for other in known}
+    possible -= {frozenset()}
+    sets = [set(by_dataset) for by_dataset in cells.values()]
+    common = max(
+        possible,
+        key=lambda names: (sum(names <= own for own in sets) * len(names), sorted(names)),
+    )
+    members, left_out = [], set()
+    for (label, target), by_dataset in cells.items():
+        if not common <= set(by_dataset):
+            left_out.add(label)
+            continue
+        members.append(_member(label, target, {name: by_dataset[name] for name in common}))
+    order = list(setting.roles)
+    members.sort(key=lambda item: (order.index(item.series), item.target))
+    kept = {item.series for item in members}
+    return Aggregates(ipc, tuple(members), tuple(sorted(common)), tuple(sorted(left_out - kept)))
+
+
+def _member(
+    label: str, target: float, by_dataset: Mapping[str, Sequence[tuple[Row, Any]]]
+) -> Aggregate:
+    rows = [row for pairs in by_dataset.values() for row, _ in pairs]
+    means = [
+        statistics.fmean(value[0] for _, value in by_dataset[name]) for name in sorted(by_dataset)
+    ]
+    low, high = student(means)
+    if len(means) == 1:
+        ends = [value[1:] for pairs in by_dataset.values() for _, value in pairs]
+        if all(None not in pair for pair in ends):
+            low, high = (statistics.fmean(pair[k] for pair in ends) for k in (0, 1))
+    proven = [math.inf if r.epsilons.proven is None else r.epsilons.proven.high for r in rows]
+    audited = [row.epsilons.audited.high for row in rows if row.epsilons.audited is not None]
+    return Aggregate(
+        label,
+        target,
+        statistics.fmean(means),
+        low,
+        high,
+        max(proven),
+        max(audited, default=None),
+        all(is_sound(row.verdict) for row in rows),
+        len(means),
+    )
+
+
+def student(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return Student's interval of a mean; none for fewer than two values."""
+    count = len(values)
+    if count < 2:
+        return None, None
+    reach = stats.t.ppf((1 + _LEVEL) / 2, count - 1) * statistics.stdev(values) / math.sqrt(count)
+    middle = statistics.fmean(values)
+    return middle - float(reach), middle + float(reach)
+
+
+def by_epsilon(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Chart | None:
+    """Return utility against target epsilon, over datasets, with intervals."""
+    found = aggregate(setting, rows, ipc)
+    if found is None:
+        return None
+    targets = sorted({item.target for item in found.members})
+    points = [
+        Point(item.series, item.target, item.share, item.sound, item.text, item.low, item.high)
+        for item in found.members
+    ]
+    panel = Panel(
+        name="Utility against epsilon",
+        subject=SHARE,
+        where=found.words,
+        axis=chosen({target: show.epsilon(target) for target in targets}, "target ε"),
+        points=tuple(points),
+        higher=True,
+    )
+    return _titled(draw(setting, panel), found)
+
+
+def pareto_picture(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Chart | None:
+    """Return utility against proven epsilon; a line leads down to the audited one.
+
+    Where nothing is proven, the position is that of infinity, at the end of the axis. The front
+    joins the sound results that no other sound one beats in both respects.
+    """
+    found = aggregate(setting, rows, ipc)
+    if found is None:
+        return None
+    known = [item.proven for item in found.members if 0 < item.proven < math.inf]
+    known += [item.audited for item in found.members if item.audited and finite(item.audited)]
+    if not known:
+        return None
+    endless = any(not finite(item.proven) for item in found.members)
+    axis = _epsilons(known, endless)
+    assert axis.domain is not None
+    first, last = axis.domain[0], axis.ticks[-1]
+    points = []
+    for item in found.members:
+        x = min(max(item.proven, first), last) if finite(item.proven) else math.inf
+        points.append(
+            Point(
+                item.series,
+                x,
+                item.share,
+                item.sound,
+                item.text,
+                item.low,
+                item.high,
+                None if item.audited is None else min(max(item.audited, first), last),
+                None if item.audited is None else min(x, last),
+            )
+        )
+    panel = Panel(
+        name="Utility and privacy",
+        subject=SHARE,
+        where=found.words,
+        axis=axis,
+        points=tuple(points),
+        higher=True,
+        joined=True,
+    )
+    chart = draw(setting, panel)
+    return _titled(chart, found)
+
+
+def _epsilons(known: Sequence[float], endless: bool) -> Axis:
+    low, high = min(known), max(known)
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    marks = [f * 10.0**power for power in powers for f in (1, 3)]
+    inside = [mark for mark in marks if low / 1.5 <= mark <= high * 1.5] or [low]
+    axis = chosen(
+        {mark: f"{mark:g}" for mark in inside}, "proven ε", show.INFINITE if endless else ""
+    )
+    assert axis.domain is not None
+    ends = (min(axis.domain[0], low / 1.2), max(axis.domain[1], high * 1.2))
+    return Axis(axis.title, True, axis.ticks, axis.labels, ends)
+
+
+def _titled(chart: Chart, found: Aggregates) -> Chart:
+    return Chart(
+        chart.title,
+        chart.subject,
+        chart.text,
+        chart.build,
+        chart.data,
+        chart.headings,
+        found.words[:1].upper() + found.words[1:] + ".",
+    )
+
+
+def front_chart(board: Any) -> Markup:
+    """Return the picture of the front page: the Pareto picture with its legend.
+
+    `board` has the rows and the styles of methods (`pages.board.Board`).
+    """
+    return front_picture(board.rows, board.styles)
+
+
+def front_picture(rows: Sequence[Row], styles: Mapping[str, MethodStyle]) -> Markup:
+    """Return the Pareto picture with its legend, data included; a reason where there is none."""
+    setting = scene(rows, styles)
+    chart = pareto_picture(setting, rows)
+    if chart is None:
+        return Markup('<p class="faint">{}</p>').format(
+            "No picture of utility and epsilon: no result with a target epsilon can be compared "
+            "with the real rows."
+        )
+    sheet = Sheet("front-")
+    figure = sheet.place(chart, static=True)
+    drawn = {name for table in chart.data.values() for name in table.get("series", ())}
+    entries = method_legend(setting, rows, drawn)
+    return Markup('<div class="front-chart">{}{}{}</div>').format(
+        figure, legend(entries), sheet.data()
+    )
+
+
+def method_legend(
+    setting: Scene, rows: Sequence[Row], drawn: Collection[str] | None = None
+) -> tuple[LegendEntry, ...]:
+    """Return the highlighted methods that are drawn; hollow markers for those never sound."""
+    sound = {row.label for row in rows if is_sound(row.verdict)}
+    reference = {row.label: row.reference for row in rows}
+    if drawn is None:
+        drawn = {row.label for row in rows if drawable(row.headline) is not None}
+    look = setting.look
+    styles = zip(look.names, look.colours, look.shapes, look.dashes, strict=True)
+    return tuple(
+        LegendEntry(
+            name, sign(hue, shape, dashes, hollow=name not in sound), reference.get(name, "")
+        )
+        for name, hue, shape, dashes in styles
+        if name in drawn
+    )
+
+
+# Ranks --------------------------------------------------------------------------------------------
+
+
+_ROW = 20
+"""Pixels per method."""
+
+
+def rank_intervals(result: RankComparison, styles: Mapping[str, MethodStyle]) -> Chart:
+    """Return mean ranks with their intervals; bars join methods that cannot be distinguished.
+
+    The content of the diagram of Demsar (JMLR 7 (2006), figure 1), with one row per method. The
+    ruler is Nemenyi's critical difference, from the best mean rank.
+    """
+    order = [standing.label for standing in result.standings]
+    records = []
+    for standing in result.standings:
+        ends = "" if standing.low is None else f" [{standing.low:.2f}, {standing.high:.2f}]"
+        text = f"{standing.label}: place {standing.place}, mean rank {standing.mean_rank:.2f}{ends}"
+        records.append(
+            (standing.label, standing.place, standing.mean_rank, standing.low, standing.high, text)
+        )
+    last = len(order)
+    step = max(1, last - 1) / 24
+    bars = [
+        (name, number, last + step * (1.5 + number), f"indistinguishable: {', '.join(clique)}")
+        for number, clique in enumerate(result.cliques)
+        for name in clique
+    ]
+    best = result.standings[0].mean_rank if result.standings else 1.0
+    ruler = (order[0], best, min(best + result.critical_difference, last)) if order else ()
+    tables = {
+        "ranks": columns(("series", "place", "rank", "low", "high", "text"), records),
+        "ruler": columns(
+            ("series", "rank", "end", "text"),
+            [(*ruler, f"critical difference {result.critical_difference:.2f}")] if ruler else [],
+        ),
+    }
+    if bars:
+        tables["bars"] = columns(("series", "clique", "at", "text"), bars)
+    names = tuple(order)
+    hues = tuple(styles[name].colour if name in styles else "text" for name in order)
+    end = last + step * (1.5 + len(result.cliques))
+    return Chart(
+        title="Mean ranks",
+        subject=f"over {result.blocks} blocks, 1 is best",
+        text=description(result),
+        build=partial(_rank_spec, names, hues, end, bool(bars)),
+        data=tables,
+        headings={
+            "series": "method",
+            "place": "place",
+            "rank": "mean rank",
+            "low": "low",
+            "high": "high",
+        },
+    )
+
+
+def description(result: RankComparison) -> str:
+    """Return the content of the diagram in words."""
+    ranks = ", ".join(f"{s.label} {s.mean_rank:.2f}" for s in result.standings)
+    bars = "; ".join(" and ".join(clique) for clique in result.cliques) or "none"
+    return (
+        f"Critical difference diagram. Mean ranks over {result.blocks} blocks, best first: "
+        f"{ranks}. Critical difference {result.critical_difference:.2f}. Indistinguishable: {bars}."
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _rank_spec(
+    names: tuple[str, ...], hues: tuple[str, ...], end: float, with_bars: bool, legend: bool
+) -> Spec:
+    import altair as alt
+
+    del legend  # methods are named on the axis
+    look = Look(names, hues, (), ())
+    count = len(names)
+    step = 1 + (count - 1) // 15
+    x = alt.X(
+        "rank:Q",
+        title="mean rank",
+        scale=alt.Scale(domain=[1 - 0.02 * end, max(end, 2)], nice=False, clamp=True),
+        axis=alt.Axis(values=list(range(1, count + 1, step)), format="d"),
+    )
+    y = alt.Y(
+        "series:N",
+        title=None,
+        scale=alt.Scale(domain=list(names)),
+        axis=alt.Axis(grid=False, ticks=False, domain=False, labelLimit=150),
+    )
+    hue = alt.Color(
+        "series:N",
+        scale=alt.Scale(domain=list(look.names), range=[colour(each) for each in look.colours]),
+        legend=None,
+    )
+    shade = alt.when(IS_PICKED).then(alt.value(1)).otherwise(alt.value(0.2))
+    ranks = alt.Chart(alt.NamedData(name="ranks"))
+    ruler = alt.Chart(alt.NamedData(name="ruler"))
+    layers = [
+        ruler.mark_rule(strokeWidth=5, opacity=0.2, color=colour("text")).encode(
+            x=x, x2="end:Q", y=y, tooltip="text:N"
+        ),
+        ranks.transform_filter("isValid(datum.low)")
+        .mark_rule(strokeWidth=1.6)
+        .encode(x=alt.X("low:Q"), x2="high:Q", y=y, color=hue, opacity=shade),
+        ranks.mark_point(filled=True, size=60, opacity=1).encode(
+            x=x, y=y, color=hue, opacity=shade, tooltip="text:N"
+        ),
+    ]
+    if with_bars:
+        bars = alt.Chart(alt.NamedData(name="bars"))
+        at = alt.X("at:Q")
+        layers += [
+            bars.mark_line(strokeWidth=3, strokeCap="round", color=colour("text")).encode(
+                x=at, y=y, detail="clique:N"
+            ),
+            bars.mark_point(filled=True, size=32, opacity=1, color=colour("text")).encode(
+                x=at, y=y, tooltip="text:N"
+            ),
+        ]
+    return finished(alt.layer(*layers).properties(width=520, height=_ROW * count + 10))
