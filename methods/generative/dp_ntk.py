@@ -228,7 +228,8 @@ class TangentFeatures:
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """(rows, features) of norm 1; of no rows as well."""
         gradients = self.gradients(rows)
-        return gradients / gradients.norm(dim=1, keepdim=True).clamp_min(_TINY)
+        norms: torch.Tensor = gradients.norm(dim=1, keepdim=True)
+        return gradients / norms.clamp_min(_TINY)
 
     def at_encoded(self, rows: EncodedRows) -> torch.Tensor:
         """Row function for the kernel."""
