@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 STAMP := .venv/.complete
 
 .PHONY: help env quick full test slow chaos isolated mutation lint format types imports cards docs \
-	audits claims reproduction benchmarks timings tutorial lock clean
+	audits transcripts claims reproduction benchmarks timings tutorial lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -126,7 +126,26 @@ cards: $(STAMP) ## the cards of the documentation, from the plugins
 # Sequentially on one CPU, since the number of trials follows from the speed of one. Exit code 1
 # means that something is refuted, which is a result.
 AUDIT = $(BIN)/bench audit --eps 1 --quick --minutes 2 --out runs/audits --cpus 1
-audits: $(STAMP) ## attack every shipped method, then `make claims`: docs/audits.md; 90 minutes more
+# Transcripts of the methods with a proof. Those of the second line have quick parameters: slow fits
+# would be repeated for every canary, and what they do after the last noisy answer is not attacked.
+TRANSCRIPT = $(BIN)/bench audit --attack transcript --out runs/audits --cpus 1
+AT_DEFAULTS = ldpdc,dpmix,random-subsampling-dp,fedavg-dp,fedavg-client-dp,marginals,noisy-tree,dp-sgd
+AT_QUICK = dp-merf,fdd-cf,dp-hp,fdd,private-teacher-dc,pate-ctgan-sound,federated-anomaly,ndpdc
+THREE = --dataset breast-cancer,gbsg2,digits
+transcripts: $(STAMP) ## attack the kernel's answers to every method with a proof: docs/transcripts.md; an hour
+	for eps in 1 8; do \
+		$(TRANSCRIPT) --methods $(AT_DEFAULTS) $(THREE) --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods $(AT_QUICK) --quick $(THREE) --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods fdd-fedavg --quick --parameters tuning=private \
+			--dataset breast-cancer --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods mst,mwem --quick --trials 4000 \
+			--dataset worst-case --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+	done
+	$(BIN)/bench audit --table runs/audits --attack transcript --keep docs/audits/transcripts
+	$(BIN)/bench audit --table docs/audits/transcripts --page docs/transcripts.md
+
+audits: $(STAMP) ## attack every shipped method, then `make claims`: docs/audits.md; 2 hours more
+	$(MAKE) --no-print-directory transcripts
 	$(AUDIT) all --dataset breast-cancer,gbsg2,digits || [ $$? -eq 1 ]
 	$(AUDIT) --methods zero-order-dc --parameters accounting=published --dataset breast-cancer,gbsg2 \
 		|| [ $$? -eq 1 ]

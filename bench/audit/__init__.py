@@ -5,5 +5,7 @@ the run directory, and a report. `canaries` are planted in the table, `trials` f
 and without them, `scorers` turns releases into numbers, `attacks` chooses canary, scorer and
 threshold, `two_worlds` and `one_run` compute bounds, `tradeoff` tests them against what a ledger
 proves, `audits` plans audits and asks for their trials, `report` words the verdict, and
-`self_test` audits known answers.
+`self_test` audits known answers. `transcript_attack` attacks the kernel's noisy answers instead of
+releases: `transcripts` records what a canary moves, `replays` draws the noise again. `foreign`
+compares with the auditor of another project.
 """

@@ -16,10 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-from bench.audit.canaries import canaries, many_canaries
+from bench.audit.canaries import Canary, canaries, many_canaries
 from bench.audit.one_run import one_run_audit
+from bench.audit.transcript_attack import transcript_audit
+from bench.audit.transcripts import client_canaries, run_recordings
 from bench.audit.trials import (
     FIRST,
+    FIRST_RECORD,
     OUT,
     AuditSteps,
     AuditTarget,
@@ -52,6 +55,7 @@ from bench.privacy.accounting import Budget, Proof
 from bench.privacy.ledger import Ledger
 from bench.results.records import (
     ONE_RUN,
+    TRANSCRIPT,
     TWO_WORLD,
     AuditSpec,
     Cell,
@@ -142,8 +146,6 @@ def instance_cell(
 class _Refits(ABC):
     """Refits of the method of a cell: what is common to an audit and to the timing before it."""
 
-    work: Work = staticmethod(run_trials)
-
     def __init__(self, cell: Cell, dataset: Dataset, method: Method | None = None) -> None:
         """Prepare the cell. `method` is given for one that is no plugin (the known answers)."""
         self.cell = cell
@@ -158,6 +160,17 @@ class _Refits(ABC):
     def kind(self) -> type[Method]:
         """Class of the method."""
         return type(self._method)
+
+    @property
+    def attack(self) -> str:
+        """Name of the attack."""
+        assert self.cell.audit is not None
+        return self.cell.audit.attack
+
+    @property
+    def work(self) -> Work:
+        """What is done with the trials."""
+        return run_recordings if self.attack == TRANSCRIPT else run_trials
 
     @functools.cached_property
     def shared(self) -> AuditTarget:
@@ -174,11 +187,17 @@ class _Refits(ABC):
             None if cell.epsilon is None else Budget(cell.epsilon, cell.delta),
             cell.delta,
             seed,
-            canaries(self.dataset)
-            if spec.attack == TWO_WORLD
-            else many_canaries(self.dataset, spec.trials, keys.generator(seed, "canaries")),
+            self._canaries(spec, seed),
             one_run=spec.attack == ONE_RUN,
+            clients=self._method.unit == "client",
         )
+
+    def _canaries(self, spec: AuditSpec, seed: str) -> tuple[Canary, ...]:
+        if self._method.unit == "client":
+            return client_canaries(self.dataset)
+        if spec.attack == ONE_RUN:
+            return many_canaries(self.dataset, spec.trials, keys.generator(seed, "canaries"))
+        return canaries(self.dataset)
 
     @property
     def blank(self) -> CellRow:
@@ -209,11 +228,11 @@ class _Refits(ABC):
 
     def inapplicable(self) -> Outcome | None:
         """Return the outcome for a method whose guarantee is not about a row."""
-        if not self._method.unit:
+        if not self._method.unit or self.attack == TRANSCRIPT:
             return None
         reason = (
-            f"its unit of privacy is the {self._method.unit}, and an audit plants one row: what it "
-            "claims is not about rows"
+            f"its unit of privacy is the {self._method.unit}, and this attack plants one row: what "
+            "it claims is not about rows; --attack transcript leaves out a whole client"
         )
         return self.failed(FitResult(Status.SKIPPED, reason=reason))
 
@@ -249,6 +268,8 @@ class AuditProcedure(_Refits):
         assert self.cell.audit is not None
         if self.cell.audit.attack == ONE_RUN:
             return one_run_audit(self.shared, self.blank)
+        if self.cell.audit.attack == TRANSCRIPT:
+            return transcript_audit(self.shared, self.cell.audit.trials, self.blank)
         return two_world_audit(self.shared, self.cell.audit.trials, self.blank)
 
     @property
@@ -287,7 +308,7 @@ class AuditProcedure(_Refits):
 
     def _finished(self, outcome: Outcome) -> Outcome:
         """Store ledger and trials, and judge: what is refuted is decided over all audits."""
-        text = self._trials.get([FIRST])[0].document
+        text = self._trials.get([FIRST_RECORD if self.attack == TRANSCRIPT else FIRST])[0].document
         row, proof = outcome.row, Ledger.from_json(text).proof()
         proven = 0.0 if row.eps_proven is None else row.eps_proven
         judgement = judge(

@@ -34,11 +34,12 @@ from typing import Annotated, Any, ClassVar, final
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from bench.audit.audits import audit_cell
-from bench.audit.report import epsilon_text, markdown_cell
+from bench.audit.report import epsilon_text, markdown_cell, setting_of
 from bench.audit.trials import write_file
 from bench.errors import BenchError, InputError
 from bench.results.audits import Refutation, has_no_power, power_in_a_table, refutations
 from bench.results.journal import plain
+from bench.results.reading import read_audits
 from bench.results.records import TWO_WORLD, AuditRow, AuditSpec, Cell, Outcome
 
 JOURNAL = "journal.jsonl"
@@ -162,7 +163,14 @@ def read_claims(path: Path) -> ClaimList:
 
 
 def keep_audits(audits: Sequence[Outcome], folder: Path) -> None:
-    """Write finished audits in the form of a journal, without logs, which may name folders."""
+    """Write finished audits in the form of a journal, without logs, which may name folders.
+
+    Audits that are kept there already stay, unless there are newer ones of the same setting.
+    """
+    finished = [one for one in audits if one.audit is not None]
+    new = {setting_of(one.row) for one in finished}
+    known = read_audits(folder) if (folder / JOURNAL).exists() else ()
+    audits = [*(one for one in known if setting_of(one.row) not in new), *finished]
     lines = [
         json.dumps(
             {

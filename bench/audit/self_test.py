@@ -18,8 +18,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.audit.audits import AuditProcedure, instance_cell, run_audits
+from bench.audit.replays import Weakened
 from bench.audit.trials import Say
 from bench.data.dataset import Declaration
+from bench.data.encoder import EncodedRows
 from bench.data.schema import Categorical, Column, Numeric, Role, Schema, Task
 from bench.engine.options import RunOptions
 from bench.errors import NotApplicable
@@ -27,9 +29,8 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
 from bench.plugins.source import DatasetSource, build_dataset
 from bench.privacy.accounting import calibrate_noise, pld_epsilon
-from bench.privacy.events import gaussian
-from bench.privacy.kernel import PrivateData
-from bench.privacy.noise import NoiseSource
+from bench.privacy.events import gaussian, sampled_gaussian
+from bench.privacy.kernel import PlannedEvents, PrivateData
 from bench.results.audits import refutations
 from bench.results.records import TWO_WORLD, AuditSpec, Outcome
 from bench.results.run_directory import RunStore
@@ -90,7 +91,7 @@ class HalvedNoise(NoisySum):
     name: ClassVar[str] = "known-halved-noise"
 
     def released(self, private: PrivateData, noise: float, rng: np.random.Generator) -> Floats:
-        private._vault.noise = _Half(private._vault.noise)
+        private._vault.noise = Weakened(private._vault.noise, 0.5)
         return _summed(private, noise)
 
 
@@ -113,26 +114,82 @@ class RowCopier(NoisySum):
         return np.asarray(rows[int(np.argmax(np.linalg.norm(rows, axis=1)))])
 
 
+class KnownCalls(Method):
+    """Calls of the kernel with fixed noise, of which a canary uses the whole sensitivity."""
+
+    title: ClassVar[str] = "Calls of known epsilon, for tests of the auditor of transcripts"
+    uses_ipc: ClassVar[bool] = False
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        if spec.budget is None:
+            raise NotApplicable("it needs a budget")
+        noise = private.calibrate(lambda noise: [self.planned(private, noise)])
+        private.reserve_all([self.planned(private, noise)])
+        for _ in range(self.planned(private, noise).count):
+            self.ask(private, noise)
+        rows = Rows(np.zeros((1, private.width)), np.zeros(1, dtype=np.int64))
+        return Release(rows, claim=Claim.of(spec.budget, "calls of known epsilon"))
+
+    @abstractmethod
+    def planned(self, private: PrivateData, noise: float) -> PlannedEvents:
+        """Return the events of all calls."""
+
+    @abstractmethod
+    def ask(self, private: PrivateData, noise: float) -> None:
+        """Make one call."""
+
+
 @final
-class _Half(NoiseSource):
-    """A source of half of another source's noise."""
+@dataclass(frozen=True)
+class TwoSums(KnownCalls):
+    """Two Gaussian sums over all rows, each of which a canary moves by the whole clip."""
 
-    reproducible = True
+    name: ClassVar[str] = "known-two-sums"
 
-    def __init__(self, source: NoiseSource) -> None:
-        self._source = source
+    def planned(self, private: PrivateData, noise: float) -> PlannedEvents:
+        return private.plan(gaussian(noise), 2)
 
-    def words(self, count: int) -> npt.NDArray[np.uint64]:
-        return self._source.words(count)
+    def ask(self, private: PrivateData, noise: float) -> None:
+        _summed(private, noise)
 
-    def normal(self, scale: float, size: int) -> npt.NDArray[np.int64]:
-        return self._source.normal(0.5 * scale, size)
 
-    def laplace(self, scale: float, size: int) -> npt.NDArray[np.int64]:
-        return self._source.laplace(0.5 * scale, size)
+@final
+@dataclass(frozen=True)
+class SampledSums(KnownCalls):
+    """Gaussian sums over Poisson samples, each of which a canary moves by the whole clip."""
 
-    def generator(self) -> np.random.Generator:
-        return self._source.generator()
+    name: ClassVar[str] = "known-sampled-sums"
+    rate: float = 0.2
+    count: int = 20
+
+    def planned(self, private: PrivateData, noise: float) -> PlannedEvents:
+        return private.plan(sampled_gaussian(self.rate, noise), self.count)
+
+    def ask(self, private: PrivateData, noise: float) -> None:
+        clip = private.encoder.max_norm
+        private.poisson_sum(lambda rows: rows.values, clip, noise, self.rate)
+
+
+@final
+@dataclass(frozen=True)
+class Votes(KnownCalls):
+    """One vote of each part, which a canary turns round: the sensitivity of two clips is used."""
+
+    name: ClassVar[str] = "known-votes"
+
+    def planned(self, private: PrivateData, noise: float) -> PlannedEvents:
+        return private.plan(gaussian(noise))
+
+    def ask(self, private: PrivateData, noise: float) -> None:
+        parts = private.partition("part", parts=2)
+        bound = 0.99 * private.encoder.max_norm
+
+        def fit(rows: EncodedRows, rng: np.random.Generator) -> float:
+            norms = np.linalg.norm(np.asarray(rows.values, dtype=np.float64), axis=1)
+            return 1.0 if bool((norms > bound).any()) else -1.0
+
+        models = private.fit_parts(parts, fit)
+        private.partition_sum(models, lambda vote: np.array([vote]), 1.0, noise)
 
 
 @final

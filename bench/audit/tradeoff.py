@@ -14,6 +14,7 @@ the part of the canary is known, the tighter curve of the compositions with that
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -27,14 +28,14 @@ from bench.audit.canaries import Canary
 from bench.audit.trials import AuditTarget, History
 from bench.errors import InputError
 from bench.privacy import accounting as accountant
+from bench.privacy import events
 from bench.privacy import ledger as ledgers
 from bench.privacy.accounting import ComposedEvents
-from bench.privacy.events import is_non_private
 from bench.privacy.ledger import Entry, Ledger
 from bench.results.records import CellRow
 from bench.stats.bounds import gaussian_delta, gaussian_epsilon
 from bench.stats.exact_test import Tally, exact_p_value
-from bench.stats.inference import Floats
+from bench.stats.inference import CONFIDENCE, Floats
 
 _POINTS = 256
 _SMALLEST_DELTA = 1e-9
@@ -79,11 +80,14 @@ def tradeoff_p_value(tally: Tally, curve: Curve) -> float:
     return exact_p_value(tally, curve.frontier)
 
 
-def tradeoff_curve(ledger: Ledger, parts: Mapping[str, str] | None = None) -> Curve | None:
+def tradeoff_curve(
+    ledger: Ledger, parts: Mapping[str, str] | None = None, frozen: bool = False
+) -> Curve | None:
     """Return what the ledger proves as a curve; None where it proves nothing.
 
     `parts` names, for some partitions, the part that the canary is in. Where noise was chosen from
-    outputs, an RDP filter proves its budget: then the curve is that one point.
+    outputs, an RDP filter proves its budget: then the curve is that one point. With `frozen` the
+    calls are repeated as they were recorded: nothing is chosen, and their events have a curve.
     """
     proof = ledger.proof()
     if not math.isfinite(proof.epsilon):
@@ -93,23 +97,107 @@ def tradeoff_curve(ledger: Ledger, parts: Mapping[str, str] | None = None) -> Cu
     entries = _within(ledger.entries, {} if ledger.unit == "client" else parts or {})
     if not entries:
         return Curve((0.0,), (0.0,))
-    adaptive = any(entry.adaptive for entry in entries)
-    worlds = None if adaptive else ledgers.compositions(entries, ledger.unit)
-    remaining = accountant.undominated(worlds) if worlds else []
-    if not 0 < len(remaining) <= _WORLDS_AT_MOST:
+    adaptive = any(entry.adaptive for entry in entries) and not frozen
+    remaining = [] if adaptive else _worlds(entries, ledger.unit)
+    if not remaining:
         return Curve((reported[0],), (reported[1],))
     epsilons, deltas = _points([_Loss.of(world) for world in remaining])
     return Curve((*epsilons, reported[0]), (*deltas, reported[1]))
 
 
-def is_full_batch_gaussian(ledger: Ledger) -> bool:
+def _worlds(entries: Mapping[Entry, int], unit: str) -> list[ComposedEvents]:
+    """Return the compositions that decide the curve; none where there are too many."""
+    worlds = ledgers.compositions(entries, unit)
+    remaining = accountant.undominated(worlds) if worlds else []
+    return remaining if len(remaining) <= _WORLDS_AT_MOST else []
+
+
+_STEP = 1.01
+"""Noise of neighbouring curves of `curve_bound`."""
+_STEPS_AT_MOST = 460
+"""Noise up to a hundred times, or down to a hundredth, of what was recorded."""
+
+
+@final
+class NoiseFamily:
+    """The curves of a ledger with more or less noise than it records: one for each factor.
+
+    All noise multipliers are multiplied by the same factor; sampling rates and counts stay.
+    """
+
+    def __init__(self, ledger: Ledger, parts: Mapping[str, str]) -> None:
+        whole = ledger.unit == "client"
+        self._worlds = _worlds(_within(ledger.entries, {} if whole else parts), ledger.unit)
+        self._delta = ledger.delta
+
+    @property
+    def exact(self) -> bool:
+        """True where the curves are those of the mechanisms, by closed form or PLD, not by RDP."""
+        return bool(self._worlds) and all(
+            loss.accountant is None or loss.convolved for loss in self._at(0)
+        )
+
+    def _at(self, step: int) -> tuple[_Loss, ...]:
+        return _with_more_noise(tuple(self._worlds), step)[0]
+
+    def epsilon(self, step: int) -> float:
+        """Return epsilon at the ledger's delta with noise times 1.01^step."""
+        return max(loss.epsilon(self._delta) for loss in self._at(step))
+
+    def curve(self, step: int) -> Curve:
+        """Return the curve with noise times 1.01^step."""
+        return _with_more_noise(tuple(self._worlds), step)[1]
+
+    def bound(self, tally: Tally, confidence: float = CONFIDENCE) -> float:
+        """Lower bound of epsilon *if* the mechanism is the recorded one with unknown noise.
+
+        Noise is increased until the exact test of both counts refutes the curve: with probability
+        `confidence` the true noise is less, and epsilon larger (Nasr et al. 2023, section 4, with
+        the curve of the whole ledger).
+        """
+
+        def holds(step: int) -> bool:
+            return tradeoff_p_value(tally, self.curve(step)) >= 1.0 - confidence
+
+        if tally.true_positives <= tally.false_positives or holds(_STEPS_AT_MOST):
+            return 0.0
+        # Most answers are near the recorded noise: the bracket grows from there.
+        width, sign = 4, 1 if holds(0) else -1
+        kept, other = 0, sign * width
+        while abs(other) < _STEPS_AT_MOST and holds(other) == (sign > 0):
+            width *= 2
+            kept, other = other, max(-_STEPS_AT_MOST, min(_STEPS_AT_MOST, other + sign * width))
+        first, last = min(kept, other), max(kept, other)
+        while last - first > 1:
+            middle = (first + last) // 2
+            first, last = (middle, last) if holds(middle) else (first, middle)
+        return self.epsilon(last)
+
+
+@functools.lru_cache(maxsize=128)
+def _with_more_noise(
+    worlds: tuple[ComposedEvents, ...], step: int
+) -> tuple[tuple[_Loss, ...], Curve]:
+    """Return compositions with noise times 1.01^step, and their curve."""
+    factor = _STEP**step
+    scaled = [
+        tuple((events.with_noise(event, factor), count) for event, count in world)
+        for world in worlds
+    ]
+    losses = tuple(_Loss.of(world) for world in scaled)
+    return losses, Curve(*map(tuple, _points(losses)))
+
+
+def is_full_batch_gaussian(ledger: Ledger, frozen: bool = False) -> bool:
     """True where the proven curve is exactly that of one Gaussian, so that `gaussian_bound` holds.
 
     All events are Gaussians without sampling, fixed beforehand: every composition is mu-GDP with
     mu^2 the sum of 1 / multiplier^2 (Dong, Roth and Su 2022, Corollary 3.3).
     """
     return bool(ledger.entries) and all(
-        isinstance(entry.event, dp_event.GaussianDpEvent) and not entry.adaptive and not entry.trust
+        isinstance(entry.event, dp_event.GaussianDpEvent)
+        and (frozen or not entry.adaptive)
+        and not entry.trust
         for entry in ledger.entries
     )
 
@@ -178,9 +266,18 @@ def _within(entries: Mapping[Entry, int], parts: Mapping[str, str]) -> dict[Entr
     return {
         entry: count
         for entry, count in entries.items()
-        if not is_non_private(entry.event)
+        if not events.is_non_private(entry.event)
         and all(parts.get(key, part) == part for key, part in entry.path)
     }
+
+
+def parts_of(target: AuditTarget, canary: Canary) -> dict[str, str]:
+    """Return the parts that a canary is known to be in."""
+    schema = target.dataset.schema
+    parts = {"split": "train", "class": schema.classes[canary.label]}
+    if schema.site is not None:
+        parts["site"] = schema.site.categories[canary.site]
+    return parts
 
 
 @final
@@ -198,18 +295,20 @@ class Promise:
     """True where that ledger holds full-batch Gaussians only."""
 
     @classmethod
-    def of(cls, target: AuditTarget, history: History, canary: Canary | None = None) -> Promise:
+    def of(
+        cls,
+        target: AuditTarget,
+        history: History,
+        canary: Canary | None = None,
+        frozen: bool = False,
+    ) -> Promise:
         """Return the guarantees of the trials so far; with a canary, also the curve of its part."""
         claimed, proven, delta = history.claimed(), history.proven(), target.delta
         if canary is None or not history.one_ledger():
             return cls(claimed, proven, delta)
         ledger = history.ledger()
-        schema = target.dataset.schema
-        parts = {"split": "train", "class": schema.classes[canary.label]}
-        if schema.site is not None:
-            parts["site"] = schema.site.categories[canary.site]
-        curve = tradeoff_curve(ledger, parts)
-        return cls(claimed, proven, delta, curve, is_full_batch_gaussian(ledger))
+        curve = tradeoff_curve(ledger, parts_of(target, canary), frozen)
+        return cls(claimed, proven, delta, curve, is_full_batch_gaussian(ledger, frozen))
 
     def stated(self, row: CellRow) -> CellRow:
         """Return the row of the audit with what is claimed and proven."""

@@ -22,7 +22,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -62,6 +62,10 @@ class Stage(enum.StrEnum):
     """Second half: the bound is computed from it."""
     REPLICATE = "replicate"
     """Fresh trials, where the bound contradicts a number."""
+    RECORD = "record"
+    """Transcripts: how far a canary moves each noisy answer."""
+    PILOT = "pilot"
+    """Runs of a delegated mechanism that choose the canary."""
 
 
 @final
@@ -82,7 +86,9 @@ class TrialId:
 
 
 FIRST = TrialId(Stage.CHOOSE, OUT, 0)
-"""First trial of every audit."""
+"""First trial of every audit with refits."""
+FIRST_RECORD = TrialId(Stage.RECORD, 0, 0)
+"""First trial of every audit of transcripts."""
 
 
 def trial_ids(stage: Stage, canary: int, count: int) -> list[TrialId]:
@@ -114,6 +120,8 @@ class Trial:
     machine."""
     document: str = ""
     """The whole ledger, of the first trial only."""
+    transcript: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """Of the stage RECORD: the numbers of a `Transcript`."""
 
 
 @final
@@ -130,6 +138,8 @@ class AuditTarget:
     canaries: tuple[Canary, ...]
     one_run: bool = False
     """True includes every canary by an independent coin, instead of one canary or none."""
+    clients: bool = False
+    """True where a canary stands for a whole client, whose rows are in the table."""
 
     @functools.cached_property
     def attacker(self) -> Attacker:
@@ -207,7 +217,7 @@ def _run(target: AuditTarget, trial: TrialId, ledgers: set[str]) -> dict[str, An
         "scores": attacker.scores(release, trial.canary if inside else None),
         "planted": _planted(target, trial, release),
         "features": attacker.features(release),
-        "claimed": _claimed(release.claim, target.delta),
+        "claimed": of_claim(release.claim, target.delta),
         "digest": digest,
         "seconds": seconds,
         "events": ledger.to_record() if new else None,
@@ -235,7 +245,8 @@ def read_trials(target: AuditTarget, results: Sequence[Any]) -> list[Trial]:
                 target.proven(ledger, digest),
                 digest,
                 float(result["seconds"]),
-                ledger.to_json() if identity == FIRST else "",
+                ledger.to_json() if identity in (FIRST, FIRST_RECORD) else "",
+                _numbers(result.get("transcript", np.empty(0)), 1, np.float64),
             )
         except (LookupError, TypeError, ValueError) as problem:
             raise InvalidReleaseError(
@@ -266,7 +277,7 @@ def _planted(target: AuditTarget, trial: TrialId, release: Release) -> npt.NDArr
     return attacker.planted(release, target.canaries[trial.canary])
 
 
-def _claimed(claim: Claim | None, delta: float) -> float:
+def of_claim(claim: Claim | None, delta: float) -> float:
     """Return the claimed epsilon at the audit's delta: a claim at a smaller one implies it."""
     if claim is None:
         return math.nan
@@ -305,9 +316,10 @@ _SCHEMA = pa.schema(
         ("ledger", pa.string()),
         ("seconds", pa.float64()),
         ("document", pa.string()),
+        ("transcript", pa.list_(pa.float64())),
     ]
 )
-_LISTS = ("scores", "planted", "features")
+_LISTS = ("scores", "planted", "features", "transcript")
 _RESUME = "then run the same command again: finished trials are kept"
 
 
@@ -388,7 +400,12 @@ def _table(trials: Sequence[Trial]) -> pa.Table:
 def _read(folder: Path, *parts: str) -> list[Trial]:
     try:
         table = read_parquet(folder, *parts)
-        return [] if table is None else _trials(table.select(_SCHEMA.names).cast(_SCHEMA))
+        if table is None:
+            return []
+        if "transcript" not in table.column_names:  # trials of earlier versions
+            nothing = pa.array([[]] * len(table), type=pa.list_(pa.float64()))
+            table = table.append_column("transcript", nothing)
+        return _trials(table.select(_SCHEMA.names).cast(_SCHEMA))
     except (AttributeError, KeyError, TypeError, ValueError, StoreError) as problem:
         raise StoreError(
             f"{folder.joinpath(*parts)}: not a table of trials ({problem}); remove it and run the "
@@ -417,6 +434,7 @@ def _trials(table: pa.Table) -> list[Trial]:
             row["ledger"],
             row["seconds"],
             row["document"],
+            row["transcript"],
         )
         for row in rows
     ]
@@ -463,7 +481,8 @@ class History:
 
     def ledger(self) -> Ledger:
         """Return the ledger of the first trial."""
-        return Ledger.from_json(self._trials[FIRST].document)
+        first = FIRST if FIRST in self._trials else FIRST_RECORD
+        return Ledger.from_json(self._trials[first].document)
 
     def claimed(self) -> float | None:
         """Return the largest claim of all trials; None where nothing is claimed."""

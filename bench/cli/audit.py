@@ -45,14 +45,15 @@ _LISTED = (
     "--trials",
     type=click.IntRange(1, 10**9),
     help="Refits in both worlds and both halves [default: 1000]; canaries of a one-run audit "
-    "[default: 200].",
+    "[default: 200]; redrawn transcripts at most [default: 40000].",
 )
 @click.option(
     "--attack",
-    type=click.Choice(["two-world", "one-run"]),
+    type=click.Choice(["two-world", "one-run", "transcript"]),
     default="two-world",
     show_default=True,
-    help="Many refits with and without a canary; or few with many canaries, for slow methods.",
+    help="Many refits with and without a canary; few with many canaries, for slow methods; or the "
+    "kernel's noisy answers themselves, redrawn.",
 )
 @click.option("--ipc", default="50", show_default=True, help="Rows per class, or `full`.")
 @click.option(
@@ -81,10 +82,16 @@ _LISTED = (
 @click.option("--quick", is_flag=True, help="For several methods: use quick hyperparameters.")
 @click.option("--self-test", is_flag=True, help="Audit methods of known epsilon instead.")
 @click.option(
+    "--foreign",
+    is_flag=True,
+    help="With --self-test: compare with the auditor of jax-privacy instead, in an environment of "
+    "its own, which is built first.",
+)
+@click.option(
     "--table",
     type=shared.PATH,
     metavar="DIR",
-    help="Print all audits of DIR as Markdown; run nothing.",
+    help="Print all audits of DIR as Markdown, with --attack only those; run nothing.",
 )
 @click.option(
     "--page", type=shared.PATH, metavar="FILE", help="With --table: write the page of the docs."
@@ -112,11 +119,17 @@ def audit(**options: Any) -> None:
     interrupted audit; finished trials are not repeated. `all` audits every method on the dataset.
     """
     if options["table"] is not None:
-        _show_table(options["table"], options["page"], options["claims"], options["keep"])
+        source = click.get_current_context().get_parameter_source("attack")
+        attack = options["attack"] if source is ParameterSource.COMMANDLINE else ""
+        _show_table(options["table"], options["page"], options["claims"], options["keep"], attack)
         return
     if options["page"] is not None or options["keep"] is not None:
         raise click.UsageError("--page and --keep belong to --table DIR")
     try:
+        if options["foreign"]:
+            if not options["self_test"]:
+                raise click.UsageError("--foreign belongs to --self-test")
+            sys.exit(_compare_auditors(options))
         if options["self_test"]:
             sys.exit(_self_test(options))
         summary = _audited(options)
@@ -128,14 +141,16 @@ def audit(**options: Any) -> None:
     sys.exit(_show(summary, options["as_json"]))
 
 
-def _show_table(directory: Path, file: Path | None, claims: Path | None, kept: Path | None) -> None:
+def _show_table(
+    directory: Path, file: Path | None, claims: Path | None, kept: Path | None, attack: str
+) -> None:
     from bench.audit.claims import JOURNAL, claims_page, keep_audits, read_claims
     from bench.audit.report import markdown_table, page
     from bench.errors import StoreError
     from bench.results.reading import read_audits
     from bench.results.writing import FOR_ALL, write_atomically, writing
 
-    audits = read_audits(directory)
+    audits = tuple(one for one in read_audits(directory) if attack in ("", one.row.attack))
     if not audits:
         raise StoreError(f"{directory} holds no audits; `bench audit --out {directory}` makes one")
     if kept is not None:
@@ -168,7 +183,13 @@ def _audited(options: dict[str, Any]) -> RunSummary:
     from bench.audit.audits import AuditProcedure, audit_cell, audit_many, load, run_audits
     from bench.engine.grid import parse_ipc
     from bench.plugins import registry
-    from bench.results.records import FEWEST_TRIALS, ONE_RUN, TWO_WORLD, AuditSpec
+    from bench.results.records import (
+        DEFAULT_TRIALS,
+        FEWEST_TRIALS,
+        TRANSCRIPT,
+        TWO_WORLD,
+        AuditSpec,
+    )
     from bench.results.run_directory import RunStore
 
     settings = _settings(options, options["out"])
@@ -200,7 +221,10 @@ def _audited(options: dict[str, Any]) -> RunSummary:
         quick = {
             name: registry.method_class(name).quick if options["quick"] else {} for name in names
         }
+        transcript = options["attack"] == TRANSCRIPT
         spec = AuditSpec(TWO_WORLD, FEWEST_TRIALS[TWO_WORLD])
+        if transcript:
+            spec = AuditSpec(TRANSCRIPT, options["trials"] or DEFAULT_TRIALS[TRANSCRIPT])
         cells = [
             cell(name, dataset, spec, {**quick[name], **options["parameters"]})
             for dataset in shared.comma_separated(options["dataset"])
@@ -208,11 +232,19 @@ def _audited(options: dict[str, Any]) -> RunSummary:
         ]
         cpus = options["cpus"] or os.cpu_count() or 1
         with RunStore(options["out"]) as store:
+            if transcript:
+                datasets = {one.dataset: one for one in cells}
+                tables = {entry: load(one) for entry, one in datasets.items()}
+                audits = [
+                    AuditProcedure(one, tables[one.dataset], store.directory, say=echo_error)
+                    for one in cells
+                ]
+                return run_audits(audits, store, settings, echo_error)
             minutes = options["minutes"]
             return audit_many(cells, store, settings, echo_error, minutes=minutes, cpus=cpus)
     if options["method"] is None:
         raise click.UsageError("name a METHOD, --methods, --claims, --self-test or --table")
-    trials = options["trials"] or (200 if options["attack"] == ONE_RUN else 1000)
+    trials = options["trials"] or DEFAULT_TRIALS[options["attack"]]
     spec = AuditSpec(options["attack"], trials)
     asked = cell(options["method"], options["dataset"], spec, options["parameters"])
     dataset = load(asked)
@@ -279,6 +311,18 @@ def _show(summary: RunSummary, as_json: bool) -> int:
     good = (Status.OK.value, Status.SKIPPED.value)
     failed = any(one.row.status not in good for one in outcomes)
     return 1 if failed or any(said.refuted for said in conclusions) else 0
+
+
+def _compare_auditors(options: dict[str, Any]) -> int:
+    from bench.audit.foreign import compared
+
+    good = True
+    for one in compared(options["seed"], echo_error):
+        click.echo(one.line)
+        good = good and one.good
+    said = "agree" if good else "do NOT agree, or a bound is above the true epsilon"
+    click.echo(f"This auditor and that of jax-privacy {said}.")
+    return 0 if good else 1
 
 
 def _self_test(options: dict[str, Any]) -> int:

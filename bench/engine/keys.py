@@ -19,7 +19,7 @@ from bench.engine.code import class_closure, code_hash
 from bench.plugins import registry
 from bench.plugins.method import Method
 from bench.privacy.opening import open_private
-from bench.results.records import ONE_RUN, TWO_WORLD, Cell
+from bench.results.records import ONE_RUN, TRANSCRIPT, TWO_WORLD, Cell
 
 _LIBRARIES = (
     "dp-release-bench",
@@ -47,7 +47,11 @@ _OWN = ("dp-release-bench", "ray")
 _IMPORTED_AS = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost"}
 """Distributions whose import name does not follow from theirs."""
 
-_ATTACKS = {TWO_WORLD: "bench.audit.two_worlds", ONE_RUN: "bench.audit.one_run"}
+_ATTACKS = {
+    TWO_WORLD: "bench.audit.two_worlds",
+    ONE_RUN: "bench.audit.one_run",
+    TRANSCRIPT: "bench.audit.transcript_attack",
+}
 """Modules that, with all that they import, decide the numbers of an audit. They are read only."""
 
 

@@ -106,6 +106,22 @@ def is_non_private(event: DpEvent) -> bool:
     return isinstance(event, dp_event.NonPrivateDpEvent)
 
 
+def with_noise(event: DpEvent, factor: float) -> DpEvent:
+    """Return the event of the same mechanism with so many times its noise."""
+    match event:
+        case dp_event.GaussianDpEvent():
+            return dp_event.GaussianDpEvent(event.noise_multiplier * factor)
+        case dp_event.LaplaceDpEvent():
+            return dp_event.LaplaceDpEvent(event.noise_multiplier * factor)
+        case dp_event.ZCDpEvent():
+            return dp_event.ZCDpEvent(event.rho / factor**2)
+        case dp_event.PoissonSampledDpEvent():
+            inner = with_noise(event.event, factor)
+            return dp_event.PoissonSampledDpEvent(event.sampling_probability, inner)
+        case _:
+            return event
+
+
 def to_json(event: DpEvent) -> dict[str, Any]:
     """Return the event as a JSON object with its kind."""
     kind = type(event).__name__.removesuffix("DpEvent")

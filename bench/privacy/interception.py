@@ -1,24 +1,28 @@
 """Interceptors see the kernel's noisy calls, and may replace what these compute.
 
-They are for checks of methods (`bench check`), which compare a method's behaviour on two tables. A
-release is always made with `PassThrough`.
+They are for checks of methods (`bench check`), which compare a method's behaviour on two tables,
+and for audits of the kernel's answers (`bench audit --attack transcript`). A release is always made
+with `PassThrough`.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.data.encoder import EncodedRows
+from bench.data.encoder import EncodedRows, Encoder
+from bench.privacy.grid import Grid
 from bench.privacy.ledger import PartPath
+from bench.privacy.trusted.table import TrustedMechanism
 
 Vectors = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.intp]
 
 
@@ -79,9 +83,25 @@ class Interceptor(ABC):
     def parts(self, call: Call, parts: Sequence[AnsweringPart], vectors: Vectors) -> Vectors:
         """Return one vector per part, where the models of these parts gave some."""
 
+    def exact(self, call: Call, grid: Grid, integers: Integers) -> None:  # noqa: B027
+        """See the exact integers of an answer and the grid of its noise, before noise is added.
+
+        Called once for each answer, just before `answer`. By default nothing is done.
+        """
+
     @abstractmethod
     def answer(self, call: Call, answer: Vectors) -> Vectors:
         """Return a noisy answer; `histograms` has one for each binning."""
+
+    def delegating(  # noqa: B027
+        self,
+        call: Call,
+        entry: TrustedMechanism,
+        rows: EncodedRows,
+        encoder: Encoder,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        """See a trusted mechanism before it runs. By default nothing is done."""
 
     @abstractmethod
     def delegated(self, call: Call, result: object) -> object:

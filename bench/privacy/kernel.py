@@ -50,7 +50,7 @@ from bench.privacy.events import (
     non_private,
     sampled_gaussian,
 )
-from bench.privacy.grid import Grid
+from bench.privacy.grid import Grid, Integers
 from bench.privacy.interception import Call, Interceptor, PassThrough
 from bench.privacy.ledger import Entry, Ledger, PartPath
 from bench.privacy.noise import NoiseSource
@@ -288,8 +288,14 @@ class PrivateData:
     ) -> Vector:
         vectors = self._evaluate(function, rows, call, copied)
         grid = Grid.of(call.noise_multiplier * call.clip, call.clip, vectors.shape[1])
-        answer = grid.answer(grid.sum(vectors, call.clip), self._vault.noise.normal)
-        return self._vault.interceptor.answer(call, answer)
+        return self._noisy(call, grid, grid.sum(vectors, call.clip), self._vault.noise.normal)
+
+    def _noisy(
+        self, call: Call, grid: Grid, integers: Integers, draw: Callable[[float, int], Integers]
+    ) -> Vector:
+        """Add noise to the exact integers of an answer."""
+        self._vault.interceptor.exact(call, grid, integers)
+        return self._vault.interceptor.answer(call, grid.answer(integers, draw))
 
     def _evaluate(
         self, function: RowFunction, rows: EncodedRows, call: Call, copied: bool = False
@@ -330,8 +336,8 @@ class PrivateData:
         grid = Grid.of_counts(scale)
         answers: list[Vector] = []
         for column, size in enumerate(bins):
-            noisy = grid.answer(grid.counts(counted(table[:, column], size)), draw)
-            answers.append(self._vault.interceptor.answer(call, noisy))
+            counts = grid.counts(counted(table[:, column], size))
+            answers.append(self._noisy(call, grid, counts, draw))
         return answers
 
     # Coded rows ---------------------------------------------------------------------------------
@@ -509,8 +515,8 @@ class PrivateData:
         call = Call("partition_sum", self._path, noise_multiplier, clip)
         shape, vectors = self._answers(models, answer, call)
         grid = Grid.of(2.0 * clip * noise_multiplier, clip, vectors.shape[1])
-        total = grid.answer(grid.sum(vectors, clip), self._vault.noise.normal)
-        return self._vault.interceptor.answer(call, total).reshape(shape)
+        total = grid.sum(vectors, clip)
+        return self._noisy(call, grid, total, self._vault.noise.normal).reshape(shape)
 
     def part_vectors(
         self,
@@ -529,7 +535,7 @@ class PrivateData:
         _, vectors = self._answers(models, answer, call)
         grid = Grid.of(2.0 * clip * noise_multiplier, clip, vectors.shape[1])
         rows = np.stack([grid.sum(vector[None], clip) for vector in vectors])
-        return self._vault.interceptor.answer(call, grid.answer(rows, self._vault.noise.normal))
+        return self._noisy(call, grid, rows, self._vault.noise.normal)
 
     def _answers(
         self, models: PartModels, answer: Callable[[Any], Any], call: Call
@@ -569,6 +575,7 @@ class PrivateData:
         self._vault.started = True
         call = Call("delegate", self._path, mechanism=f"{entry.name}, {sorted(parameters.items())}")
         rows, noise = self._rows.copy(), self._vault.noise
+        self._vault.interceptor.delegating(call, entry, rows, self.encoder, parameters)
         if entry.run_secure is not None and not noise.reproducible:
             result = entry.run_secure(rows, self.encoder, parameters)
         else:

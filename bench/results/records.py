@@ -81,9 +81,11 @@ def ipc_text(ipc: int | None, full_size: bool) -> str:
 
 TWO_WORLD = "two-world"
 ONE_RUN = "one-run"
+TRANSCRIPT = "transcript"
 
-FEWEST_TRIALS = {TWO_WORLD: 40, ONE_RUN: 10}
+FEWEST_TRIALS = {TWO_WORLD: 40, ONE_RUN: 10, TRANSCRIPT: 400}
 """Attacks, and the smallest number of trials that can show anything."""
+DEFAULT_TRIALS = {TWO_WORLD: 1000, ONE_RUN: 200, TRANSCRIPT: 40_000}
 
 
 @final
@@ -92,17 +94,18 @@ class AuditSpec:
     """How the method of a cell is attacked; nothing is released by such a cell."""
 
     attack: str
-    """`two-world` or `one-run`."""
+    """`two-world`, `one-run` or `transcript`."""
     trials: int
-    """Refits in both worlds and both halves; canaries of a one-run audit."""
+    """Refits in both worlds and both halves; canaries of a one-run audit; of a transcript audit the
+    largest number of redrawn transcripts."""
 
     def __post_init__(self) -> None:
         if self.attack not in FEWEST_TRIALS:
-            known = " or ".join(FEWEST_TRIALS)
-            raise InputError(f"{str(self.attack)[:60]!r} is no attack; expected {known}")
+            known = ", ".join(FEWEST_TRIALS)
+            raise InputError(f"{str(self.attack)[:60]!r} is no attack; expected one of {known}")
         fewest = FEWEST_TRIALS[self.attack]
         if self.trials < fewest:
-            what = "trials" if self.attack == TWO_WORLD else "canaries (--trials)"
+            what = "canaries (--trials)" if self.attack == ONE_RUN else "trials"
             raise InputError(
                 f"{self.trials} {what} show nothing; a {self.attack} audit needs at least {fewest}"
             )
@@ -221,7 +224,7 @@ class CellRow:
     metrics: str = "{}"
     """JSON: metrics that scored the release, each with the hash of its source."""
     attack: str = ""
-    """`two-world` or `one-run` for an audit; empty for a cell that was released."""
+    """`two-world`, `one-run` or `transcript` for an audit; empty for a released cell."""
     trials: int | None = None
     """Trials that an audit was asked for."""
     release_hashes: str = ""
@@ -341,6 +344,9 @@ class AuditRow:
     """Bound of a replication with fresh seeds, where the first trials contradict a number."""
     replicated_p_claim: float = 1.0
     replicated_p_proof: float = 1.0
+    eps_curve: float | None = None
+    """Of a transcript audit: the tighter bound if the mechanism is the recorded one with unknown
+    noise, by the shape of its PLD curve; None where it would not be valid."""
 
 
 @final

@@ -42,7 +42,7 @@ def epsilon_bound(tally: Tally, delta: float, confidence: float = CONFIDENCE) ->
     never below 0, with ends that each fail with probability (1 - confidence) / 2.
     """
     _check(delta, confidence)
-    low, high = _ends(tally, confidence)
+    low, high = rectangle(tally, confidence)
     return max(0.0, float(_log_ratio(low, high, delta)))
 
 
@@ -64,9 +64,44 @@ def gaussian_bound(tally: Tally, delta: float, confidence: float = CONFIDENCE) -
     from scipy.special import ndtri
 
     _check(delta, confidence)
-    low, high = _ends(tally, confidence)
+    low, high = rectangle(tally, confidence)
     mu = float(ndtri(low) - ndtri(high))  # minus infinity where an end is 0 or 1
     return gaussian_epsilon(max(0.0, mu), delta)
+
+
+def gaussian_test_bound(tally: Tally, delta: float, confidence: float = CONFIDENCE) -> float:
+    """Return the bound of `gaussian_bound`, by inverting the exact test of both counts together.
+
+    It is the epsilon of the largest mu that the test refutes, to 0.1%: never below that of the
+    rectangle by more, and mostly well above it.
+    """
+    from scipy.special import ndtri
+
+    _check(delta, confidence)
+    low, high = rectangle(tally, confidence)
+    lowest = max(0.0, float(ndtri(low) - ndtri(high)))
+    if not 0 < tally.hits < tally.positives or not 0 < tally.false_alarms < tally.negatives:
+        return gaussian_epsilon(lowest, delta)
+    highest = float(ndtri(tally.true_positives) - ndtri(tally.false_positives))
+    if highest <= 0.0:
+        return 0.0
+    error = 1.0 - confidence
+
+    def refuted(mu: float) -> bool:
+        return exact_p_value(tally, gaussian_frontier(mu)) < error
+
+    start = lowest if refuted(lowest) else 0.0
+    mu = bisected(refuted, start, highest, steps=10) if refuted(start) else 0.0
+    return gaussian_epsilon(mu, delta)
+
+
+def middle_cut(inside: npt.ArrayLike, outside: npt.ArrayLike) -> Threshold:
+    """Return the cut at the median of all scores, which nothing is chosen for.
+
+    For likelihood ratios of Gaussians it is the best cut for `gaussian_bound`.
+    """
+    scores = np.concatenate([_scores(inside), _scores(outside)])
+    return Threshold(float(np.median(scores)), True, 0.0)
 
 
 def p_value(tally: Tally, epsilon: float, delta: float) -> float:
@@ -147,7 +182,8 @@ def bisected(holds: Callable[[float], bool], low: float, high: float, steps: int
     return low
 
 
-def _ends(tally: Tally, confidence: float) -> tuple[float, float]:
+def rectangle(tally: Tally, confidence: float) -> tuple[float, float]:
+    """Return the lower end of t and the upper end of a, both valid at once."""
     error = (1.0 - confidence) / 2
     low = clopper_pearson_low(tally.hits, tally.positives, error)
     high = clopper_pearson_high(tally.false_alarms, tally.negatives, error)
@@ -230,7 +266,10 @@ def best_threshold(
 
 
 def middle_threshold(
-    inside: npt.ArrayLike, outside: npt.ArrayLike, confidence: float = CONFIDENCE
+    inside: npt.ArrayLike,
+    outside: npt.ArrayLike,
+    confidence: float = CONFIDENCE,
+    quantiles: Floats = _MIDDLE_CUTS,
 ) -> Threshold:
     """Return the cut with the largest lower bound of Phi^-1(t) - Phi^-1(a), mostly in the middle.
 
@@ -240,7 +279,7 @@ def middle_threshold(
     from scipy.special import ndtri
 
     inside, outside = _scores(inside), _scores(outside)
-    cuts = np.unique(np.quantile(np.concatenate([inside, outside]), _MIDDLE_CUTS))
+    cuts = np.unique(np.quantile(np.concatenate([inside, outside]), quantiles))
     hits = (inside[None, :] >= cuts[:, None]).sum(axis=1)
     alarms = (outside[None, :] >= cuts[:, None]).sum(axis=1)
     error = (1.0 - confidence) / 2

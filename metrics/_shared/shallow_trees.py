@@ -179,4 +179,5 @@ def grow(
         leaves,
     )
     features = np.where(chosen < 0, 0, rows.columns[chosen])
-    return Boosted(ShallowTrees(features, thresholds, leaves), predictions)
+    trees = ShallowTrees(features, thresholds, leaves)
+    return Boosted(trees, np.asarray(predictions, dtype=np.float64))

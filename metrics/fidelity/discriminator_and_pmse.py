@@ -385,7 +385,7 @@ class _Whitened:
 
     @property
     def parameters(self) -> int:
-        return 1 + self.directions.shape[1]
+        return 1 + int(self.directions.shape[1])
 
     def times(self, coefficients: Array) -> Array:
         """(rows, k) from (parameters, k)."""
@@ -434,7 +434,9 @@ class PropensityModel:
     def resampled(self, weights: Array) -> Array:
         """pMSE under other weights, (rows, resamples): one Newton step from the fitted model."""
         residuals = (self.released - self.probabilities)[:, None] * weights
-        steps = np.linalg.solve(self.curvature, self.rows.transposed_times(residuals))
+        steps: Array = np.linalg.solve(
+            self.curvature, self.rows.transposed_times(residuals)
+        ).astype(np.float64, copy=False)
         moved = self.rows.times(steps)
         moved += np.log(self.probabilities / (1.0 - self.probabilities))[:, None]
         # (p - 1/2)^2 of a logistic p is (tanh(odds / 2) / 2)^2: in single precision, which is
@@ -460,7 +462,9 @@ def fit_propensity(
         p = _logistic(odds)
         curvature = rows.gram(weights * p * (1.0 - p)) + ridge
         score = rows.transposed_times((weights * (released - p))[:, None])[:, 0]
-        step = np.linalg.solve(curvature, score - _RIDGE * coefficients)
+        step: Array = np.linalg.solve(curvature, score - _RIDGE * coefficients).astype(
+            np.float64, copy=False
+        )
         along = rows.times(step[:, None])[:, 0]
         length, better = 1.0, np.inf
         while length > 1e-6:

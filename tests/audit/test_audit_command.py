@@ -71,7 +71,9 @@ def test_an_audit_its_report_and_the_table(tmp_path: Path, monkeypatch: pytest.M
     table = call("--table", tmp_path)
     assert table.exit_code == 0
     lines = table.output.splitlines()
-    assert lines[0].startswith("| method | dataset | target | claimed | proven | audited |")
+    assert lines[0].startswith(
+        "| method | dataset | target | claimed | proven | audited (transcript) |"
+    )
     assert lines[2].startswith("| marginals | breast-cancer | 1 | 1 | ")
     assert lines[2].endswith("| sound | bins=4 |")
     page = tmp_path / "audits.md"

@@ -453,7 +453,7 @@ def test_the_table_shows_the_newest_audit_of_a_setting(tmp_path: Path) -> None:
         ({"epsilon": -1.0}, "not a positive finite number"),
         ({"trials": 10}, "at least 40"),
         ({"trials": 5, "attack": "one-run"}, "at least 10"),
-        ({"attack": "bribe"}, "no attack; expected two-world or one-run"),
+        ({"attack": "bribe"}, "no attack; expected one of two-world, one-run, transcript"),
         ({"ipc": 0}, "not a positive number of rows"),
     ],
 )

@@ -583,3 +583,43 @@ def test_mwem_refuses_what_reads_other_rows_and_no_epsilon(called: Mwem) -> None
         called.run(table(), codes=lambda rows: rows.values - rows.values.mean(0))
     with pytest.raises(PrivacyContractError):
         called.run(table(), epsilon=0.0)
+
+
+class TestLikelihoodRatio:
+    """An exact likelihood ratio has mean one without the canary: E exp(ratio) = 1."""
+
+    RUNS = 200
+
+    @pytest.mark.parametrize("inside", [False, True])
+    @pytest.mark.parametrize("mechanism", ["mst", "mwem"])
+    def test_its_mean_is_one(self, mechanism: str, inside: bool) -> None:
+        codes = table(300)
+        rows = as_rows(codes), as_rows(np.concatenate([codes, [[1, 2, 1, 1]]]))
+        shared = {"codes": lambda one: one.values, "sizes": SIZES}
+        run, given = {
+            "mst": (smartnoise.observe_mst, {**shared, "rho": RHO, "totals": (300,)}),
+            "mwem": (
+                mwem.observe_mwem,
+                {
+                    **shared,
+                    "totals": (150, 150),
+                    "groups": ((0, 1, 2),),
+                    "width": 2,
+                    "iterations": 3,
+                    "epsilon": 0.5,
+                    "updates": 5,
+                },
+            ),
+        }[mechanism]
+        encoder: Any = None
+        ratios = np.array(
+            [
+                run(rows, encoder, np.random.default_rng(number), given, inside)
+                for number in range(self.RUNS)
+            ]
+        )
+        sign = -1.0 if inside else 1.0
+        weights = np.exp(sign * ratios)
+        assert abs(weights.mean() - 1.0) < 5.0 * weights.std() / math.sqrt(self.RUNS)
+        # And it distinguishes the worlds: otherwise zeros would pass.
+        assert sign * ratios.mean() < -3.0 * ratios.std() / math.sqrt(self.RUNS)

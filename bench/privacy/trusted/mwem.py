@@ -41,6 +41,7 @@ from bench.data.encoder import EncodedRows, Encoder
 from bench.privacy.events import DpEvent
 from bench.privacy.rowwise import codes_within, evaluate, positive
 from bench.privacy.third_party import seeded_global_generators, silenced_output
+from bench.privacy.trusted.ratio import LikelihoodRatio
 from bench.privacy.trusted.smartnoise import on_grid
 
 Array = npt.NDArray[np.float64]
@@ -93,10 +94,40 @@ def run_mwem(
         )
 
 
+def observe_mwem(
+    rows: tuple[EncodedRows, EncodedRows],
+    encoder: Encoder,
+    generator: np.random.Generator,
+    parameters: Mapping[str, Any],
+    inside: bool,
+) -> float:
+    """Run MWEM on the class of the canary and return the log-likelihood ratio of its steps."""
+    ratio, sizes = LikelihoodRatio(inside), parameters["sizes"]
+    with silenced_output(), seeded_global_generators(generator):
+        here, other = (
+            codes_within(evaluate(parameters["codes"], rows[world], check_rows=True), sizes)
+            for world in (int(inside), 1 - int(inside))
+        )
+        for label, total in enumerate(parameters["totals"]):
+            one, two = (codes[codes[:, -1] == label] for codes in (here, other))
+            # Tables of other classes are the same in both worlds: their ratio is 0.
+            for group in parameters["groups"] if len(one) != len(two) else ():
+                _histogram(one, group, float(total), parameters, (two, ratio))
+    return ratio.total
+
+
 def _histogram(
-    codes: npt.NDArray[np.int64], group: ColumnGroup, total: float, parameters: Mapping[str, Any]
+    codes: npt.NDArray[np.int64],
+    group: ColumnGroup,
+    total: float,
+    parameters: Mapping[str, Any],
+    watch: tuple[npt.NDArray[np.int64], LikelihoodRatio] | None = None,
 ) -> Array:
+    """Run MWEM on one group of columns; `watch` is for audits, and changes nothing."""
     from snsynth.mwem import Histogram, MWEMSynthesizer
+
+    expected: list[tuple[float, float]] = []
+    """For audits: counts of the chosen marginal, in this world and in the other one."""
 
     class Declared(MWEMSynthesizer):
         """MWEM with a public start, choosing among the marginals not yet measured."""
@@ -105,7 +136,11 @@ def _histogram(
             return np.full(histogram.shape, total / histogram.size)
 
         def _laplace(self, scale: float) -> float:
-            return float(on_grid(super()._laplace(scale)))
+            noise = float(on_grid(super()._laplace(scale)))
+            if watch is not None:
+                here, there = expected.pop(0)
+                watch[1].laplace(here + noise, here, there, scale)
+            return noise
 
         def _exponential_mechanism(
             self,
@@ -119,10 +154,26 @@ def _histogram(
             remaining = [number for number in range(len(queries)) if number not in measurements]
             rest = [queries[number] for number in remaining]
             chosen = super()._exponential_mechanism(hist, synth_hist, rest, eps, {}, iteration)
+            if watch is not None:
+                weights = [
+                    np.array([eps / 2.0 * float(query.error(world, synth_hist)) for query in rest])
+                    for world in (hist, others)
+                ]
+                watch[1].choice(weights[0], weights[1], int(chosen))
+                expected.extend(
+                    (float(query.evaluate(hist)), float(query.evaluate(others)))
+                    for query in rest[int(chosen)].queries
+                )
             return remaining[int(chosen)]
 
     shape = [int(parameters["sizes"][column]) for column in group]
-    counts = Histogram.histogramdd_indexes(codes[:, list(group)], shape).astype(np.float64)
+
+    def counted(table: npt.NDArray[np.int64]) -> Array:
+        counted_codes = Histogram.histogramdd_indexes(table[:, list(group)], shape)
+        return np.asarray(counted_codes, dtype=np.float64)
+
+    counts = counted(codes)
+    others = counts if watch is None else counted(watch[0])
     histogram = Histogram(counts, shape, shape, list(group))
     histogram.add_cuboid_queries(parameters["width"])
     histogram.iterations = iterations_of(group, parameters["width"], parameters["iterations"])

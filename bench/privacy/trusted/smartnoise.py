@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
@@ -53,6 +53,7 @@ from bench.errors import PrivacyContractError
 from bench.privacy.events import DpEvent
 from bench.privacy.rowwise import codes_within, evaluate, positive
 from bench.privacy.third_party import seeded_global_generators, silenced_output
+from bench.privacy.trusted.ratio import LikelihoodRatio
 
 Codes = npt.NDArray[np.int64]
 Table = npt.NDArray[np.float64]
@@ -151,10 +152,77 @@ def run_aim(
         )
 
 
-def _mst(data: Any, rho: float, total: float) -> NoisyMarginals:
+def observe_mst(
+    rows: tuple[EncodedRows, EncodedRows],
+    encoder: Encoder,
+    generator: np.random.Generator,
+    parameters: Mapping[str, Any],
+    inside: bool,
+) -> float:
+    """Run MST's private steps and return the log-likelihood ratio of what they gave."""
+    ratio = LikelihoodRatio(inside)
+    with silenced_output(), seeded_global_generators(generator):
+        for (data, other), total in _two_worlds(rows, parameters, inside):
+            _mst(data, positive(parameters["rho"]), total, _Watch(other, ratio))
+    return ratio.total
+
+
+def observe_aim(
+    rows: tuple[EncodedRows, EncodedRows],
+    encoder: Encoder,
+    generator: np.random.Generator,
+    parameters: Mapping[str, Any],
+    inside: bool,
+) -> float:
+    """Run AIM, whose choices need its models, and return the log-likelihood ratio."""
+    ratio = LikelihoodRatio(inside)
+    with silenced_output(), seeded_global_generators(generator):
+        for (data, other), total in _two_worlds(rows, parameters, inside):
+            estimator = parameters["estimator"](data.domain.shape, total)
+            rho, rounds, cells = (parameters[name] for name in ("rho", "rounds", "cells"))
+            _aim(data, positive(rho), estimator, rounds, cells, _Watch(other, ratio))
+    return ratio.total
+
+
+@final
+@dataclass(frozen=True)
+class _Watch:
+    """For audits: the table of the other world, and the ratio of both."""
+
+    other: Any
+    ratio: LikelihoodRatio
+
+    def measured(self, data: Any, names: tuple[str, ...], noisy: Table, deviation: float) -> None:
+        """Add the noisy counts of a marginal."""
+        here, other = (
+            np.asarray(one.project(names).datavector(), dtype=np.float64)
+            for one in (data, self.other)
+        )
+        self.ratio.gaussian(noisy.reshape(-1), here, other, deviation)
+
+
+def _two_worlds(
+    rows: tuple[EncodedRows, EncodedRows], parameters: Mapping[str, Any], inside: bool
+) -> Iterator[tuple[tuple[Any, Any], float]]:
+    """Yield the tables that differ, this world's first, with their declared totals.
+
+    Tables of other classes are the same in both worlds: their ratio is 0.
+    """
+    here, other = (_tables(rows[world], parameters) for world in (int(inside), 1 - int(inside)))
+    for one, two, total in zip(here, other, parameters["totals"], strict=True):
+        if _rows_in(one) != _rows_in(two):
+            yield (one, two), total
+
+
+def _rows_in(data: Any) -> int:
+    return int(np.asarray(data.project((data.domain.attrs[0],)).datavector()).sum())
+
+
+def _mst(data: Any, rho: float, total: float, watch: _Watch | None = None) -> NoisyMarginals:
     """Measure the single columns, choose a tree of pairs privately, and measure these pairs.
 
     Each step has a third of rho (McKenna, Miklau and Sheldon 2021, Algorithm 1 and Theorem 1).
+    `watch` is for audits; it changes nothing.
     """
     from snsynth.mst.mst import MSTSynthesizer
 
@@ -162,22 +230,39 @@ def _mst(data: Any, rho: float, total: float) -> NoisyMarginals:
     deviation = math.sqrt(3.0 / (2.0 * rho))
     single = _read(data, mechanism.measure(data, [(name,) for name in data.domain], deviation))
     kept = tuple(frequent_codes(one) for one in single)
-    merged = data.compress(
-        {name: merging(mask) for name, mask in zip(data.domain.attrs, kept, strict=True)}
-    )
+    codes = {name: merging(mask) for name, mask in zip(data.domain.attrs, kept, strict=True)}
+    merged = data.compress(codes)
+    if watch is not None:
+        _watch_all(watch, data, single)
+        watch = _Watch(watch.other.compress(codes), watch.ratio)
     single = [merged_counts(one, mask) for one, mask in zip(single, kept, strict=True)]
     estimated = [nearest_counts(one.counts, float(total)) for one in single]
-    pairs = _tree(mechanism, merged, estimated, rho / 3.0)
+    pairs = _tree(mechanism, merged, estimated, rho / 3.0, watch)
     double = _read(merged, mechanism.measure(merged, pairs, deviation)) if pairs else []
+    if watch is not None:
+        _watch_all(watch, merged, double)
     return NoisyMarginals((*single, *double), kept)
 
 
-def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int) -> NoisyMarginals:
+def _watch_all(watch: _Watch, data: Any, measured: Sequence[NoisyMarginal]) -> None:
+    for one in measured:
+        names = tuple(data.domain.attrs[column] for column in one.columns)
+        watch.measured(data, names, one.counts, float(one.deviations.flat[0]))
+
+
+def _aim(
+    data: Any,
+    rho: float,
+    estimator: Estimator,
+    rounds: float,
+    cells: int,
+    watch: _Watch | None = None,
+) -> NoisyMarginals:
     """Choose and measure the pair that the model approximates worst, until rho is spent.
 
     McKenna, Mullins, Sheldon and Miklau 2022, Algorithm 2: the noise is halved, and the epsilon of
     the choices doubled, when a round moved the model by less than its noise; the last round spends
-    the remaining rho.
+    the remaining rho. `watch` is for audits; it changes nothing.
     """
     from snsynth.aim.aim import AIMSynthesizer, compile_workload
     from snsynth.utils import gaussian_noise
@@ -197,6 +282,8 @@ def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int)
         noise = on_grid(gaussian_noise(deviation, domain.size(names)))
         shape = domain.project(names).shape
         noisy = (answers[names] + noise).reshape(shape)
+        if watch is not None:
+            watch.measured(data, names, noisy, deviation)
         measured.append(NoisyMarginal(columns(names), noisy, np.full(shape, deviation)))
 
     if not rounds >= 1.0:
@@ -225,9 +312,10 @@ def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int)
             for names, weight in candidates.items()
             if columns(names) in sets or estimator.affordable([*sets, columns(names)])
         }
-        chosen = mechanism._worst_approximated(
-            small, answers, _Projections(domain, model, columns), epsilon, deviation
-        )
+        projections = _Projections(domain, model, columns)
+        chosen = mechanism._worst_approximated(small, answers, projections, epsilon, deviation)
+        if watch is not None:
+            _watch_choice(watch, small, answers, projections, epsilon, deviation, chosen)
         before = model.counts(columns(chosen))
         measure(chosen, deviation)
         model = estimator.fit(measured)
@@ -237,6 +325,31 @@ def _aim(data: Any, rho: float, estimator: Estimator, rounds: float, cells: int)
     return NoisyMarginals(
         tuple(measured), tuple(np.ones(size, dtype=bool) for size in domain.shape)
     )
+
+
+def _watch_choice(
+    watch: _Watch,
+    candidates: Mapping[tuple[str, ...], float],
+    answers: Mapping[tuple[str, ...], Table],
+    model: _Projections,
+    epsilon: float,
+    deviation: float,
+    chosen: tuple[str, ...],
+) -> None:
+    """Add the choice of the library's `_worst_approximated`, with its weights in both worlds."""
+    names = list(candidates)
+    largest = max(abs(weight) for weight in candidates.values())
+    here, other = np.empty(len(names)), np.empty(len(names))
+    for number, one in enumerate(names):
+        bias = math.sqrt(2.0 / math.pi) * deviation * model.domain.size(one)
+        expected, factor = (
+            model.project(one).datavector(),
+            0.5 * epsilon / largest * candidates[one],
+        )
+        counts = np.asarray(watch.other.project(one).datavector(), dtype=np.float64)
+        here[number] = factor * (np.abs(answers[one] - expected).sum() - bias)
+        other[number] = factor * (np.abs(counts - expected).sum() - bias)
+    watch.ratio.choice(here, other, names.index(chosen))
 
 
 @final
@@ -323,7 +436,9 @@ def merged_counts(marginal: NoisyMarginal, kept: npt.NDArray[np.bool_]) -> Noisy
     )
 
 
-def _tree(mechanism: Any, data: Any, single: Sequence[Table], rho: float) -> list[Any]:
+def _tree(
+    mechanism: Any, data: Any, single: Sequence[Table], rho: float, watch: _Watch | None = None
+) -> list[Any]:
     """Choose a spanning tree of the most dependent pairs, one pair at a time, privately.
 
     The score of a pair is the L1 distance of its marginal from that of independent columns with
@@ -332,15 +447,22 @@ def _tree(mechanism: Any, data: Any, single: Sequence[Table], rho: float) -> lis
     import networkx as nx
 
     names = data.domain.attrs
-    scores = {
-        (names[first], names[second]): float(
-            np.abs(
-                np.asarray(data.project((names[first], names[second])).datavector(flatten=False))
-                - np.outer(single[first], single[second]) / single[first].sum()
-            ).sum()
-        )
-        for first, second in itertools.combinations(range(len(names)), 2)
-    }
+
+    def scored(table: Any) -> dict[tuple[str, str], float]:
+        return {
+            (names[first], names[second]): float(
+                np.abs(
+                    np.asarray(
+                        table.project((names[first], names[second])).datavector(flatten=False)
+                    )
+                    - np.outer(single[first], single[second]) / single[first].sum()
+                ).sum()
+            )
+            for first, second in itertools.combinations(range(len(names)), 2)
+        }
+
+    scores = scored(data)
+    others = None if watch is None else scored(watch.other)
     tree = nx.Graph()
     tree.add_nodes_from(names)
     choices = len(names) - 1
@@ -354,7 +476,11 @@ def _tree(mechanism: Any, data: Any, single: Sequence[Table], rho: float) -> lis
         }
         pairs = [pair for pair in scores if piece[pair[0]] != piece[pair[1]]]
         values = np.array([scores[pair] for pair in pairs])
-        chosen.append(pairs[mechanism.exponential_mechanism(values, epsilon, sensitivity=1.0)])
+        number = int(mechanism.exponential_mechanism(values, epsilon, sensitivity=1.0))
+        if watch is not None and others is not None:
+            weights = np.array([others[pair] for pair in pairs])
+            watch.ratio.choice(0.5 * epsilon * values, 0.5 * epsilon * weights, number)
+        chosen.append(pairs[number])
         tree.add_edge(*chosen[-1])
     return chosen
 

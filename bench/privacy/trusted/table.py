@@ -20,6 +20,12 @@ from bench.errors import PrivacyContractError, UnknownNameError
 from bench.privacy.events import DpEvent
 from bench.privacy.trusted import ebm, mwem, smartnoise
 
+Observe = Callable[
+    [tuple[EncodedRows, EncodedRows], Encoder, np.random.Generator, Mapping[str, Any], bool], float
+]
+"""Maps the rows without and with a canary, the encoder, a generator, the parameters and whether the
+canary is in, to the log-likelihood ratio, with against without, of the measurements."""
+
 
 @final
 @dataclass(frozen=True)
@@ -41,6 +47,9 @@ class TrustedMechanism:
     run_secure: Callable[[EncodedRows, Encoder, Mapping[str, Any]], object] | None = None
     """Called instead of `run` under secure noise, where the library has a mode that draws from the
     operating system's entropy. Under secure noise no seed of fewer than 128 bits decides noise."""
+    observe: Observe | None = None
+    """For audits: runs the private steps and returns the log-likelihood ratio of what they gave;
+    None where the library does not show its noisy measurements."""
 
     def installed_version(self) -> str:
         """Return the installed version of the library."""
@@ -86,6 +95,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             smartnoise.zero_concentrated,
             smartnoise.run_mst,
             below=(_NOISE, _COUNTS),
+            observe=smartnoise.observe_mst,
         ),
         TrustedMechanism(
             "smartnoise-aim",
@@ -94,6 +104,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             smartnoise.zero_concentrated,
             smartnoise.run_aim,
             below=(_NOISE, _COUNTS),
+            observe=smartnoise.observe_aim,
         ),
         TrustedMechanism(
             "smartnoise-mwem",
@@ -102,6 +113,7 @@ TABLE: Mapping[str, TrustedMechanism] = {
             mwem.choices_and_counts,
             mwem.run_mwem,
             below=(_NOISE,),
+            observe=mwem.observe_mwem,
         ),
         TrustedMechanism(
             "interpret-dp-ebm",

@@ -189,7 +189,11 @@ class _Part:
     claims: Flags
     """Whether each of these rows is called a member."""
 
-    def in_order(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint8], ...]:
+    def in_order(
+        self,
+    ) -> tuple[
+        npt.NDArray[np.intp], npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.uint8]
+    ]:
         """Rows by descending score; which are members, end a group, and are called members."""
         curve = self.curve
         rows = np.concatenate([curve.members, curve.others])
@@ -204,8 +208,13 @@ class _Part:
         )
         order = np.argsort(groups, kind="stable")
         last = np.append(groups[order][1:] != groups[order][:-1], True)
-        flags = (order < len(curve.members), last, self.claims[rows][order])
-        return (self.rows[rows[order]], *(flag.astype(np.uint8) for flag in flags))
+        members, claimed = order < len(curve.members), self.claims[rows][order]
+        return (
+            self.rows[rows[order]],
+            members.astype(np.uint8),
+            last.astype(np.uint8),
+            claimed.astype(np.uint8),
+        )
 
 
 @final

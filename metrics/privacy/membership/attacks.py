@@ -341,7 +341,9 @@ def _boosted(
 
     `columns` are the same features as `rows`, one after the other.
     """
-    grown = shallow_trees.grow(rows.take(~test), membership[~test], logistic=True)
+    grown = shallow_trees.grow(
+        rows.take(~test), membership[~test].astype(np.float64), logistic=True
+    )
     on_test = grown.trees.sums(np.ascontiguousarray(columns[:, test]))
     # In the precision of the answers about the test rows, with which they are compared.
     on_train = grown.trees.sums(np.ascontiguousarray(columns[:, ~test]))

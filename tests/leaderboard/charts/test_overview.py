@@ -155,7 +155,7 @@ def test_the_picture_of_the_front_page_is_whole(three: Any, stage: Any) -> None:
 def _compared(utility: np.ndarray, names: tuple[str, ...]) -> RankComparison:
     datasets = tuple(f"d{n}" for n in range(len(utility)))
     blocks = Blocks(names, datasets, place_blocks(utility)[0], utility, 0)
-    return compare_blocks(blocks, np.random.default_rng(0))
+    return compare_blocks(blocks)
 
 
 @pytest.fixture

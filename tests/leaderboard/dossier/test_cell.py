@@ -191,7 +191,9 @@ def test_the_page_of_an_audit() -> None:
     )
     values = metrics_of(row(cell), (), outcome.audit)
     assert values["audit/planted"] == 0.75 and values["audit/trials"] == 200
-    assert "audit/canary" not in values and parameters_of(row(cell))["attack"] == "two-world"
+    assert (
+        "audit/canary" not in values and parameters_of(row(cell))["setting/attack"] == "two-world"
+    )
 
 
 def test_a_method_with_parameters_is_made_again_from_a_grid_file() -> None:

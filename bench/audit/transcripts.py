@@ -1,0 +1,452 @@
+"""Transcripts: the noisy answers that the kernel gave to a method, and how far a canary moves each.
+
+The worst-case attacker of the kernel sees every noisy answer, knows all rows but the canary, and
+knows which of them each Poisson sample held (the proof of a sampled mechanism conditions on it: the
+guarantee covers such an attacker too). Given the earlier answers, what the method asks next is
+fixed. An answer is then a + noise without the canary and a + m + noise with it, where a is known
+and m is the exact difference of the kernel's integers of both worlds: m is all that is needed of an
+answer, beside the law of the noise (`replays`).
+
+**Coupled fits.** m is measured, not derived. The method is fitted on one table and all answers are
+recorded; it is fitted once more on the other table, with the same public randomness, the same
+sampled rows (and the canary in each sample), and every answer replaced by the recorded one. Both
+fits ask the same questions then. The difference of the integers to which the kernel adds noise
+includes clipping and rounding as the kernel does them, the vectors of other rows where these depend
+on the canary, and models of parts that were fitted with and without it. A method whose second fit
+asks other questions has read rows outside of the kernel, and has no transcript.
+
+**Fixed and adaptive questions.** A second recording gets answers with ten times the noise. Where
+all m are the same, questions do not depend on answers: redrawing the noise gives new trials of the
+method. Where they are not, the questions of several recorded fits are frozen: redrawing the noise
+gives trials of those calls, which the events of the ledger must cover as well.
+
+Delegated mechanisms are observed where the trusted wrapper can (`TrustedMechanism.observe`): it
+runs the library again and returns the log-likelihood ratio of its noisy measurements.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.audit.canaries import Canary, with_canaries
+from bench.audit.trials import AuditTarget, Stage, TrialId, ledger_digest, of_claim
+from bench.data.dataset import Dataset, Split
+from bench.data.encoder import EncodedRows, Encoder
+from bench.engine import keys
+from bench.engine.fit import Randomness, run_method
+from bench.engine.limits import threads_capped
+from bench.errors import NotApplicable
+from bench.plugins.release import Release
+from bench.privacy.events import is_non_private
+from bench.privacy.grid import Grid
+from bench.privacy.interception import AnsweringPart, Call, Indices, Interceptor, Vectors
+from bench.privacy.noise import SeededNoise
+from bench.privacy.trusted.table import TrustedMechanism
+
+Integers = npt.NDArray[np.int64]
+Array = npt.NDArray[np.float64]
+
+WILD = 1
+"""Number of the recording whose answers have much more noise, to see whether questions change."""
+BLOCK = 100
+"""Runs of a delegated mechanism in one trial."""
+_WILDER = 10.0
+_KINDS = ("gaussian", "laplace")
+_OTHER_CALLS = (
+    "with the same answers it makes other calls on a neighbouring table: it reads rows outside of "
+    "the kernel, so that noisy answers are not all that it knows; use --attack two-world"
+)
+
+
+@final
+@dataclass(frozen=True)
+class Answer:
+    """One noisy answer: its noise, and how far the canary moves it."""
+
+    mechanism: str
+    """Distribution of the noise: `gaussian` or `laplace`."""
+    rate: float
+    """Probability that the canary was sampled."""
+    grid: Grid
+    moved: Integers
+    """Entries of the difference of both worlds that are not 0, in units of the grid."""
+
+    @property
+    def scale(self) -> float:
+        """Deviation (or Laplace scale) of the noise in units of the grid."""
+        return self.grid.scale * 2.0**-self.grid.exponent
+
+    @property
+    def strength(self) -> float:
+        """Square of the mu of the Gaussian mechanism that leaks about as much.
+
+        For sampled Gaussians the central limit of Bu, Dong, Long and Su (2020), Theorem 5.
+        """
+        moved = self.moved.astype(np.float64) / self.scale
+        if self.mechanism == "laplace":
+            return float(np.abs(moved).sum() ** 2)
+        square = float(moved @ moved)
+        return square if self.rate >= 1.0 else self.rate**2 * float(np.expm1(min(square, 700.0)))
+
+
+@final
+@dataclass(frozen=True)
+class Transcript:
+    """The answers that a canary can move, in order."""
+
+    answers: tuple[Answer, ...]
+    calls: int
+    """Number of noisy answers, also those that the canary cannot move."""
+
+    @property
+    def strength(self) -> float:
+        """Square of the mu of a Gaussian mechanism that leaks about as much."""
+        return sum(answer.strength for answer in self.answers)
+
+    def to_numbers(self) -> Array:
+        """Return the transcript as one list of numbers, for storage."""
+        pieces: list[Array] = [np.array([float(self.calls)])]
+        for answer in self.answers:
+            head = (
+                _KINDS.index(answer.mechanism),
+                answer.rate,
+                answer.grid.exponent,
+                answer.grid.scale,
+                len(answer.moved),
+            )
+            # Exact: entries of a row are below 2^37, sums of a whole client below 2^53.
+            pieces += [np.array(head, dtype=np.float64), answer.moved.astype(np.float64)]
+        return np.concatenate(pieces)
+
+    @classmethod
+    def of_numbers(cls, numbers: Array) -> Transcript:
+        """Return the transcript of a list that `to_numbers` made."""
+        answers: list[Answer] = []
+        place = 1
+        while place < len(numbers):
+            kind, rate, exponent, scale, count = numbers[place : place + 5]
+            place += 5
+            moved = numbers[place : place + int(count)].astype(np.int64)
+            place += int(count)
+            grid = Grid(int(exponent), float(scale))
+            answers.append(Answer(_KINDS[int(kind)], float(rate), grid, moved))
+        return cls(tuple(answers), int(numbers[0]))
+
+
+# Recording ----------------------------------------------------------------------------------------
+
+
+@final
+@dataclass
+class _Recorded:
+    """One call of a recorded fit."""
+
+    call: Call
+    sampled: npt.NDArray[np.floating[Any]] | None = None
+    """Positions of the sampled rows."""
+    answers: list[Vectors] = field(default_factory=list)
+    exact: list[Integers] = field(default_factory=list)
+    grids: list[Grid] = field(default_factory=list)
+    result: object = None
+    delegated: _Delegated | None = None
+
+
+@final
+@dataclass(frozen=True)
+class _Delegated:
+    """A call of a trusted mechanism, with the rows that it saw."""
+
+    entry: TrustedMechanism
+    rows: EncodedRows
+    encoder: Encoder
+    parameters: Mapping[str, Any]
+
+
+class _Watching(Interceptor):
+    """Keeps the exact integers of all answers; subclasses decide what the method receives."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Recorded] = []
+        self.parts_seen: dict[str, EncodedRows] = {}
+
+    def of(self, call: Call) -> _Recorded:
+        """Return the record of a call, a new one where it is new."""
+        if not self.calls or self.calls[-1].call is not call:
+            self.calls.append(_Recorded(call))
+        return self.calls[-1]
+
+    def vectors(self, call: Call, rows: EncodedRows, vectors: Vectors) -> Vectors:
+        self.of(call)
+        return vectors
+
+    def parts(self, call: Call, parts: Sequence[AnsweringPart], vectors: Vectors) -> Vectors:
+        self.of(call)
+        self.parts_seen = {part.name: part.rows for part in parts}
+        return vectors
+
+    def exact(self, call: Call, grid: Grid, integers: Integers) -> None:
+        record = self.of(call)
+        record.exact.append(integers.copy())
+        record.grids.append(grid)
+
+    def delegating(
+        self,
+        call: Call,
+        entry: TrustedMechanism,
+        rows: EncodedRows,
+        encoder: Encoder,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        self.of(call).delegated = _Delegated(entry, rows.copy(), encoder, dict(parameters))
+
+
+@final
+class _Recorder(_Watching):
+    """Records a fit. With `wild`, the method receives answers of more noise."""
+
+    def __init__(self, wild: np.random.Generator | None = None) -> None:
+        super().__init__()
+        self._wild = wild
+
+    def sample(self, call: Call, rows: EncodedRows, drawn: Indices) -> Indices:
+        self.of(call).sampled = rows.positions[drawn].copy()
+        return drawn
+
+    def answer(self, call: Call, answer: Vectors) -> Vectors:
+        record = self.of(call)
+        if self._wild is not None:
+            scale = _WILDER * record.grids[-1].scale
+            answer = answer + scale * self._wild.standard_normal(answer.shape)
+        # A copy: a method may change in place what it receives.
+        record.answers.append(answer.copy())
+        return answer
+
+    def delegated(self, call: Call, result: object) -> object:
+        self.of(call).result = result
+        return result
+
+
+@final
+class _Follower(_Watching):
+    """Gives the recorded answers on another table, with its additional rows in every sample."""
+
+    def __init__(self, recorded: Sequence[_Recorded], known: npt.NDArray[np.floating[Any]]) -> None:
+        super().__init__()
+        self._recorded = recorded
+        self._known = known
+        """Positions of the rows of the recorded table."""
+
+    def _before(self, call: Call) -> _Recorded:
+        self.of(call)
+        number = len(self.calls) - 1
+        if number >= len(self._recorded) or self._recorded[number].call != call:
+            raise NotApplicable(_OTHER_CALLS)
+        return self._recorded[number]
+
+    def sample(self, call: Call, rows: EncodedRows, drawn: Indices) -> Indices:
+        before = self._before(call)
+        if before.sampled is None:
+            return drawn
+        chosen = np.isin(rows.positions, before.sampled) | ~np.isin(rows.positions, self._known)
+        return np.flatnonzero(chosen)
+
+    def answer(self, call: Call, answer: Vectors) -> Vectors:
+        given, number = self._before(call).answers, len(self.calls[-1].answers)
+        self.calls[-1].answers.append(answer)
+        return given[number].copy()
+
+    def delegated(self, call: Call, result: object) -> object:
+        return self._before(call).result
+
+
+@final
+@dataclass(frozen=True)
+class Recording:
+    """Two coupled fits."""
+
+    transcript: Transcript
+    delegated: tuple[tuple[_Delegated, _Delegated], ...]
+    """Calls of trusted mechanisms, without and with the canary."""
+    release: Release
+
+
+def recorded(target: AuditTarget, trial: TrialId) -> Recording:
+    """Fit the method on both tables, coupled, and return what the canary moves."""
+    wild = None
+    if trial.number == WILD:
+        wild = keys.generator(target.seed_key, f"{trial.tag}/wild")
+    first = _Recorder(wild)
+    inside: _Watching
+    outside: _Watching
+    if target.clients:
+        # The federation with all clients; its parts say which rows belong to one.
+        release = _fit(target, trial, target.dataset, first, "first")
+        other = without_client(target.dataset, first.parts_seen, trial.canary)
+        second = _Follower(first.calls, target.dataset.train.rows.positions)
+        _fit(target, trial, other, second, "second")
+        inside, outside = first, second
+    else:
+        release = _fit(target, trial, target.dataset, first, "first")
+        table = with_canaries(target.dataset, [target.canaries[trial.canary]])
+        second = _Follower(first.calls, target.dataset.train.rows.positions)
+        _fit(target, trial, table, second, "second")
+        inside, outside = second, first
+    if len(first.calls) != len(second.calls):
+        raise NotApplicable(_OTHER_CALLS)
+    pairs = list(zip(outside.calls, inside.calls, strict=True))
+    answers = [answer for without, with_it in pairs for answer in _answers(without, with_it)]
+    moved = tuple(answer for answer in answers if len(answer.moved))
+    delegated = tuple(
+        (without.delegated, with_it.delegated)
+        for without, with_it in pairs
+        if without.delegated is not None and with_it.delegated is not None
+    )
+    return Recording(Transcript(moved, len(answers)), delegated, release)
+
+
+def _answers(without: _Recorded, with_it: _Recorded) -> Iterator[Answer]:
+    call = without.call
+    for grid, first, second in zip(without.grids, without.exact, with_it.exact, strict=True):
+        difference = (second - first).reshape(-1)
+        yield Answer(call.mechanism, call.rate, grid, difference[difference != 0])
+
+
+def _fit(
+    target: AuditTarget, trial: TrialId, dataset: Dataset, interceptor: Interceptor, which: str
+) -> Release:
+    seed, canary = target.seed_key, f"{trial.stage.value}/{trial.canary}"
+    release = run_method(
+        target.method,
+        dataset,
+        Randomness(
+            SeededNoise(keys.generator(seed, f"{trial.tag}/{which}/noise")),
+            # The same for all recordings of a canary: only noise distinguishes them.
+            int(keys.generator(seed, f"{canary}/parts").integers(2**63)),
+            keys.generator(seed, f"{canary}/public"),
+        ),
+        ipc=target.ipc,
+        budget=target.budget,
+        delta=target.delta,
+        interceptor=interceptor,
+    )
+    assert release.ledger is not None
+    if any(is_non_private(entry.event) for entry in release.ledger.entries):
+        raise NotApplicable(
+            "it reads rows without noise: nothing is proven that noisy answers could refute; use "
+            "--attack two-world"
+        )
+    return release
+
+
+CLIENTS = ("the largest client", "the client in the middle", "the smallest client")
+
+
+def client_canaries(dataset: Dataset) -> tuple[Canary, ...]:
+    """Return canaries that stand for whole clients, by size; their rows are in the table."""
+    rows = dataset.train.rows
+    nothing = np.zeros(rows.values.shape[1], dtype=np.float32)
+    return tuple(Canary(name, nothing, 0, 0, dataset.train.frame.iloc[:0]) for name in CLIENTS)
+
+
+def without_client(dataset: Dataset, parts: Mapping[str, EncodedRows], which: int) -> Dataset:
+    """Return the dataset without the training rows of one client."""
+    held = sorted((part for part in parts.values() if len(part)), key=len, reverse=True)
+    if not held:
+        raise NotApplicable("it asks no models of clients: there is no client to leave out")
+    client = held[round(which * (len(held) - 1) / (len(CLIENTS) - 1))]
+    rows = dataset.train.rows
+    kept = ~np.isin(rows.positions, client.positions)
+    frame = dataset.train.frame
+    frame = frame[kept].reset_index(drop=True) if len(frame) == len(rows) else frame
+    return replace(dataset, train=Split(frame, rows.take(kept)))
+
+
+# Trials -------------------------------------------------------------------------------------------
+
+
+def run_recordings(target: AuditTarget, trials: Sequence[TrialId]) -> list[dict[str, Any]]:
+    """Record transcripts, or observe delegated mechanisms; `read_trials` reads what it returns.
+
+    A trial of the stage RECORD is a transcript. Trials of other stages exist for delegated
+    mechanisms only: their scores are the log-likelihood ratios of `BLOCK` runs.
+    """
+    with threads_capped(1):
+        ledgers: set[str] = set()
+        known: dict[int, Recording] = {}
+        return [_run(target, trial, ledgers, known) for trial in trials]
+
+
+def _run(
+    target: AuditTarget, trial: TrialId, ledgers: set[str], known: dict[int, Recording]
+) -> dict[str, Any]:
+    started = time.process_time()
+    canary, inside = attacked_canary(trial)
+    scores = np.zeros((1, 0))
+    if trial.stage is Stage.RECORD:
+        recording = recorded(target, trial)
+        check_visible(recording)
+    else:
+        if canary not in known:
+            known[canary] = recorded(target, TrialId(Stage.RECORD, canary, 0))
+        recording = known[canary]
+        generator = keys.generator(target.seed_key, f"{trial.tag}/observed")
+        scores = np.array([[_observed(recording, generator, inside) for _ in range(BLOCK)]])
+    ledger = recording.release.ledger
+    assert ledger is not None
+    digest = ledger_digest(ledger)
+    new = digest not in ledgers
+    ledgers.add(digest)
+    return {
+        "id": [trial.stage.value, trial.canary, trial.number],
+        "scores": scores,
+        "planted": np.zeros(0),
+        # How many delegated calls there are decides who makes the trials.
+        "features": np.array([len(recording.delegated)], dtype=np.float32),
+        "claimed": of_claim(recording.release.claim, target.delta),
+        "digest": digest,
+        "seconds": time.process_time() - started,
+        "events": ledger.to_record() if new else None,
+        "transcript": recording.transcript.to_numbers(),
+    }
+
+
+def without(canary: int) -> int:
+    """Return the world without this canary, in which a delegated mechanism is observed."""
+    return -2 - canary
+
+
+def attacked_canary(trial: TrialId) -> tuple[int, bool]:
+    """Return the canary that a trial is about, and whether it is in the table."""
+    return (trial.canary, True) if trial.canary >= 0 else (-2 - trial.canary, False)
+
+
+def check_visible(recording: Recording) -> None:
+    """Refuse a method with a delegated mechanism whose measurements its library hides."""
+    hidden = [one.entry.name for one, _ in recording.delegated if one.entry.observe is None]
+    if hidden:
+        raise NotApplicable(
+            f"the library behind {', '.join(sorted(set(hidden)))} does not show its noisy "
+            "measurements: there is no transcript to attack; use --attack two-world"
+        )
+    if recording.delegated and recording.transcript.calls:
+        raise NotApplicable(
+            "it uses a delegated mechanism beside noisy sums of the kernel; transcripts of both "
+            "together are not supported; use --attack two-world"
+        )
+
+
+def _observed(recording: Recording, generator: np.random.Generator, inside: bool) -> float:
+    """Run the delegated mechanisms once more and return their log-likelihood ratio."""
+    total = 0.0
+    for one, other in recording.delegated:
+        assert one.entry.observe is not None
+        total += one.entry.observe(
+            (one.rows, other.rows), one.encoder, generator, one.parameters, inside
+        )
+    return total

@@ -1,0 +1,429 @@
+"""Transcript audits: what a canary moves, the likelihood of it, and planted bugs of the kernel."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+import pytest
+from scipy.stats import binom, laplace, norm
+
+from bench.audit import transcript_attack
+from bench.audit.audits import AuditProcedure, instance_cell
+from bench.audit.foreign import ENVIRONMENT, Compared, compared
+from bench.audit.replays import (
+    laplace_log_ratio,
+    normal_log_ratio,
+    replayed,
+)
+from bench.audit.report import conclude, markdown_table, page
+from bench.audit.self_test import ExactGaussian, KnownCalls, SampledSums, TinyTable, TwoSums, Votes
+from bench.audit.tradeoff import NoiseFamily
+from bench.audit.transcripts import Answer, Transcript, recorded, without_client
+from bench.audit.trials import AuditTarget, Stage, TrialId
+from bench.engine.cell import blank_row, ended
+from bench.engine.fit import MethodFacts
+from bench.engine.procedure import run_here
+from bench.environments.overlays import EnvironmentState, inspect
+from bench.errors import NotApplicable
+from bench.plugins.method import Method, Spec
+from bench.plugins.release import Claim, Release, Rows
+from bench.plugins.source import build_dataset
+from bench.privacy import kernel
+from bench.privacy.events import gaussian
+from bench.privacy.grid import Grid
+from bench.privacy.kernel import PrivateData
+from bench.privacy.noise import NoiseSource, SeededNoise
+from bench.results.audits import refutations
+from bench.results.records import AuditRow, AuditSpec, Outcome, Status
+from bench.stats.bounds import gaussian_bound, gaussian_epsilon, gaussian_test_bound
+from bench.stats.exact_test import Tally
+
+TINY = build_dataset(TinyTable())
+
+
+def procedure(method: Method, trials: int, epsilon: float = 1.0, seed: int = 0) -> AuditProcedure:
+    cell = instance_cell(method, TINY, epsilon, AuditSpec("transcript", trials), seed=seed)
+    return AuditProcedure(cell, TINY, Path("nowhere"), method)
+
+
+def audited(
+    folder: Path, method: Method, trials: int = 4000, epsilon: float = 1.0, seed: int = 0
+) -> Outcome:
+    folder.mkdir(exist_ok=True)
+    cell = instance_cell(method, TINY, epsilon, AuditSpec("transcript", trials), seed=seed)
+    return run_here(AuditProcedure(cell, TINY, folder, method))
+
+
+def numbers(outcome: Outcome) -> AuditRow:
+    assert outcome.audit is not None, outcome.row.reason
+    return outcome.audit
+
+
+def target(method: Method, epsilon: float = 1.0) -> AuditTarget:
+    return procedure(method, 400, epsilon).shared
+
+
+def of(method: Method, canary: int = 0, number: int = 0, epsilon: float = 1.0) -> Transcript:
+    return recorded(target(method, epsilon), TrialId(Stage.RECORD, canary, number)).transcript
+
+
+class TestWhatACanaryMoves:
+    def test_a_sum_by_the_clip(self) -> None:
+        transcript = of(ExactGaussian())
+        (answer,) = transcript.answers
+        clip = TINY.encoder.max_norm * 2.0**-answer.grid.exponent
+        norm_of = float(np.linalg.norm(answer.moved.astype(float)))
+        assert transcript.calls == 1 and 0.99 * clip < norm_of <= clip
+
+    def test_a_vote_by_twice_the_clip(self) -> None:
+        (answer,) = of(Votes()).answers
+        assert abs(float(answer.moved[0])) * 2.0**answer.grid.exponent == pytest.approx(
+            2.0, rel=0.01
+        )
+
+    def test_a_sampled_sum_with_its_rate(self) -> None:
+        answers = of(SampledSums(rate=0.2, count=5)).answers
+        assert [answer.rate for answer in answers] == [0.2] * 5
+        assert all(np.array_equal(answers[0].moved, answer.moved) for answer in answers)
+
+    def test_counts_in_its_bins_only(self) -> None:
+        transcript = of(Counting())
+        assert transcript.calls == 3 and [len(one.moved) for one in transcript.answers] == [1] * 3
+        assert {one.mechanism for one in transcript.answers} == {"laplace"}
+
+    def test_rows_read_outside_of_the_kernel_are_no_transcript(self) -> None:
+        with pytest.raises(NotApplicable, match="reads rows outside of the kernel"):
+            of(Peeking())
+
+    def test_a_transcript_is_stored_as_numbers(self) -> None:
+        transcript = of(SampledSums(count=3))
+        again = Transcript.of_numbers(transcript.to_numbers())
+        assert again.calls == transcript.calls == 3
+        assert np.array_equal(again.to_numbers(), transcript.to_numbers())
+
+
+class _Direct(Method):
+    title: ClassVar[str] = "For tests of the auditor"
+    uses_ipc: ClassVar[bool] = False
+
+    def released(self, spec: Spec, width: int) -> Release:
+        claim = None if spec.budget is None else Claim.of(spec.budget, "a test")
+        return Release(Rows(np.zeros((1, width)), np.zeros(1, dtype=np.int64)), claim=claim)
+
+
+@final
+@dataclass(frozen=True)
+class Counting(_Direct):
+    name: ClassVar[str] = "test-counting"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        private.histograms(lambda rows: (rows.values > 0).astype(float), [2, 2, 2], 4.0, "laplace")
+        return self.released(spec, private.width)
+
+
+@final
+@dataclass(frozen=True)
+class Peeking(_Direct):
+    name: ClassVar[str] = "test-peeking"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        for _ in range(1 + len(private._rows) % 2):
+            private.gaussian_sum(lambda rows: rows.values, 1.0, 30.0)
+        return self.released(spec, private.width)
+
+
+@final
+@dataclass(frozen=True)
+class Adaptive(_Direct):
+    """The second question depends on the first answer."""
+
+    name: ClassVar[str] = "test-adaptive"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        private.reserve(gaussian(8.0), 2)
+        first = private.gaussian_sum(lambda rows: rows.values, 1.0, 8.0)
+        private.gaussian_sum(lambda rows: rows.values * np.cos(first), 1.0, 8.0)
+        return self.released(spec, private.width)
+
+
+class TestLikelihood:
+    @pytest.mark.parametrize("scale", [0.7, 3.0, 2.0**13])
+    def test_rounded_normal_by_its_masses(self, scale: float) -> None:
+        noisy = np.array([-3.0, 0.0, 1.0, 2.0 * scale // 1])
+        expected = [
+            math.log(norm.cdf((x - 2 + 0.5) / scale) - norm.cdf((x - 2 - 0.5) / scale))
+            - math.log(norm.cdf((x + 0.5) / scale) - norm.cdf((x - 0.5) / scale))
+            for x in noisy
+        ]
+        ratio = normal_log_ratio(noisy, np.full(4, 2.0), scale)
+        assert ratio == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+    @pytest.mark.parametrize("scale", [0.7, 3.0, 500.0])
+    def test_rounded_laplace_by_its_masses(self, scale: float) -> None:
+        law, noisy = laplace(scale=scale), np.array([-3.0, 0.0, 1.0, 2.0, 9.0])
+        expected = [
+            math.log(law.cdf(x - 1.5) - law.cdf(x - 2.5))
+            - math.log(law.cdf(x + 0.5) - law.cdf(x - 0.5))
+            for x in noisy
+        ]
+        assert laplace_log_ratio(noisy, np.full(5, 2.0), scale) == pytest.approx(expected, rel=1e-6)
+
+    def test_a_ratio_has_mean_one_without_the_canary(self) -> None:
+        """E_out exp(score) = 1 for an exact likelihood ratio, whatever the mechanism."""
+        grid = Grid(-20, 1.5)
+        moved = np.array([2**20, -(2**19)], dtype=np.int64)
+        answers = (
+            Answer("gaussian", 1.0, grid, moved),
+            Answer("gaussian", 0.3, grid, moved),
+            Answer("laplace", 1.0, grid, moved),
+            Answer("laplace", 0.3, grid, moved[:1]),
+        )
+        for answer in answers:
+            one = [Transcript((answer,), 1)]
+            out = np.exp(replayed(one, 40_000, False, SeededNoise(np.random.default_rng(1))))
+            assert abs(out.mean() - 1.0) < 5.0 * out.std() / 200.0
+            inside = np.exp(-replayed(one, 40_000, True, SeededNoise(np.random.default_rng(2))))
+            assert abs(inside.mean() - 1.0) < 5.0 * inside.std() / 200.0
+
+    def test_a_full_batch_transcript_is_a_gaussian_of_the_proven_mu(self) -> None:
+        transcript = of(TwoSums(), epsilon=2.0)
+        mu = math.sqrt(transcript.strength)
+        scores = replayed([transcript], 20_000, False, SeededNoise(np.random.default_rng(0)))
+        assert scores.mean() == pytest.approx(-mu * mu / 2, abs=4.5 * mu / math.sqrt(20_000))
+        assert scores.std() == pytest.approx(mu, rel=0.03)
+
+
+class TestAudit:
+    def test_most_of_mu_is_found(self, tmp_path: Path) -> None:
+        outcome = audited(tmp_path, TwoSums(), 20_000, epsilon=8.0)
+        row, audit = outcome.row, numbers(outcome)
+        assert row.eps_proven is not None and audit.eps_gaussian is not None
+        assert 0.85 * row.eps_proven < audit.eps_gaussian
+        assert "fixed questions" in audit.scorer and audit.planted is not None
+        assert row.verdict == "sound"
+
+    def test_most_of_a_sampled_epsilon_is_found(self, tmp_path: Path) -> None:
+        outcome = audited(tmp_path, SampledSums(), 20_000, epsilon=8.0)
+        row, audit = outcome.row, numbers(outcome)
+        assert row.eps_proven is not None and audit.eps_curve is not None
+        assert audit.eps_gaussian is None and 0.6 * row.eps_proven < audit.eps_curve
+
+    def test_questions_that_depend_on_answers_are_frozen(self, tmp_path: Path) -> None:
+        assert "questions of 4 fits, frozen" in numbers(audited(tmp_path, Adaptive(), 400)).scorer
+
+    def test_the_same_audit_gives_the_same_numbers(self, tmp_path: Path) -> None:
+        first, second = (
+            numbers(audited(tmp_path / name, TwoSums(), 2000)) for name in ("one", "two")
+        )
+        assert first == second
+
+
+# Planted bugs of the kernel ---
+
+
+def less_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = NoiseSource.normal
+    monkeypatch.setattr(
+        NoiseSource, "normal", lambda self, scale, size: honest(self, 0.8 * scale, size)
+    )
+
+
+def half_sensitivity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of `partition_sum` for a sensitivity of one clip instead of two."""
+
+    class Halved(Grid):
+        @staticmethod
+        def of(scale: float, clip: float, columns: int) -> Grid:
+            return Grid.of(scale / 2.0, clip, columns)
+
+    monkeypatch.setattr(kernel, "Grid", Halved)
+
+
+def rate_not_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The events have half of the rate that rows are sampled with."""
+    honest = NoiseSource.poisson_sample
+    monkeypatch.setattr(
+        NoiseSource,
+        "poisson_sample",
+        lambda self, rows, rate: honest(self, rows, min(1.0, 2.0 * rate)),
+    )
+
+
+def event_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reservation charges one event fewer than calls are made."""
+    honest = PrivateData._admit
+
+    def forgetful(self: PrivateData, plans: Any, trust: str = "") -> None:
+        kept = [kernel.PlannedEvents(one.path, one.event, max(1, one.count - 1)) for one in plans]
+        honest(self, kept, trust)
+
+    monkeypatch.setattr(PrivateData, "_admit", forgetful)
+
+
+BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], KnownCalls]] = [
+    (less_noise, TwoSums()),
+    (less_noise, SampledSums()),
+    (half_sensitivity, Votes()),
+    (rate_not_charged, SampledSums()),
+    (event_dropped, TwoSums()),
+]
+
+
+@pytest.mark.parametrize(
+    "bug, method", BUGS, ids=lambda one: getattr(one, "name", getattr(one, "__name__", ""))
+)
+def test_a_bug_of_the_kernel_refutes_the_proof(
+    bug: Callable[[pytest.MonkeyPatch], None],
+    method: KnownCalls,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transcript_attack, "_REPETITIONS", 1)
+    bug(monkeypatch)
+    started = time.process_time()
+    outcome = audited(tmp_path, method, 8000, epsilon=8.0)
+    assert time.process_time() - started < 60.0
+    refutation = refutations([outcome])[outcome.row.key]
+    assert conclude(outcome, refutation).verdict == "proof refuted"
+
+
+@pytest.mark.parametrize("method", [TwoSums(), SampledSums(), Votes()], ids=lambda one: one.name)
+def test_without_a_bug_nothing_is_refuted(
+    method: KnownCalls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcript_attack, "_REPETITIONS", 1)
+    outcome = audited(tmp_path, method, 8000, epsilon=8.0)
+    assert numbers(outcome).p_proof > 0.001
+    assert refutations([outcome])[outcome.row.key].audited is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "bug, method", BUGS, ids=lambda one: getattr(one, "name", getattr(one, "__name__", ""))
+)
+def test_a_bug_is_found_at_epsilon_1_too(
+    bug: Callable[[pytest.MonkeyPatch], None],
+    method: KnownCalls,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bug(monkeypatch)
+    started = time.process_time()
+    outcome = audited(tmp_path, method, 60_000)
+    assert time.process_time() - started < 60.0
+    refutation = refutations([outcome])[outcome.row.key]
+    assert conclude(outcome, refutation).verdict == "proof refuted"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+@pytest.mark.parametrize("method", [TwoSums(), SampledSums()], ids=lambda one: one.name)
+def test_exact_methods_are_seldom_refuted(
+    method: KnownCalls, epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over 200 repetitions, whose seeds alone differ."""
+    monkeypatch.setattr(transcript_attack, "_REPETITIONS", 1)
+    outcomes = [audited(tmp_path, method, 2000, epsilon, seed) for seed in range(200)]
+    limit = int(binom.isf(0.01, 200, 0.05))
+    rows = [(one.row, numbers(one)) for one in outcomes]
+    bounds = [
+        audit.eps_curve if audit.eps_gaussian is None else audit.eps_gaussian for _, audit in rows
+    ]
+    assert sum((row.eps_audited or 0.0) > epsilon for row, _ in rows) <= limit
+    assert sum((bound or 0.0) > epsilon for bound in bounds) <= limit
+    assert sum(audit.p_proof < 0.05 for _, audit in rows) <= limit
+    assert sum(audit.p_claim < 0.05 for _, audit in rows) <= limit
+    # What is reported as refuted needs a replication too.
+    assert sum(refutations([one])[one.row.key].proof for one in outcomes) <= 2
+
+
+class TestWholeClients:
+    def test_a_client_is_left_out_whole(self) -> None:
+        rows = TINY.train.rows
+        half = len(rows) // 3
+        parts = {"a": rows.take(np.arange(half)), "b": rows.take(np.arange(half, len(rows)))}
+        largest, smallest = (without_client(TINY, parts, which) for which in (0, 2))
+        assert np.array_equal(largest.train.rows.positions, parts["a"].positions)
+        assert np.array_equal(smallest.train.rows.positions, parts["b"].positions)
+        assert len(largest.train.frame) == half
+
+    def test_a_federation_without_clients_has_no_canary(self) -> None:
+        with pytest.raises(NotApplicable, match="no client to leave out"):
+            without_client(TINY, {}, 0)
+
+
+class TestNoiseFamily:
+    def test_recorded_noise_gives_the_recorded_epsilon(self) -> None:
+        release = recorded(target(SampledSums(), 2.0), TrialId(Stage.RECORD, 0, 0)).release
+        assert release.ledger is not None
+        family = NoiseFamily(release.ledger, {"split": "train"})
+        assert family.exact and family.epsilon(0) == pytest.approx(2.0, rel=0.005)
+        assert family.epsilon(10) < family.epsilon(0) < family.epsilon(-10)
+
+    def test_counts_on_the_curve_give_about_its_epsilon(self) -> None:
+        release = recorded(target(SampledSums(), 2.0), TrialId(Stage.RECORD, 0, 0)).release
+        assert release.ledger is not None
+        family = NoiseFamily(release.ledger, {"split": "train"})
+        true = float(family.curve(0).frontier(np.array([0.2]))[0])
+        bounds = [
+            family.bound(Tally(round(n * true), n, round(0.2 * n), n)) for n in (1000, 100_000)
+        ]
+        assert bounds[0] < bounds[1] <= 2.0 and bounds[1] > 1.8
+
+    def test_no_difference_gives_nothing(self) -> None:
+        release = recorded(target(TwoSums()), TrialId(Stage.RECORD, 0, 0)).release
+        assert release.ledger is not None
+        assert NoiseFamily(release.ledger, {}).bound(Tally(10, 100, 12, 100)) == 0.0
+
+
+class TestGaussianTestBound:
+    @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+    def test_it_is_above_the_rectangle_and_below_the_truth(self, mu: float) -> None:
+        n = 20_000
+        tally = Tally(round(n * norm.cdf(mu / 2)), n, round(n * norm.cdf(-mu / 2)), n)
+        rectangle, exact = gaussian_bound(tally, 1e-5), gaussian_test_bound(tally, 1e-5)
+        assert rectangle <= exact * 1.001 and exact < gaussian_epsilon(mu, 1e-5)
+
+    def test_counts_without_error_or_difference(self) -> None:
+        assert gaussian_test_bound(Tally(50, 100, 50, 100), 1e-5) == 0.0
+        perfect = Tally(100, 100, 0, 100)
+        assert gaussian_test_bound(perfect, 1e-5) == gaussian_bound(perfect, 1e-5)
+
+
+def test_a_setting_is_one_line_with_both_kinds_of_audits() -> None:
+    cell = instance_cell(TwoSums(), TINY, 1.0, AuditSpec("transcript", 400))
+    audit = AuditRow(
+        key="k", trials=320, refits=8, canary="c", scorer="s", threshold=0.0, false_positives=0.4,
+        false_negatives=0.4, eps_gaussian=0.9, eps_detectable=5.0, p_claim=1.0, p_proof=1.0,
+        planted=0.95, planted_bug="less noise",
+    )  # fmt: skip
+    outcomes = []
+    for key, attack in (("k", "transcript"), ("l", "two-world")):
+        asked = replace(cell, audit=AuditSpec(attack, 400))
+        row = blank_row(asked, key, TINY, MethodFacts.of(TwoSums))
+        row = replace(row, eps_claimed=1.0, eps_proven=1.0, eps_audited=0.5, verdict="sound")
+        outcomes.append(Outcome(ended(row, Status.OK, ""), audit=replace(audit, key=key)))
+    lines = [line for line in markdown_table(outcomes).splitlines() if "known-two-sums" in line]
+    assert len(lines) == 1 and lines[0].count("≥ 0.5 (0.9 as Gaussian)") == 2
+    assert "| 95% | 95% | 5; 5 | 320; 320 | sound |" in lines[0]
+    assert "Transcript audits at epsilon 1: the bound is 0.90 of the proven" in page(outcomes)
+
+
+def test_agreement_with_another_auditor() -> None:
+    same = Compared("m", 4.0, 1.5, 1.5, 1.4)
+    assert same.good and same.line.startswith("ok")
+    assert not replace(same, theirs=1.6).good
+    assert not replace(same, theirs_any=4.5).good
+
+
+@pytest.mark.slow
+def test_jax_privacy_gives_the_same_bounds() -> None:
+    if inspect(ENVIRONMENT).state is not EnvironmentState.BUILT:
+        pytest.skip("the environment is not built: bench audit --self-test --foreign")
+    assert [one.good for one in compared()] == [True] * 3
