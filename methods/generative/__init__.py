@@ -1,6 +1,6 @@
 """Generators trained against noisy summaries of the rows, one file per method.
 
-`dp_merf` matches noisy means of random Fourier features, `dp_hp` those of Hermite features, and
-`dp_sinkhorn` follows noisy gradients of an optimal transport loss. The generator itself is
-`methods/_shared/generator`.
+`dp_merf` matches noisy means of random Fourier features, `dp_hp` those of Hermite features,
+`dp_ntk` those of gradients of a random network, and `dp_sinkhorn` follows noisy gradients of an
+optimal transport loss. The generator itself is `methods/_shared/generator`.
 """
