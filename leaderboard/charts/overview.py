@@ -2,7 +2,8 @@
 
 Utility is the share of that of the real rows, the mean over datasets with equal weight. Only
 datasets on which all drawn methods have a value are averaged, so that methods are compared on the
-same datasets. Intervals are Student's over datasets; with one dataset, those of its test rows.
+same datasets. Intervals are Student's over five or more datasets; with one dataset, those of its
+test rows.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from bench.leaderboard.charts.panels import (
     scene,
 )
 from bench.leaderboard.charts.sheet import LegendEntry, Sheet, legend, sign
-from bench.leaderboard.ranking.quantities import headline_of_real
+from bench.leaderboard.ranking.quantities import FEWEST, headline_of_real
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.ranking.significance import RankComparison
@@ -92,11 +93,11 @@ class Aggregates:
     @property
     def words(self) -> str:
         """What was averaged."""
-        spread = (
-            "intervals are Student's over datasets"
-            if len(self.datasets) > 1
-            else "intervals are those of the test rows"
-        )
+        spread = "intervals are those of the test rows"
+        if len(self.datasets) >= FEWEST:
+            spread = "intervals are Student's over datasets"
+        elif len(self.datasets) > 1:
+            spread = f"no intervals: fewer than {FEWEST} datasets"
         text = f"{_datasets(len(self.datasets))}, {show.ipcs((self.ipc,))}; {spread}"
         if self.left_out:
             text += f"; not on all of them, left out: {', '.join(self.left_out)}"
@@ -195,9 +196,9 @@ def _member(
 
 
 def student(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return Student's interval of a mean; none for fewer than two values."""
+    """Return Student's interval of a mean; none for values of few datasets, as for mean ranks."""
     count = len(values)
-    if count < 2:
+    if count < FEWEST:
         return None, None
     reach = stats.t.ppf((1 + _LEVEL) / 2, count - 1) * statistics.stdev(values) / math.sqrt(count)
     middle = statistics.fmean(values)

@@ -4,7 +4,7 @@ As in `dp-merf` the rows of each class are summarised once, by the noisy mean of
 and a conditional generator is trained to have the same means; training is post-processing. The
 features are those of the empirical neural tangent kernel (e-NTK) of a network that is drawn from
 public randomness and never trained: the gradient of its output in its parameters, at that row,
-divided by its norm (sections 3 and 4 of the paper).
+divided by its norm.
 
 **Features.** The network is fully connected with one hidden layer of ReLU units, as the authors'
 for MNIST. With z = (x, 1), which holds the bias, and weights w_k ~ N(0, I), a_k ~ N(0, 1),
