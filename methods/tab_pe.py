@@ -74,6 +74,7 @@ class TabPe(Method):
         "Tran, Backurs, Lin, Reis, Xiong and Yekhanin, Differentially Private Synthetic Data via "
         "APIs 4: Tabular Data, ICML 2026"
     )
+    family: ClassVar[str] = "private evolution"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "unknown")
     quick: ClassVar[Mapping[str, Any]] = {"samples": 50, "rounds": 5, "sampled_rounds": 2}
 

@@ -87,6 +87,8 @@ class DpNtk(Method):
         "Yang, Adamczewski, Sutherland, Li and Park, Differentially Private Neural Tangent Kernels "
         "for Privacy-Preserving Data Generation, 2023"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2303.01687"
+    family: ClassVar[str] = "kernel features"
     tuned_on: ClassVar[tuple[str, ...]] = ("fashion-mnist", "mnist", "mnist-5k", "unknown")
 
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15, "units": 200}

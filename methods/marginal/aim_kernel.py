@@ -65,6 +65,8 @@ class AimKernel(Method):
         "McKenna, Mullins, Sheldon and Miklau, AIM: An Adaptive and Iterative Mechanism for "
         "Differentially Private Synthetic Data, VLDB 2022"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2201.12677"
+    family: ClassVar[str] = "marginals"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 20, "rounds": 2.0, "last_steps": 50}
 

@@ -67,6 +67,8 @@ class MstKernel(Method):
         "McKenna, Miklau and Sheldon, Winning the NIST Contest: A scalable and general approach to "
         "differentially private synthetic data, Journal of Privacy and Confidentiality 2021"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2108.04978"
+    family: ClassVar[str] = "marginals"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 50}
 

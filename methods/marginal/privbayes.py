@@ -80,6 +80,9 @@ class PrivBayes(Method):
         "Zhang, Cormode, Procopiuc, Srivastava and Xiao, PrivBayes: Private Data Release via "
         "Bayesian Networks, ACM TODS 2017"
     )
+    link: ClassVar[str] = "https://doi.org/10.1145/3134428"
+    family: ClassVar[str] = "marginals"
+    tuned_on: ClassVar[tuple[str, ...]] = ("adult", "unknown")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "candidates": 50}
 
     bins: int = 16

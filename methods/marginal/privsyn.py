@@ -92,6 +92,8 @@ class PrivSyn(Method):
         "Zhang, Wang, Li, Honorio, Backes, He, Chen and Zhang, PrivSyn: Differentially Private "
         "Data Synthesis, USENIX Security 2021"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2012.15128"
+    family: ClassVar[str] = "marginals"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "unknown")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "updates": 10, "records": 300}
 

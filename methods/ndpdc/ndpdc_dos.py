@@ -60,6 +60,7 @@ class NdpdcDos(Method):
         "Zheng, Dasu, Wang, Wang and De la Torre, Improving Noise Efficiency in Privacy-preserving "
         "Dataset Distillation, ICCV 2025"
     )
+    family: ClassVar[str] = "condensation"
     tuned_on: ClassVar[tuple[str, ...]] = (
         "adult",
         "cifar10",

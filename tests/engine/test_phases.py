@@ -25,7 +25,7 @@ def test_a_cell_goes_through_its_phases(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(phases, "enter", watched)
     grid = load_grid("smoke").narrowed(methods=["marginals"], datasets=["gbsg2"])
     (cell,) = grid.cells()
-    dataset = load_dataset(cell.dataset, grid.split, grid.split_seed)
+    dataset = load_dataset(cell.dataset, grid.split, grid.split_seeds[0])
     with phases.showing(tmp_path):
         outcome = run_cell(cell, "k", dataset, ("ks", "tvd"))  # type: ignore[arg-type]
     assert outcome.row.status == "ok", outcome.row.reason

@@ -39,6 +39,8 @@ class Gem(AdaptiveProjection):
         "Liu, Vietri and Wu, Iterative Methods for Private Synthetic Data: Unifying Framework and "
         "New Methods, NeurIPS 2021"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2106.07153"
+    family: ClassVar[str] = "marginals"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "unknown")
     quick: ClassVar[Mapping[str, Any]] = {
         "bins": 4,

@@ -38,6 +38,8 @@ class Rap(AdaptiveProjection):
         "Aydore, Brown, Kearns, Kenthapadi, Melis, Roth and Siva, Differentially Private Query "
         "Release Through Adaptive Projection, ICML 2021"
     )
+    link: ClassVar[str] = "https://arxiv.org/abs/2103.06641"
+    family: ClassVar[str] = "marginals"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "unknown")
     quick: ClassVar[Mapping[str, Any]] = {
         "bins": 4,
