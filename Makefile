@@ -17,8 +17,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install $(PIP_FLAGS) -c 
 # absolute paths, so a copied `.venv` would run the code of the original.
 STAMP := .venv/.complete
 
-.PHONY: help env quick full test slow chaos isolated mutation lint format types imports cards docs \
-	audits transcripts claims reproduction benchmarks timings tutorial lock clean
+.PHONY: help env quick full site test slow chaos isolated mutation lint format types imports cards docs \
+	audits transcripts claims libraries reproduction findings benchmarks timings tutorial lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -65,6 +65,9 @@ quick: $(STAMP) ## a small grid from data to leaderboard, in a few minutes
 full: $(STAMP) ## the full grid; hours. The same command again resumes it
 	$(call run_grid,full)
 
+site: $(STAMP) ## the public site of the newest published version, from the committed results alone
+	$(BIN)/bench leaderboard published --public -o site
+
 benchmarks: $(STAMP) ## speed, as ratios against a named alternative measured in the same run
 	@for file in benchmarks/*.py; do OMP_NUM_THREADS=1 $(BIN)/python "$$file" || exit $$?; done
 
@@ -83,10 +86,12 @@ timings: $(STAMP) ## the timings that `bench run --dry-run --estimate` uses; an 
 # Bytecode is written also where the shell forbids it: tests start hundreds of Python processes.
 PYTEST_SETTINGS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 PYTEST := $(PYTEST_SETTINGS) $(BIN)/pytest
+# One more than the machines of CI have cores: many tests wait for processes to start and to end.
+WORKERS ?= 3
 
 # Methods with separate environments are tested afterwards, if these can be built.
 test: $(STAMP) ## all tests but the slow ones; ARGS='-k ledger' passes options on
-	$(PYTEST) -n 2 --dist loadscope $(ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadscope $(ARGS)
 	@if [ -n "$(ARGS)" ]; then exit 0; fi; \
 	if $(BIN)/bench env build; then $(MAKE) --no-print-directory isolated; \
 	else echo 'The environment above cannot be built: tests that need it were left out.' >&2; fi
@@ -131,6 +136,9 @@ AUDIT = $(BIN)/bench audit --eps 1 --quick --minutes 2 --out runs/audits --cpus 
 TRANSCRIPT = $(BIN)/bench audit --attack transcript --out runs/audits --cpus 1
 AT_DEFAULTS = ldpdc,dpmix,random-subsampling-dp,fedavg-dp,fedavg-client-dp,marginals,noisy-tree,dp-sgd
 AT_QUICK = dp-merf,fdd-cf,dp-hp,fdd,private-teacher-dc,pate-ctgan-sound,federated-anomaly,ndpdc
+# The kernel's selections and counts of coded columns: tables only.
+OF_TABLES = privsyn,mst-kernel,rap,aim-kernel,privbayes,gem,tab-pe
+OF_IMAGES = ndpdc-dos,dp-ntk
 THREE = --dataset breast-cancer,gbsg2,digits
 transcripts: $(STAMP) ## attack the kernel's answers to every method with a proof: docs/transcripts.md; an hour
 	for eps in 1 8; do \
@@ -138,6 +146,12 @@ transcripts: $(STAMP) ## attack the kernel's answers to every method with a proo
 		$(TRANSCRIPT) --methods $(AT_QUICK) --quick $(THREE) --eps $$eps || [ $$? -eq 1 ] || exit 2; \
 		$(TRANSCRIPT) --methods fdd-fedavg --quick --parameters tuning=private \
 			--dataset breast-cancer --eps $$eps || [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods $(OF_TABLES) --quick --dataset breast-cancer,worst-case --eps $$eps \
+			|| [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods $(OF_IMAGES) --quick --dataset digits --eps $$eps \
+			|| [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods random-subsampling-dp --trials 400000 --dataset worst-case --eps $$eps \
+			|| [ $$? -eq 1 ] || exit 2; \
 		$(TRANSCRIPT) --methods mst,mwem --quick --trials 4000 \
 			--dataset worst-case --eps $$eps || [ $$? -eq 1 ] || exit 2; \
 	done
@@ -165,10 +179,26 @@ claims: $(STAMP) ## attack published claims: docs/claims.md; 4 hours of one core
 	$(BIN)/bench audit --table runs/audits --keep docs/audits
 	$(BIN)/bench audit --table docs/audits --claims docs/audits/claims.toml --page docs/claims.md
 
+# One environment per library. A result in docs/audits/libraries is kept; remove it to repeat it.
+libraries: $(STAMP) ## attack libraries as their documentation calls them: docs/audits-libraries.md; an hour
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench.audit.libraries run
+	$(BIN)/python -m bench.audit.libraries page
+
 # Exit code 1 of `bench fill --check DOCUMENT` says which line was edited by hand.
-DOCUMENTS = docs/reproduction.md docs/private-teacher.md docs/methods/index.md docs/datasets/real-data.md
+DOCUMENTS = docs/reproduction.md docs/private-teacher.md docs/methods/index.md docs/datasets/real-data.md \
+	docs/field.md docs/tuning.md
 reproduction: $(STAMP) ## the tables of the documentation, from the results in docs/results
 	$(BIN)/bench fill $(DOCUMENTS)
+
+# The figures first: the report names them. A chart that a version has no results for is left out by
+# hand, here and in leaderboard/export/findings.py.
+FIGURES = pareto epsilon ipc datasets attacks-utility time
+findings: $(STAMP) ## docs/findings.md and its figures, from the newest published version
+	mkdir -p docs/findings
+	for kind in $(FIGURES); do for ending in svg pdf; do \
+		$(BIN)/bench plot published $$kind --public -o docs/findings/$$kind.$$ending || exit 1; \
+	done; done
+	$(BIN)/bench fill docs/findings.md
 
 docs: $(STAMP) ## documentation, into build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

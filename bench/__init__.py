@@ -27,7 +27,7 @@ PUBLIC = {
     "bench.privacy.selection": "CodedRows Dependence Distance",
     "bench.privacy.opening": "open_private",
     "bench.privacy.trusted.table": "TrustedMechanism",
-    "bench.plugins.method": "Environment Method Resources Spec",
+    "bench.plugins.method": "Between Environment Method Resources Spec",
     "bench.plugins.dataframe": "DataFrameMethod FitRequest Sampler",
     "bench.plugins.metric": "Direction Evaluation Family Metric Output Refit RefitMetric Score "
     "Scores",

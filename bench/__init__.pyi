@@ -49,6 +49,7 @@ from bench.plugins import registry as registry
 from bench.plugins.dataframe import DataFrameMethod as DataFrameMethod
 from bench.plugins.dataframe import FitRequest as FitRequest
 from bench.plugins.dataframe import Sampler as Sampler
+from bench.plugins.method import Between as Between
 from bench.plugins.method import Environment as Environment
 from bench.plugins.method import Method as Method
 from bench.plugins.method import Resources as Resources

@@ -7,7 +7,9 @@ each method has its own noise on each dataset and target, so that 2,000 ledgers 
 front page is opened in Chromium if Playwright and Chromium are installed: from the navigation to
 the first filtered and sorted table after a click.
 
-    OMP_NUM_THREADS=1 python benchmarks/leaderboard.py [folder to keep the site in]
+    OMP_NUM_THREADS=1 python benchmarks/leaderboard.py [folder to keep run and site in]
+
+A run that the folder holds already is used again: writing its ledgers takes minutes.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ _SHOWN = ("auroc", "auroc/ratio", "c-index/cox", "c-index/cox-ratio", "accuracy/
 _FAMILIES = ("fidelity", "privacy", "cost")
 
 
-def write_run(directory: Path) -> int:
-    """Write the tables of the run; return their number of cells."""
+def write_run(directory: Path) -> None:
+    """Write the tables of the run, the scores last."""
     rng = np.random.default_rng(0)
     directory.mkdir(parents=True, exist_ok=True)
     cells = _with_releases(_cells(rng), directory)
@@ -82,7 +84,6 @@ def write_run(directory: Path) -> int:
         schema = arrow_schema(record)
         table = pa.Table.from_pandas(frame[schema.names], schema=schema, preserve_index=False)
         pq.write_table(table, directory / name)
-    return len(cells)
 
 
 def _with_releases(cells: pd.DataFrame, directory: Path) -> pd.DataFrame:
@@ -293,11 +294,13 @@ def response_seconds(front: Path) -> tuple[float, float] | None:
 def main() -> None:
     clock = Clock()
     with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
-        output = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(scratch) / "site"
-        count = write_run(run)
+        kept = Path(sys.argv[1] if len(sys.argv) > 1 else scratch)
+        run, output = kept / "run", kept / "site"
+        if not (run / "scores.parquet").exists():
+            write_run(run)
+        count = pq.read_metadata(run / "cells.parquet").num_rows
         clock.watch(load, "checked", "check of ledgers")
-        for name in ("load_results", "aggregate", "mean_ranks", "compare", "ranking_table"):
+        for name in ("load_results", "aggregate", "standings", "compare", "ranking_table"):
             clock.watch(board, name)
         for module in (site.front, site.plots_page, site.cell_pages):
             clock.watch(module, "pages", module.__name__.rpartition(".")[2])

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -59,3 +63,22 @@ def _shares(file: Path) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Sharing())
+    if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
+        gc.disable()  # until tests are collected
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Thousands of tests and all libraries were made once and stay: no garbage collection should
+    # look at them while they are made, or ever after.
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _environment_of_one_test() -> Iterator[None]:
+    """Restore the environment: a command run here puts its `--data-dir` there.
+
+    The tests on real data after it would look into its folder, and skip.
+    """
+    with mock.patch.dict(os.environ):
+        yield

@@ -7,5 +7,6 @@ threshold, `two_worlds` and `one_run` compute bounds, `tradeoff` tests them agai
 proves, `audits` plans audits and asks for their trials, `report` words the verdict, and
 `self_test` audits known answers. `transcript_attack` attacks the kernel's noisy answers instead of
 releases: `transcripts` records what a canary moves, `replays` draws the noise again. `foreign`
-compares with the auditor of another project.
+compares with the auditor of another project. `libraries` attacks calls of libraries without our
+wrappers; they are no cells.
 """

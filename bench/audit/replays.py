@@ -11,6 +11,7 @@ P the law of the rounded noise (`noise.py`), an answer has the log-likelihood ra
     l = sum over entries j of log P(x_j - m_j) - log P(x_j),
 
 and a Poisson-sampled one log(1 - q + q exp(l)), since the canary was sampled with probability q.
+A selection is drawn by the kernel's own coins; its ratio is that of the candidate's probabilities.
 Given the earlier answers, answers are independent: the score of a trial is the sum over all of
 them, the most powerful statistic there is (Neyman and Pearson 1933).
 """
@@ -20,20 +21,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.audit.transcripts import Answer, Transcript
+from bench.audit.transcripts import Answer, Choice, Transcript
 from bench.privacy.grid import Grid
 from bench.privacy.noise import NoiseSource
+from bench.privacy.selection import draw
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _NUMBERS_AT_ONCE = 200_000
 """Noise of one draw: it stays in the cache of the processor."""
+_COST_OF_A_CHOICE = 1000
+"""A selection takes as long as so many numbers of noise: its coins are flipped one by one."""
 _FINE = 2.0**12
 """From this scale on the mass of a cell is the density at its middle, to 1e-8."""
 
@@ -129,12 +134,25 @@ def replayed(
             for start in range(0, len(chosen), size):
                 some = chosen[start : start + size]
                 scores[some] += group.scores(len(some), inside, noise)
+        for choice in transcript.choices:
+            scores[chosen] += _chosen(choice, len(chosen), inside, noise)
     return scores
+
+
+def _chosen(choice: Choice, trials: int, inside: bool, noise: NoiseSource) -> Array:
+    """Return the log-likelihood ratios of so many selections, drawn by the kernel's own coins."""
+    weights = choice.inside if inside else choice.outside
+    # Less noise is more epsilon, by which weights are multiplied.
+    factor = noise.factor if isinstance(noise, Weakened) else 1.0
+    exponents = [Fraction(float(weight) / factor) for weight in weights]
+    picked = np.array([draw(exponents, noise.words) for _ in range(trials)], dtype=np.intp)
+    return choice.ratios[picked]
 
 
 def cost(transcripts: Sequence[Transcript]) -> float:
     """Return how many numbers of noise a trial takes."""
     total = sum(len(answer.moved) for one in transcripts for answer in one.answers)
+    total += sum(_COST_OF_A_CHOICE * len(one.choices) for one in transcripts)
     return max(1.0, total / max(1, len(transcripts)))
 
 
@@ -153,16 +171,16 @@ class Weakened(NoiseSource):
 
     def __init__(self, source: NoiseSource, factor: float) -> None:
         self._source = source
-        self._factor = factor
+        self.factor = factor
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         return self._source.words(count)
 
     def normal(self, scale: float, size: int) -> Integers:
-        return self._source.normal(self._factor * scale, size)
+        return self._source.normal(self.factor * scale, size)
 
     def laplace(self, scale: float, size: int) -> Integers:
-        return self._source.laplace(self._factor * scale, size)
+        return self._source.laplace(self.factor * scale, size)
 
     def generator(self) -> np.random.Generator:
         return self._source.generator()

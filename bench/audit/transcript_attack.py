@@ -64,6 +64,9 @@ _FROZEN = 4
 """Recorded fits whose questions are frozen, where they depend on answers."""
 _NUMBERS = 1.5e8
 """Noise that the trials of an audit may draw: about five seconds of one core."""
+_SHARE = 0.98
+"""Of an answer's squared difference, what is attacked where all of it would take too long: 1% of mu
+is given up for many more trials."""
 _REPETITIONS = 20
 _MIDDLE_CUTS = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
 """Quantiles of the scores that are tried where the curve is not a Gaussian's: few, so that the
@@ -226,7 +229,9 @@ def _replayable(
             [TrialId(Stage.RECORD, canary, number) for number in numbers], "to freeze questions"
         )
         transcripts += [Transcript.of_numbers(trial.transcript) for trial in more]
-    moved = len(transcripts[0].answers)
+    moved = len(transcripts[0].answers) + len(transcripts[0].choices)
+    if trials * cost(transcripts) > _NUMBERS:
+        transcripts = [one.lighter(_SHARE) for one in transcripts]
     said = "fixed questions" if fixed else f"questions of {len(transcripts)} fits, frozen"
     described = f"log-likelihood ratio of {moved} of {transcripts[0].calls} noisy answers; {said}"
     affordable = min(trials, int(_NUMBERS / cost(transcripts)))

@@ -20,6 +20,9 @@ all m are the same, questions do not depend on answers: redrawing the noise give
 method. Where they are not, the questions of several recorded fits are frozen: redrawing the noise
 gives trials of those calls, which the events of the ledger must cover as well.
 
+A selection by the exponential mechanism is recorded by the weights of its candidates in both
+worlds; they decide its probabilities, and the recorded choice is given to the second fit.
+
 Delegated mechanisms are observed where the trusted wrapper can (`TrustedMechanism.observe`): it
 runs the library again and returns the log-likelihood ratio of its noisy measurements.
 """
@@ -29,6 +32,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, final
 
 import numpy as np
@@ -58,6 +62,7 @@ BLOCK = 100
 """Runs of a delegated mechanism in one trial."""
 _WILDER = 10.0
 _KINDS = ("gaussian", "laplace")
+_CHOICE = len(_KINDS)
 _OTHER_CALLS = (
     "with the same answers it makes other calls on a neighbouring table: it reads rows outside of "
     "the kernel, so that noisy answers are not all that it knows; use --attack two-world"
@@ -97,17 +102,61 @@ class Answer:
 
 @final
 @dataclass(frozen=True)
+class Choice:
+    """One selection by the exponential mechanism: its weights in both worlds."""
+
+    outside: Array
+    """Minus the log of each candidate's relative weight, without the canary; the least is 0."""
+    inside: Array
+    """The same with the canary."""
+
+    def log_probabilities(self, inside: bool) -> Array:
+        """Return the log of the probability of each candidate."""
+        logs = -(self.inside if inside else self.outside)
+        return np.asarray(logs - np.log(np.exp(logs).sum()))
+
+    @property
+    def ratios(self) -> Array:
+        """Log-likelihood ratio of both worlds, for each candidate."""
+        return self.log_probabilities(True) - self.log_probabilities(False)
+
+    @property
+    def strength(self) -> float:
+        """Twice the divergence of both worlds: mu^2, for a Gaussian mechanism."""
+        return float(2.0 * np.exp(self.log_probabilities(True)) @ self.ratios)
+
+
+@final
+@dataclass(frozen=True)
 class Transcript:
     """The answers that a canary can move, in order."""
 
     answers: tuple[Answer, ...]
     calls: int
     """Number of noisy answers, also those that the canary cannot move."""
+    choices: tuple[Choice, ...] = ()
+    """Selections whose probabilities the canary changes."""
 
     @property
     def strength(self) -> float:
         """Square of the mu of a Gaussian mechanism that leaks about as much."""
-        return sum(answer.strength for answer in self.answers)
+        chosen = sum(choice.strength for choice in self.choices)
+        return chosen + sum(answer.strength for answer in self.answers)
+
+    def lighter(self, share: float) -> Transcript:
+        """Return the transcript without the entries that the canary moves least.
+
+        An attacker may ignore what it likes; of each answer, the largest entries with this share of
+        the squared difference are kept. Noise of entries is independent, so that the ratio of the
+        kept ones is exact.
+        """
+        kept = []
+        for answer in self.answers:
+            order = np.argsort(-np.abs(answer.moved), kind="stable")
+            squares = answer.moved[order].astype(np.float64) ** 2
+            enough = int(np.searchsorted(np.cumsum(squares), share * squares.sum())) + 1
+            kept.append(replace(answer, moved=answer.moved[np.sort(order[:enough])]))
+        return replace(self, answers=tuple(kept))
 
     def to_numbers(self) -> Array:
         """Return the transcript as one list of numbers, for storage."""
@@ -122,21 +171,31 @@ class Transcript:
             )
             # Exact: entries of a row are below 2^37, sums of a whole client below 2^53.
             pieces += [np.array(head, dtype=np.float64), answer.moved.astype(np.float64)]
+        for choice in self.choices:
+            head = (_CHOICE, 1.0, 0, 0.0, 2 * len(choice.outside))
+            pieces += [np.array(head, dtype=np.float64), choice.outside, choice.inside]
         return np.concatenate(pieces)
 
     @classmethod
     def of_numbers(cls, numbers: Array) -> Transcript:
         """Return the transcript of a list that `to_numbers` made."""
         answers: list[Answer] = []
+        choices: list[Choice] = []
         place = 1
         while place < len(numbers):
             kind, rate, exponent, scale, count = numbers[place : place + 5]
             place += 5
+            if int(kind) == _CHOICE:
+                half = int(count) // 2
+                pair = numbers[place : place + half], numbers[place + half : place + int(count)]
+                choices.append(Choice(*pair))
+                place += int(count)
+                continue
             moved = numbers[place : place + int(count)].astype(np.int64)
             place += int(count)
             grid = Grid(int(exponent), float(scale))
             answers.append(Answer(_KINDS[int(kind)], float(rate), grid, moved))
-        return cls(tuple(answers), int(numbers[0]))
+        return cls(tuple(answers), int(numbers[0]), tuple(choices))
 
 
 # Recording ----------------------------------------------------------------------------------------
@@ -153,6 +212,8 @@ class _Recorded:
     answers: list[Vectors] = field(default_factory=list)
     exact: list[Integers] = field(default_factory=list)
     grids: list[Grid] = field(default_factory=list)
+    exponents: Array | None = None
+    """Of a selection: minus the log of each candidate's relative weight."""
     result: object = None
     delegated: _Delegated | None = None
 
@@ -195,6 +256,9 @@ class _Watching(Interceptor):
         record.exact.append(integers.copy())
         record.grids.append(grid)
 
+    def choosing(self, call: Call, exponents: Sequence[Fraction]) -> None:
+        self.of(call).exponents = np.array([float(one) for one in exponents])
+
     def delegating(
         self,
         call: Call,
@@ -220,7 +284,9 @@ class _Recorder(_Watching):
 
     def answer(self, call: Call, answer: Vectors) -> Vectors:
         record = self.of(call)
-        if self._wild is not None:
+        if self._wild is not None and record.exponents is not None:
+            answer = self._wild.integers(len(record.exponents), size=1).astype(np.float64)
+        elif self._wild is not None:
             scale = _WILDER * record.grids[-1].scale
             answer = answer + scale * self._wild.standard_normal(answer.shape)
         # A copy: a method may change in place what it receives.
@@ -302,19 +368,28 @@ def recorded(target: AuditTarget, trial: TrialId) -> Recording:
     pairs = list(zip(outside.calls, inside.calls, strict=True))
     answers = [answer for without, with_it in pairs for answer in _answers(without, with_it)]
     moved = tuple(answer for answer in answers if len(answer.moved))
+    selections = [
+        Choice(without.exponents, with_it.exponents)
+        for without, with_it in pairs
+        if without.exponents is not None and with_it.exponents is not None
+    ]
+    choices = tuple(one for one in selections if not np.array_equal(one.outside, one.inside))
     delegated = tuple(
         (without.delegated, with_it.delegated)
         for without, with_it in pairs
         if without.delegated is not None and with_it.delegated is not None
     )
-    return Recording(Transcript(moved, len(answers)), delegated, release)
+    calls = len(answers) + len(selections)
+    return Recording(Transcript(moved, calls, choices), delegated, release)
 
 
 def _answers(without: _Recorded, with_it: _Recorded) -> Iterator[Answer]:
     call = without.call
     for grid, first, second in zip(without.grids, without.exact, with_it.exact, strict=True):
         difference = (second - first).reshape(-1)
-        yield Answer(call.mechanism, call.rate, grid, difference[difference != 0])
+        # The call of noisy scores also names its candidates.
+        mechanism = call.mechanism.partition(",")[0]
+        yield Answer(mechanism, call.rate, grid, difference[difference != 0])
 
 
 def _fit(

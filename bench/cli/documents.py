@@ -37,7 +37,13 @@ def keep(runs: tuple[Path, ...], output: Path, metrics: str) -> None:
 def fill(documents: tuple[Path, ...], check: bool) -> None:
     """Make the tables of Markdown DOCUMENTS anew from the kept results beside them."""
     from bench.errors import InputError
-    from bench.leaderboard.export.documents import differing_lines, filled, results_of, typed_tables
+    from bench.leaderboard.export.documents import (
+        awaited_results,
+        differing_lines,
+        filled,
+        results_of,
+        typed_tables,
+    )
     from bench.results.kept import read_kept
     from bench.results.writing import FOR_ALL, write_atomically, writing
 
@@ -49,6 +55,11 @@ def fill(documents: tuple[Path, ...], check: bool) -> None:
         for result in results_of(document):
             for line in _older(read_kept(result)):
                 click.echo(f"{result}: {line}")
+        for result, grid in awaited_results(document).items():
+            click.echo(
+                f"{result}: not there yet, its tables stay typed: "
+                f"bench run --grid {grid} --out DIR; bench keep DIR -o {result}"
+            )
         typed = typed_tables(document)
         if typed:
             places = ", ".join(map(str, typed))

@@ -18,15 +18,17 @@ from bench.cli.environments import env
 from bench.cli.options import fail
 from bench.cli.pages import dossier, leaderboard, plot
 from bench.cli.plugins import check, list_plugins, new
+from bench.cli.published import check_submission, publish, submit
 from bench.cli.run import run, score
 from bench.cli.runs import compare, merge, status, sync, ui, verify
 from bench.cli.synthesize import export, synthesize
+from bench.cli.tune import tune
 
 COMMANDS: tuple[click.Command, ...] = (
     *(run, score, status, compare, merge, verify, sync, ui),
-    *(leaderboard, dossier, plot, audit),
+    *(leaderboard, dossier, plot, audit, tune),
     *(synthesize, export),
-    *(keep, fill),
+    *(keep, fill, publish, submit, check_submission),
     *(list_plugins, new, check, data, env),
 )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +19,7 @@ from bench.results.records import Status
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bench.leaderboard.pages.board import Note
     from bench.leaderboard.ranking.paired import PairedTests
     from bench.leaderboard.tables.load import Results
 
@@ -37,6 +42,12 @@ def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
     type=shared.PATH,
     metavar="OLD",
     help="Compare with this older run: exit code 1 if anything got worse.",
+)
+@click.option(
+    "--with",
+    "beside",
+    metavar="published|VERSION|DIR",
+    help="Show the runs among published results, where these agree; what does not is named.",
 )
 @click.option(
     "--alpha",
@@ -62,11 +73,14 @@ def leaderboard(
     runs: tuple[Path, ...],
     output: Path | None,
     check: Path | None,
+    beside: str | None,
     alpha: float,
     public: bool,
     cells: int,
 ) -> None:
     """Compile run directories into a static site and tables, or compare them with an older run.
+
+    `published` stands for the newest published version, `2026.11` for that one.
 
     A check fails if a headline score got significantly worse, a verdict changed, or a cell no
     longer finishes.
@@ -75,11 +89,18 @@ def leaderboard(
         raise click.UsageError("name -o SITE, --check OLD or both")
     if output is None and public:
         raise click.UsageError("--public concerns the site: name -o SITE too")
+    runs = tuple(_named(run) for run in runs)
+    check = None if check is None else _named(check)
+    if output is None and beside is not None:
+        raise click.UsageError("--with concerns the site: name -o SITE too")
     if output is not None:
         from bench.leaderboard.pages.site import write_site
 
-        paired = _paired_tests(runs, alpha)
-        summary = write_site(list(runs), output, alpha, public=public, cells=cells, paired=paired)
+        paired = None if beside else _paired_tests(runs, alpha)
+        with _beside(runs, beside) as (places, notes):
+            summary = write_site(
+                places, output, alpha, public=public, cells=cells, paired=paired, notes=notes
+            )
         for warning in summary.warnings:
             shared.echo_error(f"warning: {warning}")
         click.echo(f"wrote {output / 'index.html'}")
@@ -90,6 +111,58 @@ def leaderboard(
         changes = find_changes(load_results([check]), load_results(list(runs)), alpha)
         click.echo(to_text(changes))
         sys.exit(1 if changes.worse else 0)
+
+
+@contextlib.contextmanager
+def _beside(runs: Sequence[Path], name: str | None) -> Iterator[tuple[list[Path], list[Note]]]:
+    """Give the directories of a site with the published results that agree with the runs."""
+    if name is None:
+        yield list(runs), []
+        return
+    from bench.engine.beside import beside
+    from bench.leaderboard.pages.board import Note
+    from bench.leaderboard.tables.published import published_directory
+
+    with beside(runs, published_directory(name)) as found:
+        for text in found.named:
+            shared.echo_error(f"with {found.version}: {text}")
+        click.echo(
+            f"{shared.counted(found.cells, 'cell')} of version {found.version} beside the runs, "
+            f"{found.left_out} left out"
+        )
+        text = (
+            f"Beside the runs are {shared.counted(found.cells, 'cell')} of version "
+            f"{found.version}, those with the same rows, split, size, epsilon, setting and "
+            "metrics. "
+        )
+        missing = " ".join(f"{one[0].upper()}{one[1:]}." for one in found.named)
+        note = Note(
+            f"With version {found.version}.", text + missing, short="with published results"
+        )
+        yield [found.directory, *runs], [note]
+
+
+def _named(run: Path) -> Path:
+    """Return the directory of a run, or of published results by the name of their version."""
+    if run.is_dir():
+        return run
+    from bench.leaderboard.tables.published import NEWEST, is_version, published_directory
+
+    name = str(run)
+    return published_directory(name) if name == NEWEST or is_version(name) else run
+
+
+def run_figures(directory: Path) -> Callable[[], Sequence[tuple[str, bytes]]]:
+    """Return what draws the charts over all results of a run directory, once, for MLflow."""
+
+    @functools.cache
+    def draw() -> Sequence[tuple[str, bytes]]:
+        from bench.leaderboard.charts.gallery import run_files
+        from bench.leaderboard.pages.board import chart_results
+
+        return tuple(run_files(chart_results([directory])))
+
+    return draw
 
 
 _MOST_COMPARED = 8
@@ -254,11 +327,10 @@ def plot(
         row = gather(Path(places[0]), cell).row
         charts = gallery.cell_charts(CellFiles(Path(places[0]), row.key), kind)
     else:
-        from bench.leaderboard.pages.board import compile_board
+        from bench.leaderboard.pages.board import chart_results
 
-        board = compile_board([Path(place) for place in places], public=public, cells=0)
-        results = gallery.Results(board.rows, board.styles, board.comparisons, ipc, dataset)
-        charts = gallery.all_charts(results, kind)
+        results = chart_results([_named(Path(place)) for place in places], public=public)
+        charts = gallery.all_charts(replace(results, ipc=ipc, dataset=dataset), kind)
     content = chart.to_file(chart.combined(charts, columns), ending)
     with writing(output, "or give another -o"):
         write_atomically(output, content, FOR_ALL if public else OWNER_ONLY)

@@ -104,6 +104,24 @@ if TYPE_CHECKING:
     help="Megabytes of temporary files a cell may write [default: 4096].",
 )
 @click.option(
+    "--published",
+    is_flag=False,
+    flag_value="published",
+    metavar="[VERSION|DIR]",
+    help="Leave out cells that are published with the same key and metrics [default: the newest "
+    "version].",
+)
+@click.option(
+    "--skip-failed",
+    is_flag=True,
+    help="With --published: leave out the cells too that are published as failed.",
+)
+@click.option(
+    "--budget-minutes",
+    type=shared.POSITIVE,
+    help="After this time start no further cell; the same command resumes.",
+)
+@click.option(
     "--ship-code",
     is_flag=True,
     help="Send this code and third-party plugins to the cluster's workers.",
@@ -117,6 +135,8 @@ def run(**options: Any) -> None:
         raise click.UsageError("--estimate runs nothing: give --dry-run too")
     if (options["timings"] or options["as_json"]) and not options["estimate"]:
         raise click.UsageError("--timings and --json concern --estimate: give it too")
+    if options["skip_failed"] and not options["published"]:
+        raise click.UsageError("--skip-failed concerns --published: give it too")
     grid = load_grid(options["grid"]).narrowed(
         methods=options["methods"],
         datasets=options["datasets"],
@@ -141,10 +161,25 @@ def run(**options: Any) -> None:
         keep_private_rows=options["keep_private_rows"],
         limits=Asked(options["time_limit"], options["memory_limit"], options["disk_limit"]),
         ship_code=options["ship_code"],
+        published=_published(options["published"]),
+        skip_failed=options["skip_failed"],
+        minutes=options["budget_minutes"],
     )
     from bench.cli.session import run_with_progress
 
     sys.exit(_exit_code(run_with_progress(grid, settings)))
+
+
+def _published(name: str | None) -> Path | None:
+    """Return the published results whose cells are left out."""
+    if name is None:
+        return None
+    from bench.leaderboard.tables.published import published_directory
+    from bench.results.published import check_published
+
+    directory = published_directory(name)
+    check_published(directory)
+    return directory
 
 
 def _obtained(grid: Grid, name: str, cells: Sequence[Cell] = ()) -> Grid:

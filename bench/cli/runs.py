@@ -9,6 +9,7 @@ import click
 
 from bench.cli import options as shared
 from bench.cli.options import echo_error
+from bench.cli.pages import run_figures
 
 
 @click.command()
@@ -94,7 +95,14 @@ def merge(runs: tuple[Path, ...], output: Path, strict: bool, keep_private_rows:
 
 
 @click.command()
-@click.argument("directory", type=shared.PATH)
+@click.argument("directory", type=shared.PATH, required=False)
+@click.option(
+    "--published",
+    is_flag=False,
+    flag_value="published",
+    metavar="[VERSION|DIR]",
+    help="Verify published results instead [default: the newest version].",
+)
 @click.option(
     "--sample", default=5, show_default=True, type=click.IntRange(min=0), help="Cells to recompute."
 )
@@ -103,7 +111,14 @@ def merge(runs: tuple[Path, ...], output: Path, strict: bool, keep_private_rows:
 )
 @click.option("--cell", default="", metavar="KEY", help="Recompute this cell only.")
 @click.option("--data-dir", help=shared.DATA_DIR_HELP)
-def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | None) -> None:
+def verify(
+    directory: Path | None,
+    published: str | None,
+    sample: int,
+    seed: int,
+    cell: str,
+    data_dir: str | None,
+) -> None:
     """Check a run directory, and recompute some of its cells; exit code 1 on a difference.
 
     All releases, ledgers and tables are checked. Cells that cannot be recomputed here (other data,
@@ -115,12 +130,20 @@ def verify(directory: Path, sample: int, seed: int, cell: str, data_dir: str | N
     # before the data folder is checked.
     os.environ["OMP_NUM_THREADS"] = "1"
     from bench.engine.options import use_data_folder
-    from bench.engine.verify import to_text
+    from bench.engine.verify import to_text, verify_published
     from bench.engine.verify import verify as check
     from bench.errors import printable
 
+    def say(text: str) -> None:
+        echo_error(printable(text))
+
     use_data_folder(data_dir)
-    report = check(directory, sample, seed, cell, lambda text: echo_error(printable(text)))
+    if directory is not None:
+        report = check(directory, sample, seed, cell, say)
+    else:
+        from bench.leaderboard.tables.published import published_directory
+
+        report = verify_published(published_directory(published or ""), sample, seed, cell, say)
     click.echo(printable(to_text(report)))
     sys.exit(0 if report.good else 1)
 
@@ -148,7 +171,7 @@ def sync(directory: Path, mlflow_uri: str | None) -> None:
             shown = checked_row(directory, row, ledgers)
             if shown is not row:
                 altered[row.key] = shown
-        tracker = Tracker(store, mlflow_uri, problems.append, altered)
+        tracker = Tracker(store, mlflow_uri, problems.append, altered, run_figures(directory))
         tracker.planned(len(rows), len(rows), ())
         failed = sum(status not in (Status.OK, Status.SKIPPED) for status in rows)
         tracker.close(failed, patient=True)

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.cli.options import counted
+from bench.cli.pages import run_figures
 from bench.cluster.driver import Observer, RunSummary, run_grid, score_run
 from bench.engine.grid import Grid
 from bench.engine.options import RunOptions
@@ -127,11 +128,17 @@ def _with_progress(
         console = Console(soft_wrap=True, width=200)
     display = ProgressDisplay(console)
     trackers: list[Tracker] = []
+    figures = run_figures(options.out)
 
     def observers(store: RunStore) -> Sequence[Observer]:
         if options.tracking:
             trackers.append(
-                Tracker(store, options.mlflow_uri, lambda text: console.print(text, markup=False))
+                Tracker(
+                    store,
+                    options.mlflow_uri,
+                    lambda text: console.print(text, markup=False),
+                    figures=figures,
+                )
             )
         return [*trackers, display]
 
@@ -179,6 +186,8 @@ def _show(console: Console, summary: RunSummary, options: RunOptions) -> None:
     )
     if summary.interrupted:
         console.print("interrupted: run the same command again to resume", markup=False)
+    elif summary.out_of_time:
+        console.print("the time is over: the same command computes what is left", markup=False)
     elif summary.keys:
         console.print(next_command(summary, options), markup=False, highlight=False)
 

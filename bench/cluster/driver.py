@@ -48,6 +48,7 @@ from bench.environments.overlays import Say
 from bench.errors import StoreError
 from bench.plugins import registry
 from bench.results.journal import Finished, Journal
+from bench.results.published import rows_of
 from bench.results.records import Cell, Outcome, Status, TimingRow, Variant
 from bench.results.run_directory import Progress, RunningCell, RunStore
 from bench.results.timings import Stopwatch, added_to
@@ -78,6 +79,8 @@ class RunSummary:
     cached: int
     seconds: float
     interrupted: bool = False
+    out_of_time: bool = False
+    """The time that the run was given was over before all cells had ended."""
 
     def results(self) -> Iterator[Finished]:
         """Return the cells with their scores, read one at a time."""
@@ -146,7 +149,7 @@ def run_grid(
     summaries = []
     for part in grid.splits():
         summaries.append(_run_split(part, grid, options, observers, say, started))
-        if summaries[-1].interrupted:
+        if summaries[-1].interrupted or summaries[-1].out_of_time:
             break
     return replace(
         summaries[-1],
@@ -174,7 +177,10 @@ def _run_split(
             watch = Stopwatch()
             datasets[entry] = load_dataset(entry, grid.split, grid.split_seeds[0])
             loaded[entry] = watch.lap("", "load")
-        plan = plan_cells(cells, datasets, store, metrics)
+        published = {} if options.published is None else rows_of(options.published)
+        plan = plan_cells(
+            cells, datasets, store, metrics, whole.split_seeds, published, options.skip_failed
+        )
         return carry_out(plan, datasets, store, options, observers, started, say, loaded)
 
 
@@ -213,12 +219,15 @@ def carry_out(
         watcher.planned(len(plan.wanted), plan.cached, plan.notices)
     for notice in (*store.notices, *registry.skipped_plugins()):
         say(notice)
+    if plan.published:
+        say(f"published, and not computed again: {plan.published} cells")
     for reason in plan.reasons:
         say(f"to do: {reason}")
     ago = time.perf_counter() - started
     progress = Progress(store, len(plan.wanted), plan.cached, ago)
-    stop = Stop(say)
+    stop = Stop(say, None if options.minutes is None else started + 60.0 * options.minutes)
     ended = "interrupted"
+    done = 0
 
     def keep(outcome: Outcome, cell: Cell) -> None:
         dataset = datasets[cell.dataset]
@@ -264,7 +273,9 @@ def carry_out(
         with contextlib.closing(work):
             for job, outcome in work:
                 keep(outcome, job.cell)
-        ended = "interrupted" if stop.asked else "finished"
+                done += 1
+        # Whatever was asked for while the last cell ended: nothing is left.
+        ended = "finished" if done == len(plan.jobs) else "interrupted"
     except KeyboardInterrupt:
         ended = "interrupted"
     except BaseException:
@@ -275,8 +286,11 @@ def carry_out(
     close()
     keys = tuple(key for _, key in plan.wanted if key in store.finished)
     seconds = time.perf_counter() - started
-    interrupted = ended == "interrupted"
-    return RunSummary(store.directory, store.journal, keys, plan.cached, seconds, interrupted)
+    out_of_time = ended == "interrupted" and stop.out_of_time
+    interrupted = ended == "interrupted" and not out_of_time
+    return RunSummary(
+        store.directory, store.journal, keys, plan.cached, seconds, interrupted, out_of_time
+    )
 
 
 def run_jobs(
@@ -293,6 +307,8 @@ def run_jobs(
     for job in jobs:
         here = options.cpus == 1 and not options.ray_address and job.environment is None
         if job.procedure is not None and here:
+            if stop.asked:
+                return
             running_now([RunningCell(job.key, job.cell, "trials")])
             yield job, _in_own_process(job.procedure)
         else:

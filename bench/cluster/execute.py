@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from time import perf_counter
 from types import FrameType
 from typing import Any, final
 
@@ -37,11 +38,27 @@ _STATUS = {"timeout": Status.TIMEOUT, "memory": Status.OUT_OF_MEMORY}
 
 @final
 class Stop:
-    """Ctrl-C once: no new cells, those that run are finished. Twice: now."""
+    """Ctrl-C once: no new cells, those that run are finished. Twice: now.
 
-    def __init__(self, say: Say) -> None:
+    The end of the time that a run was given is like Ctrl-C once.
+    """
+
+    def __init__(self, say: Say, end: float | None = None) -> None:
+        """`end` is when the time is over, by `time.perf_counter`."""
         self._say = say
-        self.asked = False
+        self._end = end
+        self._interrupted = False
+        self.out_of_time = False
+
+    @property
+    def asked(self) -> bool:
+        """True once no new cells are to be started."""
+        if self._interrupted or self.out_of_time:
+            return True
+        if self._end is not None and perf_counter() >= self._end:
+            self.out_of_time = True
+            self._say("the time is over: cells that run are finished, no other is started")
+        return self.out_of_time
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -59,9 +76,9 @@ class Stop:
                 signal.signal(number, handler)
 
     def _heard(self, number: int, _: FrameType | None) -> None:
-        if self.asked or number == signal.SIGTERM:
+        if self._interrupted or self.out_of_time or number == signal.SIGTERM:
             raise KeyboardInterrupt
-        self.asked = True
+        self._interrupted = True
         self._say("stopping: cells that run are finished first; Ctrl-C again stops them now")
 
 

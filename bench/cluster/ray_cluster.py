@@ -15,17 +15,22 @@ import os
 import secrets
 import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.cluster.private_folders import base_folder, hold, remove, remove_left_over
-from bench.engine.options import RunOptions
 from bench.errors import ClusterLostError
 
+if TYPE_CHECKING:
+    # The watcher imports this module, and starts much faster without what options import.
+    from bench.engine.options import RunOptions
+
 _ANSWER_SECONDS = 10.0
+_START_SECONDS = 180.0
 _LOOPBACK = "127.0.0.1"
 _BASE = "bench-ray-"
 _LONGEST_SOCKET = 100
@@ -136,13 +141,18 @@ def _start_local(cpus: int, shared: Mapping[str, Any]) -> contextlib.ExitStack:
     """Start Ray on this machine; what is returned removes its traces once it is shut down."""
     import ray
 
+    # Where metrics are asked for, the processes that export them are started.
+    asked = not set(_NO_METRICS).isdisjoint(os.environ)
+    lean: contextlib.AbstractContextManager[None] = (
+        contextlib.nullcontext() if asked else _no_helpers()
+    )
     with contextlib.ExitStack() as stack:
         # Workers and watcher of this machine have ended by then.
         stack.callback(remove, base_folder(shared["namespace"]))
         folder = stack.enter_context(_private_folder())
         stack.enter_context(_protected(folder))
         try:
-            with _on_loopback():
+            with _on_loopback(), _patience(), lean:
                 ray.init(
                     address="local",  # not a cluster that somebody else started on this machine
                     num_cpus=cpus,
@@ -186,6 +196,65 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Give the machine's part of Ray three minutes to start.
+
+    Ray's own 30 seconds, which it has no setting for, are too few where many runs share two cores.
+    """
+    services: Any = importlib.import_module("ray._private.services")
+    before = services.get_node
+    deadline = time.monotonic() + _START_SECONDS
+
+    def get_node(*arguments: object, **options: object) -> Any:
+        while True:
+            try:
+                return before(*arguments, **options)
+            except RuntimeError:  # not there yet
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    services.get_node = get_node
+    try:
+        yield
+    finally:
+        services.get_node = before
+
+
+@contextmanager
+def _no_helpers() -> Iterator[None]:
+    """Start Ray without what no run uses: three processes, each a Python that imports Ray.
+
+    They print the workers' output (which `log_to_driver` switches off), add machines to a cluster,
+    and serve the dashboard, whose server Ray starts, and waits for, even where there is none. The
+    agent of the machine is started as where the packages of the dashboard are missing.
+    """
+    node: Any = importlib.import_module("ray._private.node").Node
+    utils: Any = importlib.import_module("ray._private.utils")
+
+    def nothing(*_: object, **__: object) -> None:
+        pass
+
+    def missing() -> ImportError:
+        return ImportError("no run has a dashboard")
+
+    changes: list[tuple[Any, str, Any]] = [
+        (node, "start_log_monitor", nothing),
+        (node, "start_monitor", nothing),
+        (node, "start_api_server", nothing),
+        (utils, "get_dashboard_dependency_error", missing),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in changes]
+    try:
+        for owner, name, replacement in changes:
+            setattr(owner, name, replacement)
+        yield
+    finally:
+        for (owner, name, _), original in zip(changes, before, strict=True):
+            setattr(owner, name, original)
 
 
 # Clusters ----------------------------------------------------------------------------------------

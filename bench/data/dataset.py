@@ -24,6 +24,7 @@ from bench.data.schema import Numeric, Schema, Task, read_toml, schema_from_tabl
 from bench.data.splits import (
     SITE_PRESET,
     SPLITS,
+    TUNING,
     assign_splits,
     check_preset,
     content_counts,
@@ -58,6 +59,8 @@ class Declaration:
     """The closed dataset of a paper that this open or simulated one stands in for."""
     extra: str = ""
     """The extra of this distribution that brings the data, where it is not in the core."""
+    arm: str = field(default="", repr=False)
+    """Column with the arm of a trial: its first category is compared with all others."""
     obtain: Obtain | None = None
     """How to get the files, where they are not in an installed package."""
 
@@ -84,10 +87,19 @@ def declaration_from_table(table: Mapping[str, Any], where: str) -> Declaration:
             simulated=bool(table.get("simulated", False)),
             stands_for=table.get("stands_for", ""),
             extra=table.get("extra", ""),
+            arm=_arm(table, where),
             obtain=obtain_from_table(table["obtain"]) if "obtain" in table else None,
         )
     except KeyError as missing:
         raise SchemaError(f"{where}: lacks the key {missing}") from None
+
+
+def _arm(table: Mapping[str, Any], where: str) -> str:
+    """Return the column of the arms, which must be a category that methods see."""
+    name = table.get("arm", "")
+    if name and table["columns"].get(name, {}).get("kind") != "categorical":
+        raise SchemaError(f"{where}: arm = {name!r}; expected the name of a categorical column")
+    return str(name)
 
 
 @final
@@ -233,6 +245,10 @@ def split_dataset(
         clipped = {column: count + outside[column] for column, count in clipped.items()}
     if preset == "paper":
         splits["control"] = splits["test"]
+    if preset == TUNING:
+        scored = splits["validation"].rows.positions >= 0.5
+        splits["test"] = _taken(splits["validation"], scored)
+        splits["validation"] = _taken(splits["validation"], ~scored)
     return Dataset(
         name=name,
         declaration=declaration,
@@ -253,6 +269,7 @@ def split_dataset(
                 repr(_without_texts(declaration)),
                 # Only where there is one: fingerprints are older than this declaration.
                 *([can_be_missing] if (can_be_missing := _can_be_missing(declaration)) else []),
+                *([f"arm {declaration.arm}"] if declaration.arm else []),
             ],
             frame,
             official,
@@ -300,6 +317,11 @@ def rule_of_new_rows(dataset: Dataset) -> Callable[[pd.DataFrame], str]:
 
 def _table_splits(dataset: Dataset) -> list[Split]:
     """Return the splits that together are the table."""
+    if dataset.preset == TUNING:
+        raise DataError(
+            f"dataset {dataset.name}: preset {TUNING} leaves rows out, so that no row can be added "
+            "to its table; use preset default"
+        )
     names = [
         split
         for split in SPLITS

@@ -51,6 +51,12 @@ PRESETS: Mapping[str, tuple[float, float, float]] = {
 }
 """Shares of validation, control and test rows; training rows are the rest."""
 
+TUNING = "tuning"
+"""Preset of `bench tune`: the training and control rows of `default`, none of its test rows.
+
+Half of the validation rows, by their fixed position, are what is scored; the other half stay
+validation rows, for methods that look at these themselves."""
+
 SITE_PRESET = "site:"
 """`site:<name>` trains on one site and tests on all: the rows of that site are split as by
 `default`, those of all other sites are test rows."""
@@ -58,9 +64,9 @@ SITE_PRESET = "site:"
 
 def check_preset(preset: str) -> None:
     """Refuse a split preset that does not exist."""
-    if preset not in PRESETS and not preset.startswith(SITE_PRESET):
+    if preset not in (*PRESETS, TUNING) and not preset.startswith(SITE_PRESET):
         raise InputError(
-            f"unknown split preset {preset!r}; known: {', '.join(sorted(PRESETS))}, and "
+            f"unknown split preset {preset!r}; known: {', '.join(sorted((*PRESETS, TUNING)))}, and "
             f"{SITE_PRESET}<name> for datasets with sites"
         )
 
@@ -72,7 +78,8 @@ def home_site(preset: str) -> str | None:
 
 def split_shares(preset: str, official_test: bool) -> dict[str, float]:
     """Return the share of each split: the probability that a row is in it."""
-    validation, control, test = PRESETS["default" if home_site(preset) is not None else preset]
+    like_default = preset == TUNING or home_site(preset) is not None
+    validation, control, test = PRESETS["default" if like_default else preset]
     if official_test:
         rest = 1.0 - test
         validation, control, test = validation / rest, control / rest, 0.0
@@ -84,11 +91,16 @@ def expected_sizes(rows: int, preset: str, official_test: bool) -> dict[str, int
     """Return the expected rows of each split: a public formula of a declared count."""
     shares = split_shares(preset, official_test)
     sizes = {split: round(rows * shares[split]) for split in SPLITS[1:]}
-    return {"train": rows - sum(sizes.values()), **sizes}
+    sizes = {"train": rows - sum(sizes.values()), **sizes}
+    if preset == TUNING:
+        sizes["test"] = sizes["validation"] // 2
+        sizes["validation"] -= sizes["test"]
+    return sizes
 
 
 def split_key(name: str, preset: str, split_seed: int) -> bytes:
     """Return the public key of the hash."""
+    preset = "default" if preset == TUNING else preset  # the same rows are training rows
     return hashlib.sha256(f"split/{name}/{preset}/{split_seed}".encode()).digest()
 
 

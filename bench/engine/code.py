@@ -1,10 +1,11 @@
 """What code does, as a hash: of the syntax trees of a module and of all that it imports.
 
-Comments, docstrings, formatting and positions are left out of the trees, so that editing them
-changes no hash. Of the modules that are imported, at the top or inside functions, those count that
-belong to this project or to the plugin itself: its distribution, or the files beside it. Other
-libraries count by their versions (`bench.engine.keys`). Modules are found by their names and read,
-not imported; a hash holds their dotted names, not where they are installed.
+Comments, docstrings, formatting, positions and the class fields that only describe a plugin are
+left out of the trees, so that editing them changes no hash. Of the modules that are imported, at
+the top or inside functions, those count that belong to this project or to the plugin itself: its
+distribution, or the files beside it. Other libraries count by their versions (`bench.engine.keys`).
+Modules are found by their names and read, not imported; a hash holds their dotted names, not where
+they are installed.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ _TABLE = f"{_TRUSTED}.table"
 
 _UNSAID = frozenset({"ctx", "kind", "type_comment"})
 """Fields of syntax trees that repeat what is said elsewhere, or how it was written."""
+
+DESCRIBING = frozenset(("title", "paper", "link", "family", "by_maintainers", "tuned_on", "search"))
+"""Fields of plugin classes that pages and `bench tune` read: no release depends on them."""
 
 _SHARED_FOLDERS = ("site-packages", "dist-packages")
 """Folders of many distributions: what lies beside a plugin there is not part of it."""
@@ -362,7 +366,7 @@ def _write(node: object, pieces: list[str]) -> None:
     elif isinstance(node, list):
         pieces.append("[")
         for item in node:
-            if not _is_text(item):
+            if not (_is_text(item) or _describes(item)):
                 _write(item, pieces)
         pieces.append("]")
     else:
@@ -375,6 +379,19 @@ def _is_text(node: object) -> bool:
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
+    )
+
+
+def _describes(node: object) -> bool:
+    """True for `name: ClassVar[...] = value` that only describes a plugin."""
+    return (
+        isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.target.id in DESCRIBING
+        and isinstance(node.annotation, ast.Subscript)
+        and getattr(node.annotation.value, "id", "") == "ClassVar"
+        # A metric's family is stored with its scores; a method's is a text for pages.
+        and getattr(node.annotation.slice, "id", "") != "Family"
     )
 
 

@@ -18,7 +18,7 @@ from bench.errors import GridError, InputError, SchemaError, UnknownNameError, s
 from bench.plugins import registry
 from bench.results.records import Cell, Variant
 
-BUILT_IN = ("smoke", "quick", "real-data", "core", "full")
+BUILT_IN = ("smoke", "quick", "real-data", "core", "full", "tuning")
 PAPER = "paper:"
 """Begins the names of the grids that make the tables of the documentation."""
 

@@ -17,10 +17,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from bench.data.dataset import Dataset
-from bench.plugins.method import Resources
+if TYPE_CHECKING:  # the watcher imports this module, and needs no pandas
+    from bench.data.dataset import Dataset
+    from bench.plugins.method import Resources
 
 _MINUTES = 30.0
 _MEMORY_MB = 4096

@@ -51,6 +51,12 @@ class RunOptions:
     limits: Asked = field(default_factory=Asked)
     ship_code: bool = False
     """True ships this code, and third-party plugins, to the workers of a cluster."""
+    published: Path | None = None
+    """Published results: their cells are not computed again."""
+    skip_failed: bool = False
+    """True leaves out the cells too that are published as failed."""
+    minutes: float | None = None
+    """After this time no cell is started any more."""
     references: str = ""
     """Folder in which workers share what metrics compute from real rows; set by the driver."""
 
@@ -188,13 +194,22 @@ def memory_gb() -> float | None:
 
 def environment_hash() -> str:
     """Return one hash of all installed distributions: of sorted `name==version` lines."""
+    return hash_of_lines(installed())
+
+
+def hash_of_lines(lines: Sequence[str]) -> str:
+    """Return the hash of an environment's lines."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def installed() -> list[str]:
+    """Return `name==version` of all installed distributions, sorted."""
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
         name = re.sub(r"[-_.]+", "-", str(distribution.metadata["Name"])).lower()
         # What stands first on the path is what is imported.
         versions.setdefault(name, distribution.version)
-    lines = sorted(f"{name}=={version}" for name, version in versions.items())
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return sorted(f"{name}=={version}" for name, version in versions.items())
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol, final
 
 from bench.data.conform import describe_briefly
@@ -127,6 +128,8 @@ class RunPlan:
     refused: tuple[Refusal, ...] = ()
     cached: int = 0
     """Cells that need nothing."""
+    published: int = 0
+    """Cells that are left out because they are published already."""
     notices: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     """Why cells that could have been stored are not, in words."""
@@ -213,15 +216,26 @@ def decide(
 
 
 def plan_cells(
-    cells: Sequence[Cell], datasets: Datasets, stored: Stored, metrics: Sequence[str]
+    cells: Sequence[Cell],
+    datasets: Datasets,
+    stored: Stored,
+    metrics: Sequence[str],
+    split_seeds: Sequence[int] = (),
+    published: Mapping[str, CellRow] = MappingProxyType({}),
+    skip_failed: bool = False,
 ) -> RunPlan:
-    """Plan a grid: what must be fitted, what only scored, and what is done already."""
+    """Plan a grid: what must be fitted, what only scored, and what is done already.
+
+    `split_seeds` are those of the whole grid, of which `cells` may be one split. What is neither
+    stored here nor `published` with the same key is computed. Those that are published as failed
+    are tried again, unless `skip_failed` is set.
+    """
     charged = stored.charged()
     guess = _Guess(stored)
     wanted: list[tuple[Cell, str]] = []
     jobs: list[Job] = []
     refused: list[Refusal] = []
-    cached = 0
+    cached = elsewhere = 0
     notices = [
         f"{entry.label}: {dataset.differs}"
         for entry, dataset in datasets.items()
@@ -241,8 +255,11 @@ def plan_cells(
             refused.append(Refusal(cell, key, str(dataset)))
             continue
         key = keys.cell_key(cell, dataset.fingerprint)
-        wanted.append((cell, key))
         row, _ = stored.finished.get(key, (None, ()))
+        if row is None and _is_published(cell, published.get(key), metrics, skip_failed):
+            elsewhere += 1
+            continue
+        wanted.append((cell, key))
         charge = keys.charge_identity(cell, dataset.fingerprint)
         charged_by = "key" if key in charged else "other code" if charge in charged else ""
 
@@ -268,9 +285,23 @@ def plan_cells(
         wanted=tuple(wanted),
         refused=tuple(refused),
         cached=cached,
+        published=elsewhere,
         notices=tuple(notices),
-        reasons=tuple(explain(((job.cell, job.key) for job in jobs), stored, metrics)),
+        reasons=tuple(explain(((job.cell, job.key) for job in jobs), stored, metrics, split_seeds)),
     )
+
+
+def _is_published(
+    cell: Cell, row: CellRow | None, metrics: Sequence[str], skip_failed: bool
+) -> bool:
+    """Return whether a published cell of the same key is all that computing it would give."""
+    if row is None:
+        return False
+    if row.status == Status.OK.value:
+        return not _missing(row, metrics)
+    if row.status == Status.SKIPPED.value:
+        return not _try_again(cell, row)
+    return skip_failed
 
 
 def _in_order(jobs: Sequence[Job]) -> list[Job]:
@@ -466,6 +497,11 @@ class Circumstances:
     source: str
     versions: str
 
+    @property
+    def split_seed(self) -> object:
+        """Seed of the split, one of the settings."""
+        return self.settings[_SETTINGS.index("split_seed")]
+
     @classmethod
     def of(cls, row: CellRow) -> Circumstances:
         """Return those of a stored cell."""
@@ -494,13 +530,17 @@ class Index:
     stored: Stored
     metrics: tuple[str, ...] = ()
     """Metrics that must have scored a cell for it to be done."""
+    split_seeds: frozenset[int] = frozenset()
+    """Seeds of the splits of the grid: its cells of one split are no earlier ones of another."""
     alike: dict[bytes, tuple[Circumstances, ...]] = field(default_factory=dict)
     """In the order in which they were stored."""
 
     @classmethod
-    def of(cls, stored: Stored, metrics: Sequence[str] = ()) -> Index:
+    def of(
+        cls, stored: Stored, metrics: Sequence[str] = (), split_seeds: Iterable[int] = ()
+    ) -> Index:
         """Read the journal through once."""
-        index = cls(stored, tuple(metrics))
+        index = cls(stored, tuple(metrics), frozenset(split_seeds))
         shared: dict[Circumstances, tuple[Circumstances, ...]] = {}
         for row, _ in stored.all():
             if row.attack:
@@ -529,7 +569,9 @@ def why_not_cached(cell: Cell, key: str, index: Index) -> str:
     place = _place(
         cell.method.label, cell.dataset.label, cell.ipc, cell.full_size, cell.epsilon, cell.seed
     )
-    changes = [list(_changes(cell, key, then)) for then in index.alike.get(place, ())]
+    others = index.split_seeds - {cell.split_seed}
+    earlier = (then for then in index.alike.get(place, ()) if then.split_seed not in others)
+    changes = [list(_changes(cell, key, then)) for then in earlier]
     # The nearest one; among equals the last.
     nearest = min(reversed(changes), key=len, default=["never run"])
     return "; ".join(nearest)
@@ -628,10 +670,13 @@ def summary(reasons: Iterable[str]) -> list[str]:
 
 
 def explain(
-    planned: Iterable[tuple[Cell, str]], stored: Stored, metrics: Sequence[str]
+    planned: Iterable[tuple[Cell, str]],
+    stored: Stored,
+    metrics: Sequence[str],
+    split_seeds: Iterable[int] = (),
 ) -> list[str]:
     """Return the summary for cells that have to be done; nothing where nothing is stored yet."""
     if not len(stored.finished):
         return []
-    index = Index.of(stored, metrics)
+    index = Index.of(stored, metrics, split_seeds)
     return summary(why_not_cached(cell, key, index) for cell, key in planned)

@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 import pyarrow as pa
@@ -30,18 +32,21 @@ from bench.engine.plan import load_dataset
 from bench.environments import overlays
 from bench.errors import BenchError, InputError, StoreError, UnknownNameError
 from bench.plugins import registry
+from bench.plugins.metric import HEADLINES
 from bench.plugins.release import Rows
-from bench.results import encoded, private_rows
+from bench.results import encoded, private_rows, published
 from bench.results.compaction import AUDITS, TABLES, TIMINGS, tables_of
 from bench.results.integrity import (
     Ledgers,
     Stated,
     changed_files,
+    check_release,
     contradictions,
+    recorded_digests,
     settings_contradictions,
     stored_claim,
 )
-from bench.results.journal import Journal
+from bench.results.journal import Finished, Journal
 from bench.results.opening import names_in, read_text, survey
 from bench.results.parquet_files import read_parquet, rows_in
 from bench.results.reading import check_run, finished_of, in_use, open_journal
@@ -49,6 +54,7 @@ from bench.results.records import (
     AuditRow,
     Cell,
     CellRow,
+    Outcome,
     Record,
     ScoreRow,
     Status,
@@ -136,16 +142,57 @@ def verify(
         result.problems += _check_tables(directory, journal)
     good = sorted(key for key, status in journal.statuses.items() if status == Status.OK.value)
     order = [good[number] for number in np.random.default_rng(seed).permutation(len(good))]
-    recompute = _Recompute(journal, store, say)
+    recompute = _Recompute(_RunSource(journal, store), say)
+    _recompute_some(result, recompute, [cell] if cell else order, 1 if cell else sample)
+    return result
+
+
+def _recompute_some(
+    result: Verification, recompute: _Recompute, order: Sequence[str], sample: int
+) -> None:
     # What cannot be verified is said and does not use up the sample.
-    for key in [cell] if cell else order:
-        if len(result.recomputed) >= sample and not cell:
+    for key in order:
+        if len(result.recomputed) >= sample:
             break
         checked = recompute(key)
         if isinstance(checked, Recomputed):
             result.recomputed.append(checked)
         else:
             result.not_verifiable.append(checked)
+
+
+def verify_published(
+    directory: Path,
+    sample: int = 5,
+    seed: int = 0,
+    cell: str = "",
+    say: Callable[[str], None] = lambda text: None,
+) -> Verification:
+    """Check published results against their ledgers, and compute some of their cells again.
+
+    Released files are compared by their digests, scores by their values: with the versions of
+    libraries that the cell was computed with they must be equal, otherwise within the tolerance of
+    `_within_tolerance`.
+    """
+    source = _PublishedSource(directory)
+    if cell and cell not in source.rows:
+        raise InputError(f"{directory} holds no cell {cell}; keys are in its cells.parquet")
+    rows = list(source.rows.values())
+    result = Verification(cells=len(rows), releases=sum(row.verdict != "" for row in rows))
+    say(f"checking {len(rows)} cells")
+    ledgers = Ledgers()
+    for row in rows:
+        name = f"{row.cell.describe()} ({row.key})"
+        if row.verdict and not row.attack:
+            found = check_release(directory, Stated.of(row), ledgers)
+            if found.verdict != row.verdict:
+                result.problems.append(f"{name}: {found.reason}")
+        if row.fingerprint and (problem := _key_problem(row)):
+            result.problems.append(f"{name}: {problem}")
+    good = sorted(row.key for row in rows if row.status == Status.OK.value and not row.attack)
+    order = [good[number] for number in np.random.default_rng(seed).permutation(len(good))]
+    recompute = _Recompute(source, say)
+    _recompute_some(result, recompute, [cell] if cell else order, 1 if cell else sample)
     return result
 
 
@@ -345,18 +392,100 @@ def _altered_scores(journal: Journal, table: pa.Table, altered: Sequence[str]) -
 # Some cells, again --------------------------------------------------------------------------------
 
 
+class _Source(Protocol):
+    """Where stored cells are read from, to be compared with what is computed again."""
+
+    def finished(self, key: str) -> Finished:
+        """Return a cell with its scores."""
+
+    def release_differences(
+        self, row: CellRow, outcome: Outcome, dataset: Dataset
+    ) -> tuple[list[str], list[str]]:
+        """Return what of the released rows differs, and remarks."""
+
+    def comparable(self, scores: Sequence[ScoreRow]) -> Sequence[ScoreRow]:
+        """Return the scores that would be stored."""
+
+
+@final
+class _RunSource:
+    """A run directory."""
+
+    def __init__(self, journal: Journal, store: RunStore) -> None:
+        self._journal = journal
+        self._store = store
+
+    def finished(self, key: str) -> Finished:
+        return finished_of(self._journal, key)
+
+    def release_differences(
+        self, row: CellRow, outcome: Outcome, dataset: Dataset
+    ) -> tuple[list[str], list[str]]:
+        if outcome.release is None or outcome.release.rows is None:
+            return [], ["a released model is not stored: only its scores are compared"]
+        stored = self._store.read_release(row.key, dataset.encoder)
+        digest = self._store.rows_not_stored(row.key)
+        if digest:
+            same = private_rows.digest(outcome.release.rows) == digest
+            differences = [] if same else ["the released rows have another digest"]
+            return differences, ["its rows are not stored: their digest is compared"]
+        if stored is None or stored.rows is None:
+            return ["its stored release cannot be read"], []
+        return list(_row_differences(stored.rows, outcome.release.rows)), []
+
+    def comparable(self, scores: Sequence[ScoreRow]) -> Sequence[ScoreRow]:
+        return scores
+
+
+@final
+class _PublishedSource:
+    """Published results, which hold the digests of releases and the scores that are shown."""
+
+    def __init__(self, directory: Path) -> None:
+        found = published.compact(directory)
+        self.rows = published.rows_of(directory)
+        self._scores: dict[str, list[ScoreRow]] = {}
+        frame = found.scores
+        plain = frame.astype(object).where(frame.notna(), None)
+        for line in plain.to_dict("records"):
+            score = ScoreRow(**{str(name): value for name, value in line.items()})
+            self._scores.setdefault(score.key, []).append(score)
+
+    def finished(self, key: str) -> Finished:
+        return self.rows[key], tuple(self._scores.get(key, ()))
+
+    def release_differences(
+        self, row: CellRow, outcome: Outcome, dataset: Dataset
+    ) -> tuple[list[str], list[str]]:
+        recorded = recorded_digests(row.release_hashes) or {}
+        with (
+            tempfile.TemporaryDirectory(prefix="bench-verify-") as folder,
+            RunStore(Path(folder) / "run") as store,
+        ):
+            again = store.record(outcome, dataset.encoder).row
+        now = recorded_digests(again.release_hashes) or {}
+        other = [name for name in recorded if now.get(name) != recorded[name]]
+        if not other:
+            return [], ["released files: the same bytes"]
+        # The version of the library that writes Parquet is not recorded: scores decide.
+        return [], [f"released files with other bytes: {', '.join(other)}"]
+
+    def comparable(self, scores: Sequence[ScoreRow]) -> Sequence[ScoreRow]:
+        headlines = set(HEADLINES.values())
+        return [score for score in scores if score.shown or score.metric in headlines]
+
+
 @final
 class _Recompute:
     """Computes stored cells again, and compares."""
 
-    def __init__(self, journal: Journal, store: RunStore, say: Callable[[str], None]) -> None:
-        self._journal = journal
-        self._store = store
+    def __init__(self, source: _Source, say: Callable[[str], None]) -> None:
+        self._source = source
         self._say = say
         self._datasets: dict[tuple[Variant, str, int], Dataset | BenchError] = {}
 
     def __call__(self, key: str) -> Recomputed | NotVerifiable:
-        row, scores = finished_of(self._journal, key)
+        row, scores = self._source.finished(key)
         cell = row.cell
         if reason := _reason_against(row):
             return NotVerifiable(key, cell.describe(), reason)
@@ -375,25 +504,20 @@ class _Recompute:
         differences: list[str] = []
         if now.status != row.status:
             differences.append(f"it was {row.status} and is now {now.status} ({now.reason})")
-        elif outcome.release is not None and outcome.release.rows is not None:
-            stored = self._store.read_release(key, dataset.encoder)
-            digest = self._store.rows_not_stored(key)
-            if digest:
-                remarks.append("its rows are not stored: their digest is compared")
-                if private_rows.digest(outcome.release.rows) != digest:
-                    differences.append("the released rows have another digest")
-            elif stored is None or stored.rows is None:
-                differences.append("its stored release cannot be read")
-            else:
-                differences += _row_differences(stored.rows, outcome.release.rows)
         else:
-            remarks.append("a released model is not stored: only its scores are compared")
-        if now.status == row.status:
+            differences, said = self._source.release_differences(row, outcome, dataset)
+            remarks += said
             differences += _fact_differences(row, now)
             # Where all metrics are computed again, no other score can be there.
             recorded = stored_object("metrics", row.metrics)
             known = None if set(recorded) <= set(metrics) else metrics
-            differences += _all_score_differences(scores, outcome.scores, known)
+            again = self._source.comparable(outcome.scores)
+            if isinstance(self._source, _PublishedSource) and _other_versions(row):
+                found, said = _within_tolerance(scores, again)
+                differences += found
+                remarks += said
+            else:
+                differences += _all_score_differences(scores, again, known)
         if differences:
             remarks += _explanations(row, cell, dataset)
         return Recomputed(key, cell.describe(), tuple(differences), tuple(remarks))
@@ -496,6 +620,44 @@ def _row_differences(stored: Rows, now: Rows) -> Iterator[str]:
                 f"{name} of the release: {np.count_nonzero(gap)} of {gap.size} numbers differ, "
                 f"by up to {gap.max():.3g}"
             )
+
+
+_CLOSE = 0.01
+"""Relative difference of a score without an interval that other versions of libraries can make."""
+
+
+def _within_tolerance(
+    stored: Sequence[ScoreRow], now: Sequence[ScoreRow]
+) -> tuple[list[str], list[str]]:
+    """Return scores that other versions do not explain, and remarks.
+
+    A score with an interval may move within it: another version draws other numbers, as another
+    seed does. A score without one may move by one per cent.
+    """
+    again = {score.metric: score for score in now}
+    differences, moved = [], 0
+    for score in stored:
+        other = again.get(score.metric)
+        if other is None or (score.value is None) != (other.value is None):
+            differences.append(f"{score.metric} is there only once")
+            continue
+        if score.value is None or other.value is None or close(score.value, other.value):
+            continue
+        moved += 1
+        if score.low is not None and score.high is not None:
+            good = score.low <= other.value <= score.high
+        else:
+            good = math.isclose(score.value, other.value, rel_tol=_CLOSE, abs_tol=_CLOSE)
+        if not good:
+            differences.append(f"{score.metric} {score.value:.10g} and {other.value:.10g}")
+    versions = "computed with other versions: scores are compared within their intervals"
+    return differences, [f"{versions}; {moved} of {len(stored)} moved"]
+
+
+def _other_versions(row: CellRow) -> bool:
+    """True where a library that the results depend on has another version than it had."""
+    then, now = stored_object("versions", row.versions), json.loads(keys.versions())
+    return any("/" not in name and then[name] != now.get(name) for name in then)
 
 
 def _explanations(row: CellRow, cell: Cell, dataset: Dataset) -> Iterator[str]:

@@ -205,10 +205,11 @@ def defaults_page() -> str:
         "scores on them, were in view when its defaults were chosen, here or by the authors of its",
         "paper, and datasets that hold some of the same people. Scores on these datasets are",
         "optimistic, and choosing was an access to their rows that no epsilon includes: the",
-        "[dossier](../dossier.md) says so. *Not on record* means that nobody wrote it down.",
+        "[dossier](../dossier.md) says so. *Not on record* means that nobody wrote it down. The",
+        "last column has what [`bench tune`](../tuning.md) may choose, by one protocol for all.",
         "",
-        "| method | defaults chosen on |",
-        "|---|---|",
+        "| method | defaults chosen on | may be tuned |",
+        "|---|---|---|",
     ]
     lines += [defaults_line(name) for name in registry.method_names()]
     return "\n".join(lines) + "\n"
@@ -217,7 +218,8 @@ def defaults_page() -> str:
 def defaults_line(name: str) -> str:
     """Return the line of one method."""
     method = describe_method(registry.method_class(name))
-    return f"| `{method.name}` | {_table_cell(method.tuned_in_words)} |"
+    space = ", ".join(f"`{one}`" for one in registry.method_class(name).search)
+    return f"| `{method.name}` | {_table_cell(method.tuned_in_words)} | {space} |"
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -185,18 +187,44 @@ def get_dataset(name: str, show: ShowProgress, *, publisher: bool = False) -> Pa
             f"{obtain.publisher} ({obtain.page}; agreement: {obtain.agreement})"
         )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if packaged:
-            _get_packages(name, obtain, missing, folder, show)
-        else:
-            for file in missing:
-                download(by_name[file], folder, show)
+        with _alone(folder):
+            missing = source.missing()  # fewer, if we waited for a process that fetched them
+            if packaged:
+                _get_packages(name, obtain, missing, folder, show)
+            else:
+                for file in missing:
+                    download(by_name[file], folder, show)
     except OSError as problem:
         raise DataError(f"{folder}: cannot be written ({problem.strerror or problem})") from None
     finally:
         with contextlib.suppress(OSError):  # kept unless it is empty
             folder.rmdir()
     return folder
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Create the folder and hold its lock: two processes would write the same partial files."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # a process that got nothing removed it
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, folder):  # or removed while we waited
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _get_packages(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -73,6 +73,34 @@ class Resources:
 
 @final
 @dataclass(frozen=True)
+class Between:
+    """Range of a hyperparameter that `bench tune` may choose from, both ends included."""
+
+    low: float
+    high: float
+    log: bool = False
+    """True where factors count rather than differences, as for learning rates."""
+    whole: bool = False
+    """True for whole numbers."""
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            raise InputError(f"{self}: expected low < high, and low above 0 with log=True")
+
+    def at(self, place: float) -> float | int:
+        """Return the value at a place in [0, 1), with four significant digits."""
+        if self.whole:
+            # Each whole number has an interval of its own, of the same length (or factor).
+            low, high = self.low - 0.5, self.high + 0.5
+            value = low * (high / low) ** place if self.log else low + (high - low) * place
+            return int(min(max(round(value), self.low), self.high))
+        factor = (self.high / self.low) ** place if self.log else 0.0
+        value = self.low * factor if self.log else self.low + (self.high - self.low) * place
+        return float(f"{value:.4g}")
+
+
+@final
+@dataclass(frozen=True)
 class Spec:
     """What the grid asks of one cell."""
 
@@ -117,6 +145,12 @@ class Method(ABC):
     Names of dataset plugins: those that its author looked at, those that the authors of the paper
     say they looked at, and those that hold some of the same people. "unknown" among them means that
     there may be others, which are not on record; an empty tuple, that no dataset was in view."""
+
+    search: ClassVar[Mapping[str, Sequence[Any] | Between]] = {}
+    """Hyperparameters that `bench tune` may choose, each from a few values or from a range.
+
+    Everybody has the same number of trials, so that a wide space is no advantage. Parameters that
+    change what is claimed or proven, such as a noise multiplier, do not belong here."""
 
     environment: ClassVar[Environment | None] = None
     """Packages that it needs beside or instead of ours; its cells are fitted there."""

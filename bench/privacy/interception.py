@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, final
 
 import numpy as np
@@ -87,6 +88,12 @@ class Interceptor(ABC):
         """See the exact integers of an answer and the grid of its noise, before noise is added.
 
         Called once for each answer, just before `answer`. By default nothing is done.
+        """
+
+    def choosing(self, call: Call, exponents: Sequence[Fraction]) -> None:  # noqa: B027
+        """See minus the log of each candidate's relative weight, before one is drawn.
+
+        Called once for each selection, just before `answer`. By default nothing is done.
         """
 
     @abstractmethod

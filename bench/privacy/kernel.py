@@ -412,7 +412,9 @@ class PrivateData:
         self._charge(exponential(epsilon))
         what = f"exponential, epsilon {epsilon!r}, {len(candidates)} candidates"
         call = Call("select", self._path, mechanism=f"{what}, {digest(candidates)}")
-        chosen = draw(exponents(rows, candidates, epsilon), self._vault.noise.words)
+        weights = exponents(rows, candidates, epsilon)
+        self._vault.interceptor.choosing(call, weights)
+        chosen = draw(weights, self._vault.noise.words)
         answer = self._vault.interceptor.answer(call, np.array([chosen], dtype=np.float64))
         return int(answer[0])
 
@@ -438,6 +440,7 @@ class PrivateData:
         rounding = 2.0**grid.exponent * math.sqrt(len(candidates))
         grid = Grid(grid.exponent, noise_multiplier * (total + rounding) * (1.0 + 2.0**-40))
         exact = on_grid([one.score(rows) for one in candidates], grid.exponent)
+        self._vault.interceptor.exact(call, grid, exact)
         answer = grid.answer(exact, self._vault.noise.normal)
         return self._vault.interceptor.answer(call, answer)
 

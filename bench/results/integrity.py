@@ -20,7 +20,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +32,7 @@ from bench.plugins.release import Claim
 from bench.privacy.accounting import ADJACENCY, Budget, Proof
 from bench.privacy.ledger import Ledger
 from bench.results import private_rows
+from bench.results.ledger_table import read_ledgers
 from bench.results.opening import (
     LARGEST_DOCUMENT,
     LARGEST_TABLE,
@@ -45,7 +46,8 @@ from bench.results.opening import (
 from bench.results.records import CellRow
 from bench.results.verdicts import Judgement, Verdict, judge
 
-RELEASE_FILES = ("synthetic.parquet", "encoded.parquet", "ledger.json", "release.json")
+LEDGER = "ledger.json"
+RELEASE_FILES = ("synthetic.parquet", "encoded.parquet", LEDGER, "release.json")
 KEPT_FILES = (private_rows.SYNTHETIC, private_rows.ENCODED)
 """Rows without a proven epsilon, which have their own folder where the user asked to keep them."""
 _FILES = (*RELEASE_FILES, private_rows.SUMMARY, *KEPT_FILES)
@@ -142,6 +144,22 @@ class Ledgers:
     def __init__(self) -> None:
         self._known: dict[bytes, Replay] = {}
         self._slow = 0
+        self._tables: dict[Path, Mapping[str, str]] = {}
+
+    def text(self, directory: Path, key: str, recorded: str) -> str | None:
+        """Return the ledger of a release; None where none is stored.
+
+        Compact results have it in their table of ledgers, by the digest in `release_hashes`.
+        """
+        text = read_text(directory, "releases", key, LEDGER)
+        if text is not None:
+            return text
+        digest = (recorded_digests(recorded) or {}).get(LEDGER)
+        if digest is None:
+            return None
+        if directory not in self._tables:
+            self._tables[directory] = read_ledgers(directory)
+        return self._tables[directory].get(digest.sha256)
 
     def replay(self, text: str) -> Replay:
         """Return the ledger in a file with its proof, which is never taken from the file."""
@@ -201,7 +219,7 @@ def check_release(directory: Path, stated: Stated, ledgers: Ledgers) -> Checked:
     if not is_plain_name(stated.key):
         return _unchecked(stated, "its key names no folder with a ledger")
     try:
-        text = read_text(directory, "releases", stated.key, "ledger.json")
+        text = ledgers.text(directory, stated.key, stated.release_hashes)
         changed = changed_files(directory, stated)
         claim = stored_claim(directory, stated.key)
     except StoreError as problem:

@@ -25,13 +25,15 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import unquote, urlparse
 
 from bench.errors import StoreError
 from bench.leaderboard.dossier.cell import cell_report
+from bench.leaderboard.tables.details import CellFiles
+from bench.plugins.description import Descriptions, Identity
 from bench.results import private_rows
 from bench.results.opening import link_or_copy, open_file, read_text
 from bench.results.reading import read_descriptions
@@ -66,6 +68,8 @@ _IDENTITY = "tracking.id"
 _LEDGER = "ledger.json"
 _ABOUT = "release.json"
 _ROWS = ("synthetic.parquet", "encoded.parquet")
+_CHARTS = "charts"
+"""Folder of artifacts with pictures."""
 
 _PARAMETERS_AT_ONCE = 100
 _METRICS_AT_ONCE = 800
@@ -92,10 +96,16 @@ class Tracker:
         uri: str | None,
         say: Callable[[str], None],
         checked: Mapping[str, CellRow] | None = None,
+        figures: Callable[[], Iterable[tuple[str, bytes]]] | None = None,
     ) -> None:
-        """Log a run directory; `checked` has rows, by key, that are logged instead of its own."""
+        """Log a run directory; `checked` has rows, by key, that are logged instead of its own.
+
+        `figures` returns name and content of the charts over all results, which the parent run gets
+        at the end.
+        """
         self._store = store
         self._checked = checked or {}
+        self._figures = figures
         self._uri = uri or default_uri(store.directory)
         # Without a server, MLflow would put artifacts into the current folder.
         self._local = self._uri.startswith("sqlite:")
@@ -105,11 +115,15 @@ class Tracker:
         self._breaking = threading.Lock()
         self._failed = 0
         self._progress = time.monotonic()
+        self._drawing = False
+        """True once all cells are logged: charts over many cells take their time."""
         self._experiment = ""
         self._parent = ""
         self._manifest: Mapping[str, Any] = {}
         self._defaults: Mapping[str, Mapping[str, object]] = {}
         """Hyperparameters of the methods of the run, with their defaults."""
+        self._open: frozenset[Identity] = frozenset()
+        """Datasets that anybody may have."""
         self._known: dict[str, tuple[str, str]] = {}
         self._database: OwnDatabase | None = None
         """The database of the run directory; None for any other store."""
@@ -151,7 +165,7 @@ class Tracker:
             now = time.monotonic()
             if bounded and now - closed > _END_SECONDS:
                 self._give_up(f"not done {_END_SECONDS:g} s after the end of the run")
-            elif now - max(closed, self._progress) > _STALL_SECONDS:
+            elif not self._drawing and now - max(closed, self._progress) > _STALL_SECONDS:
                 self._give_up(f"nothing was logged for {_STALL_SECONDS:g} s")
 
     def _work(self) -> None:
@@ -159,6 +173,7 @@ class Tracker:
         for keys in self._batches():
             self._guarded(self._log_keys, keys)
         self._guarded(self._end)
+        self._guarded(self._draw)
         if self._database is not None:
             self._database.close()
 
@@ -209,7 +224,10 @@ class Tracker:
     def _start(self) -> None:
         client = _client(self._uri, unsynced=self._uri == default_uri(self._store.directory))
         self._manifest = self._read_manifest()
-        self._defaults = self._read_defaults()
+        described = self._read_descriptions()
+        self._defaults = defaults_of(described)
+        datasets = () if described is None else described.datasets
+        self._open = frozenset(dataset.identity for dataset in datasets if dataset.open)
         name = f"bench {self._manifest.get('grid', '')}".strip()
         experiment = client.get_experiment_by_name(name)
         if experiment is not None:
@@ -248,13 +266,13 @@ class Tracker:
     def _read_manifest(self) -> Mapping[str, Any]:
         return self._store.manifest()
 
-    def _read_defaults(self) -> Mapping[str, Mapping[str, object]]:
+    def _read_descriptions(self) -> Descriptions | None:
         try:
-            return defaults_of(read_descriptions(self._store.directory))
+            return read_descriptions(self._store.directory)
         except StoreError as problem:
             # The next `bench run` writes it again; the hyperparameters of the grid are known.
             self._say(f"MLflow: defaults of hyperparameters are not logged: {problem}")
-            return {}
+            return None
 
     def _find_parent(self, client: MlflowClient) -> str:
         identity = _identity(self._store.directory)
@@ -289,6 +307,16 @@ class Tracker:
             end = _milliseconds(facts["started_at"]) + int(1000 * facts["wall_seconds"])
         client.set_terminated(self._parent, "FAILED" if self._failed else "FINISHED", end)
 
+    def _draw(self) -> None:
+        """Attach the charts over all results to the parent run."""
+        client = self._client
+        if client is None or self._figures is None or not self._store.journal.statuses:
+            return
+        self._drawing = True
+        files = {f"{_CHARTS}/{name}": content for name, content in self._figures()}
+        uri = client.get_run(self._parent).info.artifact_uri
+        self._put(client, self._parent, uri, files)
+
     def _description(self, state: str) -> str:
         facts, directory = self._manifest, self._store.directory.resolve()
         axes = "\n".join(
@@ -302,7 +330,8 @@ class Tracker:
             f"Run directory on {markdown(facts.get('host', 'the driver'))}: `{directory}`. "
             "`cells.parquet` has one row per cell, `scores.parquet` one per score, `releases/` the "
             f"synthetic rows. `bench status {directory}` shows the state of the run, `bench "
-            f"leaderboard {directory} -o site` writes its leaderboard.\n\n"
+            f"leaderboard {directory} -o site` writes its leaderboard; its charts are artifacts "
+            f"of this run, in `{_CHARTS}/`.\n\n"
             "Columns to compare: `utility`, `eps_proven` and the other metrics without a prefix; "
             "all scores are in `utility/...`, `fidelity/...`, `privacy/...`, `cost/...`. Tags "
             "`verdict` and `status`; hyperparameters `parameter/...`. An infinite epsilon is a "
@@ -401,20 +430,55 @@ class Tracker:
         A server has other readers than the run directory. Where no epsilon is proven, neither rows
         nor what the method notes about them are copied anywhere.
         """
-        key = outcome.row.key
-        proven = private_rows.may_travel(outcome.row)
+        row, key = outcome.row, outcome.row.key
+        proven = private_rows.may_travel(row)
         about = (_LEDGER, _ABOUT) if proven else (_LEDGER,)
-        page = cell_report(outcome.row, outcome.scores, outcome.audit, outcome.timings)
+        files = {"report.html": cell_report(row, outcome.scores, outcome.audit, outcome.timings)}
+        content = {name: text.encode() for name, text in files.items()} | self._chart(row)
+        self._put(client, run_id, uri, content, key, about, _ROWS if self._local and proven else ())
+
+    def _chart(self, row: CellRow) -> dict[str, bytes]:
+        """Return the chart of a cell.
+
+        It is computed from real rows: on a server, which has other readers, only where anybody may
+        have them.
+        """
+        opened = (row.dataset_name or row.dataset, row.dataset_parameters) in self._open
+        if row.status != Status.OK.value or not (self._local or opened):
+            return {}
+        if not (self._store.directory / "details" / row.key).is_dir():
+            return {}
+        # Charts need libraries that a driver without details does without.
+        from bench.leaderboard.charts.gallery import cell_file
+
+        drawn = cell_file(CellFiles(self._store.directory, row.key), row.task)
+        self._progress = time.monotonic()
+        return {} if drawn is None else {f"{_CHARTS}/{drawn[0]}": drawn[1]}
+
+    def _put(
+        self,
+        client: MlflowClient,
+        run_id: str,
+        uri: str,
+        content: Mapping[str, bytes],
+        key: str = "",
+        names: Sequence[str] = (),
+        rows: Sequence[str] = (),
+    ) -> None:
+        """Store artifacts of a run: new files, and files of the release of a cell.
+
+        Released `rows` go to a store on this disk only.
+        """
         place = urlparse(uri)
         if place.scheme in ("", "file"):
             # On this disk the release is linked, not copied, and no call is needed.
             folder = Path(unquote(place.path))
             self._check_place(folder)
             self._make_folders(folder)
-            self._fill(folder, page, key, (*about, *_ROWS) if self._local and proven else about)
+            self._fill(folder, content, key, (*names, *rows))
             return
         with tempfile.TemporaryDirectory(prefix="bench-tracking-") as scratch:
-            self._fill(Path(scratch), page, key, about)
+            self._fill(Path(scratch), content, key, names)
             client.log_artifacts(run_id, scratch)
 
     def _make_folders(self, folder: Path) -> None:
@@ -437,20 +501,25 @@ class Tracker:
                 "or was moved; remove mlflow.db and mlartifacts, and log again"
             )
 
-    def _fill(self, folder: Path, page: str, key: str, names: Sequence[str]) -> None:
-        """Put the page of a cell and the files of its release into a folder; no link is followed.
+    def _fill(
+        self, folder: Path, content: Mapping[str, bytes], key: str, names: Sequence[str]
+    ) -> None:
+        """Put files, and those of a release, into a folder; no link is followed.
 
-        On this disk files are linked, not copied: those of a release are never written to again.
+        On this disk files of a release are linked, not copied: they are never written to again.
         """
-        # It can be written again: syncing it takes as long as all the rest.
-        with replacing(folder / "report.html", synced=False) as report:
-            report.write(page.encode())
+        for name, data in content.items():
+            if "/" in name:
+                make_folder((folder / name).parent)
+            # They can be written again: syncing them takes as long as all the rest.
+            with replacing(folder / name, synced=False) as file:
+                file.write(data)
         for name in names:
-            file = open_file(self._store.directory, "releases", key, name)
-            if file is not None:
-                with file:
+            stored = open_file(self._store.directory, "releases", key, name)
+            if stored is not None:
+                with stored:
                     make_folder(folder / "release")
-                    link_or_copy(file, folder / "release" / name)
+                    link_or_copy(stored, folder / "release" / name)
 
 
 @final

@@ -246,17 +246,15 @@ def to_file(spec: Spec, kind: str) -> bytes:
     raise ChartError(f"{kind!r} is not a format of charts; one of {', '.join(FORMATS)}")
 
 
-def to_svg(chart: Chart, width: int = 0) -> str:
+def to_svg(chart: Chart, *, legend: bool = True) -> str:
     """Return a chart for a page without scripts, in the colours of the page."""
     import vl_convert
 
-    spec = chart.spec(legend=True)
+    spec = chart.spec(legend=legend)
     # Points that only answer to the mouse.
     spec["layer"] = [
         layer for layer in spec.get("layer", ()) if layer.get("mark", {}).get("opacity") != 0
     ] or spec.pop("layer", [])
-    if width:
-        spec["width"] = width
     return str(vl_convert.vegalite_to_svg(spec, vl_version=_version(), allowed_base_urls=[]))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from bench.leaderboard.charts.audit import audit_charts
 from bench.leaderboard.charts.cell import KINDS as CELL_KINDS
-from bench.leaderboard.charts.chart import Chart, ChartError
+from bench.leaderboard.charts.chart import Chart, ChartError, combined, to_file
 from bench.leaderboard.charts.draw import Panel, draw
 from bench.leaderboard.charts.overview import by_epsilon, pareto_picture, rank_intervals
 from bench.leaderboard.charts.panels import (
@@ -127,6 +127,32 @@ def all_charts(results: Results, kind: str) -> tuple[Chart, ...]:
             "the run has no such results"
         )
     return charts
+
+
+def run_files(results: Results) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of every chart over all results: picture and specification."""
+    for kind in KINDS:
+        try:
+            figure = combined(all_charts(results, kind))
+        except ChartError:
+            continue  # a run without audits, say
+        for ending in ("svg", "json"):
+            yield f"{kind}.{ending}", to_file(figure, ending)
+
+
+def cell_file(files: CellFiles, task: str) -> tuple[str, bytes] | None:
+    """Return name and picture of the first figure of a cell; None where the run stores none.
+
+    For most tasks it shows the headline: the ROC curve, survival curves, the confusion matrix.
+    """
+    for kind in CELL_KINDS:
+        if task in kind.tasks:
+            try:
+                charts = cell_charts(files, kind.name)
+            except ChartError:
+                continue
+            return f"{kind.name}.svg", to_file(combined(charts), "svg")
+    return None
 
 
 def cell_charts(files: CellFiles, kind: str) -> tuple[Chart, ...]:

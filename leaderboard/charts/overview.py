@@ -2,8 +2,9 @@
 
 Utility is the share of that of the real rows, the mean over datasets with equal weight. Only
 datasets on which all drawn methods have a value are averaged, so that methods are compared on the
-same datasets. Intervals are Student's over five or more datasets; with one dataset, those of its
-test rows.
+same datasets. Results of a method on datasets that were in view when its defaults were chosen are
+left out, as of its rank; the note below the chart says so. Intervals are Student's over five or
+more datasets; with one dataset, those of its test rows.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ import functools
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
 from markupsafe import Markup
-from scipy import stats
 
 from bench.leaderboard.charts.chart import (
     IS_PICKED,
@@ -38,13 +38,13 @@ from bench.leaderboard.charts.panels import (
     scene,
 )
 from bench.leaderboard.charts.sheet import LegendEntry, Sheet, legend, sign
-from bench.leaderboard.ranking.quantities import FEWEST, headline_of_real
+from bench.leaderboard.ranking.quantities import FEWEST, headline_of_real, quantile
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.ranking.significance import RankComparison
 from bench.leaderboard.tables import show
 
-SHARE = "share of real utility ↑"
+SHARE = "% of real utility ↑"
 _LEVEL = 0.95
 _FEW = 30
 """Number of distinct sets of datasets whose pairs are tried."""
@@ -70,13 +70,19 @@ class Aggregate:
     @property
     def text(self) -> str:
         """The tooltip."""
-        ends = "" if self.low is None else f" [{show.number(self.low)}, {show.number(self.high)}]"
+        ends = "" if self.low is None else f" [{show.share(self.low)}, {show.share(self.high)}]"
         audited = "not audited" if self.audited is None else f"audited {show.epsilon(self.audited)}"
         return (
-            f"{self.series}, target ε {show.epsilon(self.target)}: {show.number(self.share)}{ends} "
+            f"{self.series}, target ε {show.epsilon(self.target)}: {show.share(self.share)}{ends} "
             f"of the utility of the real rows, {_datasets(self.datasets)}; proven ε "
             f"{show.epsilon(self.proven)}, {audited}; {'sound' if self.sound else 'not sound'}"
         )
+
+    def point(self, x: float, left: float | None = None, right: float | None = None) -> Point:
+        """Return its point in a panel: the percentage as it is printed."""
+        low, high = (None if end is None else _percent(end) for end in (self.low, self.high))
+        share = _percent(self.share)
+        return Point(self.series, x, share, self.sound, self.text, low, high, left, right)
 
 
 @final
@@ -89,6 +95,9 @@ class Aggregates:
     datasets: tuple[str, ...]
     left_out: tuple[str, ...]
     """Methods that lack a value on some of these datasets."""
+    tuned: Mapping[str, tuple[str, ...]]
+    """Methods whose results on some datasets are left out, since their defaults were chosen there.
+    """
 
     @property
     def words(self) -> str:
@@ -101,7 +110,15 @@ class Aggregates:
         text = f"{_datasets(len(self.datasets))}, {show.ipcs((self.ipc,))}; {spread}"
         if self.left_out:
             text += f"; not on all of them, left out: {', '.join(self.left_out)}"
+        if self.tuned:
+            named = (f"{label} on {', '.join(names)}" for label, names in self.tuned.items())
+            text += f"; without results where defaults were chosen: {'; '.join(named)}"
         return text
+
+
+def _percent(share: float) -> float:
+    """Return a share as the percentage that is printed."""
+    return float(show.fixed(100 * share, 1))
 
 
 def _datasets(count: int) -> str:
@@ -124,25 +141,37 @@ def share(row: Row, real: Row | None) -> tuple[float, float | None, float | None
     return value, ends[0], ends[1]
 
 
-def aggregate(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Aggregates | None:
-    """Return the means over datasets at one IPC, the one with most results; None without any."""
+def aggregate(
+    setting: Scene, rows: Sequence[Row], ipc: str = "", *, with_tuned: bool = False
+) -> Aggregates | None:
+    """Return the means over datasets at one IPC, the one with most results; None without any.
+
+    `with_tuned` averages also over datasets on which the defaults of a method were chosen.
+    """
     sizes = (ipc,) if ipc else ipcs_first_to_last(setting)
     for size in sizes:
-        found = _aggregate(setting, rows, size)
+        found = _aggregate(setting, rows, size, with_tuned)
         if found is not None:
             return found
     return None
 
 
-def _aggregate(setting: Scene, rows: Sequence[Row], ipc: str) -> Aggregates | None:
+def _aggregate(
+    setting: Scene, rows: Sequence[Row], ipc: str, with_tuned: bool
+) -> Aggregates | None:
     tops = ceilings(rows)
     cells: dict[tuple[str, float], dict[str, list[tuple[Row, Any]]]] = {}
+    tuned: dict[str, set[str]] = {}
     for row in rows:
         target = row.epsilons.target
         value = share(row, tops.get((row.dataset, row.split)))
-        if row.ipc == ipc and target is not None and value is not None:
-            place = cells.setdefault((row.label, target), {})
-            place.setdefault(row.dataset, []).append((row, value))
+        if row.ipc != ipc or target is None or value is None:
+            continue
+        if row.tuned and not with_tuned:
+            tuned.setdefault(row.label, set()).add(row.dataset)
+            continue
+        place = cells.setdefault((row.label, target), {})
+        place.setdefault(row.dataset, []).append((row, value))
     if not cells:
         return None
     # As many results as possible: fewer datasets with more methods, or more with fewer.
@@ -154,7 +183,12 @@ def _aggregate(setting: Scene, rows: Sequence[Row], ipc: str) -> Aggregates | No
     sets = [set(by_dataset) for by_dataset in cells.values()]
     common = max(
         possible,
-        key=lambda names: (sum(names <= own for own in sets) * len(names), sorted(names)),
+        # In a tie, more methods.
+        key=lambda names: (
+            sum(names <= own for own in sets) * len(names),
+            -len(names),
+            sorted(names),
+        ),
     )
     members, left_out = [], set()
     for (label, target), by_dataset in cells.items():
@@ -165,7 +199,13 @@ def _aggregate(setting: Scene, rows: Sequence[Row], ipc: str) -> Aggregates | No
     order = list(setting.roles)
     members.sort(key=lambda item: (order.index(item.series), item.target))
     kept = {item.series for item in members}
-    return Aggregates(ipc, tuple(members), tuple(sorted(common)), tuple(sorted(left_out - kept)))
+    return Aggregates(
+        ipc,
+        tuple(members),
+        tuple(sorted(common)),
+        tuple(sorted(left_out - kept)),
+        {label: tuple(sorted(tuned[label])) for label in sorted(tuned)},
+    )
 
 
 def _member(
@@ -200,9 +240,9 @@ def student(values: Sequence[float]) -> tuple[float | None, float | None]:
     count = len(values)
     if count < FEWEST:
         return None, None
-    reach = stats.t.ppf((1 + _LEVEL) / 2, count - 1) * statistics.stdev(values) / math.sqrt(count)
+    reach = quantile(count, 1 - _LEVEL) * statistics.stdev(values) / math.sqrt(count)
     middle = statistics.fmean(values)
-    return middle - float(reach), middle + float(reach)
+    return middle - reach, middle + reach
 
 
 def by_epsilon(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Chart | None:
@@ -211,10 +251,7 @@ def by_epsilon(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Chart | No
     if found is None:
         return None
     targets = sorted({item.target for item in found.members})
-    points = [
-        Point(item.series, item.target, item.share, item.sound, item.text, item.low, item.high)
-        for item in found.members
-    ]
+    points = [item.point(item.target) for item in found.members]
     panel = Panel(
         name="Utility against epsilon",
         subject=SHARE,
@@ -226,13 +263,15 @@ def by_epsilon(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Chart | No
     return _titled(draw(setting, panel), found)
 
 
-def pareto_picture(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Chart | None:
+def pareto_picture(
+    setting: Scene, rows: Sequence[Row], ipc: str = "", *, with_tuned: bool = False
+) -> Chart | None:
     """Return utility against proven epsilon; a line leads down to the audited one.
 
     Where nothing is proven, the position is that of infinity, at the end of the axis. The front
     joins the sound results that no other sound one beats in both respects.
     """
-    found = aggregate(setting, rows, ipc)
+    found = aggregate(setting, rows, ipc, with_tuned=with_tuned)
     if found is None:
         return None
     known = [item.proven for item in found.members if 0 < item.proven < math.inf]
@@ -246,19 +285,9 @@ def pareto_picture(setting: Scene, rows: Sequence[Row], ipc: str = "") -> Chart 
     points = []
     for item in found.members:
         x = min(max(item.proven, first), last) if finite(item.proven) else math.inf
-        points.append(
-            Point(
-                item.series,
-                x,
-                item.share,
-                item.sound,
-                item.text,
-                item.low,
-                item.high,
-                None if item.audited is None else min(max(item.audited, first), last),
-                None if item.audited is None else min(x, last),
-            )
-        )
+        audited = item.audited
+        ends = (None, None) if audited is None else (min(max(audited, first), last), min(x, last))
+        points.append(item.point(x, *ends))
     panel = Panel(
         name="Utility and privacy",
         subject=SHARE,
@@ -286,36 +315,26 @@ def _epsilons(known: Sequence[float], endless: bool) -> Axis:
 
 
 def _titled(chart: Chart, found: Aggregates) -> Chart:
-    return Chart(
-        chart.title,
-        chart.subject,
-        chart.text,
-        chart.build,
-        chart.data,
-        chart.headings,
-        found.words[:1].upper() + found.words[1:] + ".",
-    )
+    return replace(chart, note=found.words[:1].upper() + found.words[1:] + ".")
 
 
-def front_chart(board: Any) -> Markup:
-    """Return the picture of the front page: the Pareto picture with its legend.
+def front_picture(
+    rows: Sequence[Row], styles: Mapping[str, MethodStyle], *, with_tuned: bool = False
+) -> Markup:
+    """Return the Pareto picture with its legend, data included; a reason where there is none.
 
-    `board` has the rows and the styles of methods (`pages.board.Board`).
+    `with_tuned` is the picture for the switch that ranks methods on all datasets.
     """
-    return front_picture(board.rows, board.styles)
-
-
-def front_picture(rows: Sequence[Row], styles: Mapping[str, MethodStyle]) -> Markup:
-    """Return the Pareto picture with its legend, data included; a reason where there is none."""
     setting = scene(rows, styles)
-    chart = pareto_picture(setting, rows)
+    chart = pareto_picture(setting, rows, with_tuned=with_tuned)
     if chart is None:
         return Markup('<p class="faint">{}</p>').format(
             "No picture of utility and epsilon: no result with a target epsilon can be compared "
             "with the real rows."
         )
-    sheet = Sheet("front-")
-    figure = sheet.place(chart, static=True)
+    sheet = Sheet("tuned-" if with_tuned else "front-")
+    # Without scripts nobody can turn the switch.
+    figure = sheet.place(chart, static=not with_tuned)
     drawn = {name for table in chart.data.values() for name in table.get("series", ())}
     entries = method_legend(setting, rows, drawn)
     return Markup('<div class="front-chart">{}{}{}</div>').format(

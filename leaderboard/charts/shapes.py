@@ -128,7 +128,8 @@ def histogram(
         "low:Q",
         title=x_title or None,
         scale=alt.Scale(nice=False, zero=False),
-        axis=alt.Axis(tickCount=3 if small else 5, grid=False, format="~g"),
+        # Without a format of ours: `~g` has one digit for round ticks, and 50 becomes 5e+1.
+        axis=alt.Axis(tickCount=3 if small else 5, grid=False),
     )
     labels = alt.Axis(labels=False, ticks=False, grid=False) if small else alt.Axis(tickCount=5)
     y = alt.Y("share:Q", title=y_title or None, axis=labels, stack=None)

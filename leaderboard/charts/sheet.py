@@ -8,7 +8,7 @@ holds it. A chart with `static=True` is also drawn here, for readers without scr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -73,8 +73,9 @@ class Sheet:
             ).format(chart.title, chart.subject)
         drawn = Markup("")
         if static:
-            # Vega escapes all texts of a drawing, and draws no links.
-            drawn = Markup("<noscript>{}</noscript>").format(Markup(to_svg(chart)))
+            # Vega escapes all texts of a drawing, and draws no links. The page has the legend.
+            svg = Markup(to_svg(chart, legend=False))
+            drawn = Markup("<noscript>{}</noscript>").format(svg)
         note = Markup('<p class="chart-note">{}</p>').format(chart.note) if chart.note else ""
         return Markup(
             '<figure class="chart" data-chart="{}" data-group="{}">{}'
@@ -148,20 +149,3 @@ def sign(hue: str, shape: str = "", dashes: Iterable[int] = (), *, hollow: bool 
         '<svg class="sign" viewBox="0 0 30 14" aria-hidden="true"><path d="M1 7H29" fill="none" '
         'stroke="{}" stroke-width="1.8" stroke-dasharray="{}"/>{}</svg>'
     ).format(colour(hue), " ".join(map(str, dashes)), marker)
-
-
-def numbers(chart: Chart) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Return the headings and rows of the numbers behind a chart, for pages without scripts."""
-    found: list[tuple[Any, ...]] = []
-    for table in chart.data.values():
-        if not _tells(chart.headings, table):
-            continue
-        count = len(next(iter(table.values())))
-        columns = [table.get(name, [None] * count) for name in chart.headings]
-        found += zip(*columns, strict=True)
-    return tuple(chart.headings.values()), found
-
-
-def _tells(headings: Mapping[str, str], table: Mapping[str, Any]) -> bool:
-    """Return whether a table holds results: the first column that has a heading."""
-    return next(iter(headings)) in table

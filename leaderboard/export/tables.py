@@ -272,7 +272,7 @@ def _markdown_row(row: Row, metrics: Sequence[str]) -> list[str]:
             f"{show.arrow(headline.direction)}",
             show.interval(headline) or show.ABSENT,
             show.spread(headline) or show.ABSENT,
-            show.number(headline.deviation),
+            show.deviation(headline.deviation),
             str(headline.count),
         ]
     measures = {name: row.measures.get(name) for name in metrics}

@@ -9,6 +9,7 @@ from typing import Any, final
 
 import pandas as pd
 
+from bench.leaderboard.charts import gallery
 from bench.leaderboard.charts.panels import MethodStyle, styles
 from bench.leaderboard.ranking.paired import PairedTests
 from bench.leaderboard.ranking.quantities import Standing, standings
@@ -167,6 +168,12 @@ def compile_board(
         omitted=omitted,
         cell_pages={key: rendering.cell_path(key) for key in chosen},
     )
+
+
+def chart_results(run_directories: Sequence[Path], *, public: bool = False) -> gallery.Results:
+    """Return what the charts over all results of these runs are drawn from."""
+    board = compile_board(run_directories, public=public, cells=0)
+    return gallery.Results(board.rows, board.styles, board.comparisons)
 
 
 def _counts(cells: pd.DataFrame) -> CellCounts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import re
 import shlex
 import struct
@@ -27,6 +28,7 @@ from markupsafe import Markup
 
 from bench.data.schema import Task
 from bench.leaderboard.charts.cell import CellFigure, figures
+from bench.leaderboard.charts.chart import Chart
 from bench.leaderboard.charts.sheet import SCRIPT, LegendEntry, Sheet, legend, sign
 from bench.leaderboard.dossier import cell as parts
 from bench.leaderboard.pages.board import Board, CellLink
@@ -50,6 +52,8 @@ from bench.results.private_rows import NOT_COPIED, may_travel
 from bench.results.records import CellRow, ScoreRow, Status, TimingRow
 from bench.results.reproduce import json_object
 
+STATIC = 200
+"""Charts of all cell pages that are also drawn for readers without scripts; some 50 ms each."""
 _LONGEST_LOG = 20_000
 _LONGEST_REASON = 4_000
 
@@ -154,11 +158,9 @@ def _pages(
         # The share of the real rows is on the page once, with the reference of the other pages.
         scores = [one for one in scores if not is_ratio_of(one.metric, [headline.metric])]
     sheet = Sheet()
-    placed = [
-        (item.kind, item.figure, *placed_figure(item.figure, sheet))
-        for item in drawn
-        if item.figure is not None
-    ]
+    known = [(item.kind, item.figure) for item in drawn if item.figure is not None]
+    static = first_charts([figure for _, figure in known], STATIC // max(1, len(board.cell_pages)))
+    placed = [(kind, figure, *placed_figure(figure, sheet, static)) for kind, figure in known]
     yield rendering.page(
         path,
         "cell.html",
@@ -183,6 +185,7 @@ def _pages(
         missing=() if access.withheld else parts.missing_scores(scores),
         figures=placed,
         charts=sheet.data(),
+        static=(len(static), sum(len(figure.charts) for _, figure in known)),
         undrawn=[item for item in drawn if item.figure is None],
         grid=_grid(row, access, files),
         download=download,
@@ -196,12 +199,22 @@ def _pages(
         yield Page(download.path, download.content)
 
 
-def placed_figure(figure: CellFigure, sheet: Sheet) -> tuple[Markup, Markup]:
-    """Return the legend and the charts of a figure."""
+def first_charts(figures: Sequence[CellFigure], count: int) -> list[Chart]:
+    """Return the first chart of each figure, then the second ones, and so on: at least one."""
+    turns = itertools.zip_longest(*(figure.charts for figure in figures))
+    return [chart for turn in turns for chart in turn if chart is not None][: max(1, count)]
+
+
+def placed_figure(
+    figure: CellFigure, sheet: Sheet, static: Sequence[Chart]
+) -> tuple[Markup, Markup]:
+    """Return the legend and the charts of a figure; `static` ones are drawn without scripts too."""
     entries = [
         LegendEntry(each.label, sign(each.hue, dashes=each.dashes)) for each in figure.legend
     ]
-    charts = Markup("").join(sheet.place(chart) for chart in figure.charts)
+    charts = Markup("").join(
+        sheet.place(chart, static=any(chart is one for one in static)) for chart in figure.charts
+    )
     return legend(entries) if entries else Markup(""), charts
 
 

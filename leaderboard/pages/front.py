@@ -11,10 +11,11 @@ from typing import Any, final
 
 from markupsafe import Markup
 
-from bench.leaderboard.charts.overview import front_chart, rank_intervals
+from bench.leaderboard.charts.overview import front_picture, rank_intervals
 from bench.leaderboard.charts.sheet import SCRIPT, Sheet
 from bench.leaderboard.export import tables as export
 from bench.leaderboard.pages.board import Board
+from bench.leaderboard.pages.edition import Edition
 from bench.leaderboard.pages.lead import lead
 from bench.leaderboard.ranking import quantities
 from bench.leaderboard.ranking.quantities import group_of, of_real
@@ -48,12 +49,13 @@ _SCRIPTS = (
 )
 
 
-def pages(board: Board) -> Iterator[Page]:
-    """Yield the front page."""
+def pages(board: Board, edition: Edition | None = None) -> Iterator[Page]:
+    """Yield the front page; that of a published version says first what its `edition` says."""
     rows, results = board.rows, board.results
     finished = [text for text in results.cells["finished_at"] if text]
     choices = models(rows)
     shown = columns(rows, choices.all_metrics)
+    tuned = any(row.tuned for row in rows)
     leaders = [one.label for one in quantities.leaders(board.standings)]
     ranks = Sheet("ranks-")
     # Of one dataset the test rows are resampled; two or three blocks of it say little.
@@ -64,7 +66,8 @@ def pages(board: Board) -> Iterator[Page]:
     yield rendering.page(
         rendering.FRONT,
         "index.html",
-        front_style=Markup(rendering.asset("front.css")),
+        front_style=Markup(rendering.asset("front.css") + rendering.asset("edition.css")),
+        edition=edition,
         scripts=(*_SCRIPTS, SCRIPT) if rows else _SCRIPTS[:1],
         runs=results.runs,
         counts=board.counts,
@@ -77,12 +80,13 @@ def pages(board: Board) -> Iterator[Page]:
         columns=shown,
         groups=groups(shown),
         lead=lead(board),
-        front_chart=front_chart(board) if rows else "",
+        front_chart=front_picture(rows, board.styles) if rows else "",
+        front_tuned=front_picture(rows, board.styles, with_tuned=True) if tuned else "",
         paired=board.paired,
         paired_finding="" if board.paired is None else board.paired.finding(leaders),
         identity=quantities.identity,
         fewest=quantities.FEWEST,
-        tuned=any(row.tuned for row in rows),
+        tuned=tuned,
         comparisons=comparisons,
         charts=ranks.data(),
         uncompared=board.uncompared,

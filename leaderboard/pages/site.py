@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -11,8 +11,8 @@ from bench.leaderboard.charts import sheet
 from bench.leaderboard.charts.chart import library
 from bench.leaderboard.export import latex
 from bench.leaderboard.export import tables as export
-from bench.leaderboard.pages import card_pages, cell_pages, front, plots_page
-from bench.leaderboard.pages.board import Board, compile_board
+from bench.leaderboard.pages import card_pages, cell_pages, edition, front, plots_page
+from bench.leaderboard.pages.board import Board, Note, compile_board
 from bench.leaderboard.ranking.paired import PairedTests
 from bench.leaderboard.tables.about import identity_of
 from bench.leaderboard.tables.load import records
@@ -47,16 +47,21 @@ def write_site(
     public: bool = False,
     cells: int = CELL_PAGES,
     paired: PairedTests | None = None,
+    notes: Sequence[Note] = (),
 ) -> SiteSummary:
     """Compile the tables of the runs into `output`; everything is computed before it is written.
 
     Tests are at level `alpha`. A `public` site leaves out what was computed from private rows; any
     other site that holds some of that can be read by its owner only. At most `cells` cells get a
-    page. `paired` are the tests over test rows of a run with one dataset.
+    page. `paired` are the tests over test rows of a run with one dataset; `notes` are added to
+    those at the top.
     """
     board = compile_board(run_directories, alpha, public=public, cells=cells, paired=paired)
+    board = replace(board, notes=(*board.notes, *notes))
     return SiteSummary(
-        paths=rendering.write(Path(output), tuple(_pages(board)), private=_is_private(board)),
+        paths=rendering.write(
+            Path(output), tuple(_pages(board, run_directories)), private=_is_private(board)
+        ),
         cells=board.counts.cells,
         methods=int(board.results.cells["shown_label"].nunique()),
         datasets=int(board.results.cells["shown_dataset"].nunique()),
@@ -77,8 +82,11 @@ def _is_private(board: Board) -> bool:
     )
 
 
-def _pages(board: Board) -> Iterator[Page]:
-    yield from front.pages(board)
+def _pages(board: Board, run_directories: Sequence[Path]) -> Iterator[Page]:
+    version = edition.edition(run_directories, board)
+    yield from front.pages(board, version)
+    if version is not None:
+        yield from edition.pages(Path(run_directories[0]), version)
     yield from plots_page.pages(board)
     yield from card_pages.method_pages(board)
     yield from card_pages.dataset_pages(board)

@@ -55,6 +55,13 @@ def as_shown(value: float) -> float:
     return float(number(value).replace(",", ""))
 
 
+def deviation(value: float | None) -> str:
+    """Return a standard deviation with the decimals of `number`, or `<0.001`."""
+    if value is None or not 0 < value < 0.001:
+        return number(value)
+    return fixed(value, 3) if as_shown(value) >= 0.0005 else "<0.001"
+
+
 def share(value: float | None) -> str:
     """Return a share as a percentage with one decimal: `93.8%`."""
     return ABSENT if value is None else f"{fixed(100 * value, 1)}%"

@@ -4,7 +4,8 @@ const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"
 // A group in words, as short as what was chosen leaves it.
 const where = (row) => {
   const parts = [data.datasets[datasetOf[row]]];
-  if (new Set(ranks.groups.map((group) => ipcOf[group.places[0].row])).size > 1) parts.push(`${ipcText(data.ipcs[ipcOf[row]])} rows per class`);
+  ranks.sizes ??= new Set(ranks.groups.map((group) => ipcOf[group.places[0].row])).size;
+  if (ranks.sizes > 1) parts.push(`${ipcText(data.ipcs[ipcOf[row]])} rows per class`);
   if (state.eps === null && epsilonText(row)) parts.push(`ε ${epsilonText(row)}`);
   return parts.join(", ");
 };
@@ -16,8 +17,13 @@ const ofReal = (places) => {
   const known = places.filter(([row]) => utilityOf(row, "ratio") === utilityOf(row, "ratio"));
   return known.length ? overDatasets(known.map(([row]) => [datasetOf[row], utilityOf(row, "ratio")])) : NaN;
 };
-const placesOf = (label) =>
-  ranks.groups.flatMap((group) => group.places.filter((place) => labelOf[place.row] === label).map((place) => [place.row, place, group]));
+const placesOf = (label) => {
+  if (!ranks.places) {
+    ranks.places = new Map(data.labels.map((_, own) => [own, []]));
+    for (const group of ranks.groups) for (const place of group.places) ranks.places.get(labelOf[place.row]).push([place.row, place, group]);
+  }
+  return ranks.places.get(label);
+};
 
 const tile = (title, main, ...more) => {
   const box = make("div", "", "tile"), big = make("p", "", "answer");

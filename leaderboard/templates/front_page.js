@@ -68,23 +68,38 @@ const drawReferences = () => {
 const showColumns = (all) => {
   byId("all-columns").checked = all;
   table.classList.toggle("brief", !all);
+  if (all) table.querySelectorAll("tbody > tr:not(.detail)").forEach(complete);
 };
 // The event that tells of a new address comes late: the next click must find the new state already.
-let drawnFor = null;
+let drawnFor = null, rankedFor = null, unsorted = [];
 const go = (sort) => {
   writeState(sort);
   render();
 };
-const render = () => {
-  drawnFor = location.hash;
-  readState();
-  shown = shownRows();
+const drawSelection = () => {
+  shown = unsorted = shownRows();
   ranks = rankRows(shown);
-  if (tunedToo) [byId("lead-lines").hidden, byId("lead-tuned").hidden] = [state.tuned, !state.tuned];
+  if (tunedToo) {
+    for (const name of ["lead-lines", "front-chart"]) byId(name).hidden = state.tuned;
+    for (const name of ["lead-tuned", "front-tuned"]) byId(name).hidden = !state.tuned;
+  }
   const selected = selects.some((select) => select.value !== "") || state.methods.size > 0 || state.tuned, standings = standingsOf(ranks.groups);
   drawLede(standings, selected);
   drawStandings(standings);
   drawReferences();
+  byId("better-scope").hidden = !selected;
+};
+const render = () => {
+  drawnFor = location.hash;
+  readState();
+  const choice = new URLSearchParams(location.hash.slice(1));
+  choice.delete("sort");
+  // Sorting changes neither ranks nor the summary.
+  if (rankedFor !== choice.toString()) {
+    rankedFor = choice.toString();
+    drawSelection();
+  }
+  shown = [...unsorted];
   if (state.sort) {
     const keys = new Map(shown.map((row) => [row, sortValue(state.sort, row)])), sign = state.descending ? -1 : 1;
     shown.sort((a, b) => compare(keys.get(a), keys.get(b), sign) || a - b);
@@ -95,7 +110,6 @@ const render = () => {
   table.tBodies[0].replaceChildren();
   drawn = 0;
   drawMore();
-  byId("better-scope").hidden = !selected;
 };
 
 data.rows.detail = data.rows.detail.split(",");

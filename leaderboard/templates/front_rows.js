@@ -123,7 +123,7 @@ const fill = {
     const own = utilityOf(row, "ratio");
     cell.append(own === own ? ofRow(make("span", share(own)), row, "of real", metricOf(row)) : ABSENT);
   },
-  deviation: (cell, row) => cell.append(ofRow(make("span", number(utilityOf(row, "deviation"))), row, "seeds sd", metricOf(row))),
+  deviation: (cell, row) => cell.append(ofRow(make("span", deviated(utilityOf(row, "deviation"))), row, "seeds sd", metricOf(row))),
   failed(cell, row) {
     const failed = fact("failed")[row], skipped = fact("skipped")[row], tried = failed + fact("finished")[row];
     if (tried) cell.append(make("strong", percent(failed, tried), failed ? "bad" : ""), make("small", `${failed} of ${tried} ${tried === 1 ? "cell" : "cells"}`));
@@ -143,6 +143,7 @@ for (const name of ["claimed", "proven", "audited"]) {
 }
 const toggle = (button, row) => {
   const line = button.closest("tr"), opened = button.getAttribute("aria-expanded") === "true";
+  if (NARROW) complete(line);
   button.setAttribute("aria-expanded", String(!opened));
   line.classList.toggle("opened", !opened);
   if (opened) return line.nextElementSibling.remove();
@@ -158,16 +159,25 @@ const toggle = (button, row) => {
   more.append(cell);
   line.after(more);
 };
+const cellOf = (head, row) => {
+  const { column, metric } = head.dataset, cell = make(column === "method" ? "th" : "td", "", column === "method" ? "pin" : `num ${metric === undefined ? column : ""} ${head.classList.contains("extra") ? "extra" : ""}`);
+  if (column === "method") cell.scope = "row";
+  cell.dataset.label = head.dataset.label;
+  if (metric === undefined) fill[column](cell, row);
+  else metricCell(cell, metric, row);
+  return cell;
+};
+// The other columns come last, and are made when they are asked for: there may be a hundred.
+const extraHeads = heads.filter((head) => head.classList.contains("extra")), firstHeads = heads.filter((head) => !extraHeads.includes(head));
+const rowOf = new WeakMap();
+const complete = (line) => {
+  if (line.cells.length < heads.length) line.append(...extraHeads.map((head) => cellOf(head, rowOf.get(line))));
+};
 const line = (row) => {
   const reference = referenceOf(row).replace(" ", "-"), lost = !fact("finished")[row] && fact("failed")[row];
   const own = make("tr", "", `${reference}${reference ? " reference" : ""}${lost ? " unfinished" : ""}`);
-  for (const head of heads) {
-    const { column, metric } = head.dataset, cell = make(column === "method" ? "th" : "td", "", column === "method" ? "pin" : `num ${metric === undefined ? column : ""} ${head.classList.contains("extra") ? "extra" : ""}`);
-    if (column === "method") cell.scope = "row";
-    cell.dataset.label = head.dataset.label;
-    if (metric === undefined) fill[column](cell, row);
-    else metricCell(cell, metric, row);
-    own.append(cell);
-  }
+  rowOf.set(own, row);
+  own.append(...firstHeads.map((head) => cellOf(head, row)));
+  if (!table.classList.contains("brief")) complete(own);
   return own;
 };

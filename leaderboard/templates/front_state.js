@@ -1,6 +1,6 @@
 // What the page shows, read from its data block and its address.
 // Rows at first, and at each further turn; cards of a narrow page are tall, so fewer.
-const [FIRST, MORE] = matchMedia("(max-width: 760px)").matches ? [30, 30] : [40, 100];
+const NARROW = matchMedia("(max-width: 760px)").matches, [FIRST, MORE] = NARROW ? [30, 30] : [40, 100];
 const block = byId("data");
 const data = JSON.parse(block.textContent);
 // A column is split when one of its values is first read, and converted to numbers when all are.
@@ -33,6 +33,7 @@ const number = (value) => {
   if (size === 0 || (size >= 0.001 && size < 100)) return value.toFixed(3);
   return size >= 100 && size < 1e6 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 };
+const deviated = (value) => (value > 0 && value < 0.001 ? (value >= 0.0005 ? fixed(value, 3) : "<0.001") : number(value));
 const short = (value) => (value !== value ? ABSENT : value === Infinity ? "∞" : String(Number(value.toPrecision(4))));
 const whole = (value) => (value !== value ? ABSENT : Math.round(value).toLocaleString("en"));
 const seconds = (value) => (value !== value ? ABSENT : value < 9.95 ? value.toFixed(1) : whole(value));

@@ -117,7 +117,7 @@ def environment() -> jinja2.Environment:
         templates.filters[name] = getattr(show, name)
     for name in ("interval", "spread", "ipc", "ipcs", "arrow", "better", "seeds", "coded"):
         templates.filters[name] = getattr(show, name)
-    for name in ("share", "percent", "mean_rank", "p_value", "short"):
+    for name in ("share", "percent", "deviation", "mean_rank", "p_value", "short"):
         templates.filters[name] = getattr(show, name)
     templates.globals["place"] = show.place
     templates.globals["rank_interval"] = show.rank_interval

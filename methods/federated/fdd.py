@@ -29,7 +29,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import PrivateData, Release, Spec
+from bench import Between, PrivateData, Release, Spec
 from bench.methods.federated._characteristic import FddDistiller, NoisyDescentSettings
 from bench.methods.federated._clients import DistilsAtClients
 
@@ -48,6 +48,12 @@ class Fdd(DistilsAtClients, NoisyDescentSettings):
     family: ClassVar[str] = "federated distillation"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult",)
 
+    search: ClassVar[Mapping[str, Any]] = {
+        "probes": (4, 8, 16),
+        "scale": Between(0.3, 3.0, log=True),
+        "steps": (50, 100, 200),
+        "learning_rate": Between(0.003, 0.03, log=True),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"clients": 3, "steps": 4, "probes": 2, "hidden": (16,)}
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:

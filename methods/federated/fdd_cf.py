@@ -19,7 +19,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import PrivateData, Release, Spec
+from bench import Between, PrivateData, Release, Spec
 from bench.methods.federated._characteristic import CfDistiller, SingleQuerySettings
 from bench.methods.federated._clients import DistilsAtClients
 
@@ -39,6 +39,12 @@ class FddCf(DistilsAtClients, SingleQuerySettings):
     by_maintainers: ClassVar[bool] = True
     tuned_on: ClassVar[tuple[str, ...]] = ("adult",)
 
+    search: ClassVar[Mapping[str, Any]] = {
+        "probes": (32, 64, 128, 256),
+        "scale": Between(0.3, 3.0, log=True),
+        "steps": (150, 300, 600),
+        "learning_rate": Between(0.003, 0.03, log=True),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"clients": 3, "steps": 10, "probes": 50}
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:

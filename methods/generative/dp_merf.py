@@ -48,6 +48,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import (
+    Between,
     Categorical,
     Claim,
     Encoder,
@@ -83,6 +84,13 @@ class DpMerf(Method):
     family: ClassVar[str] = "kernel features"
     tuned_on: ClassVar[tuple[str, ...]] = ("fashion-mnist", "mnist", "mnist-5k", "unknown")
 
+    search: ClassVar[Mapping[str, Any]] = {
+        "features": (500, 1000, 2000, 5000),
+        "length_scale": Between(0.3, 3.0, log=True),
+        "kernel": ("sum", "joint"),
+        "steps": (300, 600, 1200),
+        "learning_rate": Between(0.003, 0.03, log=True),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15}
 
     features: int = 1000

@@ -64,6 +64,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bench import (
+    Between,
     Claim,
     EncodedRows,
     InputError,
@@ -104,6 +105,13 @@ class DpSinkhorn(Method):
     family: ClassVar[str] = "generator"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "mnist", "mnist-5k")
 
+    search: ClassVar[Mapping[str, Any]] = {
+        "steps": (1000, 2000, 4000),
+        "batch": (50, 100, 200),
+        "clip": Between(0.1, 1.0, log=True),
+        "label_scale": Between(5.0, 30.0),
+        "learning_rate": Between(1e-5, 1e-3, log=True),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15}
 
     steps: int = 4000

@@ -1,7 +1,7 @@
 """Tables of small integers, and back: what methods that count cells work on.
 
-Every column is cut by the schema alone. Columns in the encoder's order (a survival time is one of
-them), the label last:
+Every column is cut by the schema alone, or at noisy cuts that the kernel released (`_discretise`).
+Columns in the encoder's order (a survival time is one of them), the label last:
 
 * categories keep their order;
 * a number is cut into `bins` bins of equal width between its public bounds, preceded by one bin for
@@ -17,6 +17,7 @@ The way back draws uniformly within a bin, from public randomness.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -59,6 +60,19 @@ class Cut:
         edges = np.unique(np.rint(np.linspace(first + 1, last + 1, bins + 1)))
         return cls(column, np.r_[first, edges[:-1]], np.r_[first, edges[1:]])
 
+    @classmethod
+    def at(cls, column: Numeric, shares: Sequence[float]) -> Cut:
+        """Cut at these shares of the range, beside the bin of the lower bound itself."""
+        inner = column.low + np.asarray(shares, dtype=np.float64) * (column.high - column.low)
+        if not column.integer:
+            edges = np.r_[column.low, inner, column.high]
+            return cls(column, np.r_[column.low, edges[:-1]], np.r_[column.low, edges[1:]])
+        first, last = int(np.ceil(column.low)), int(np.floor(column.high))
+        # The first whole number that is not below a cut, but for rounding.
+        whole = np.clip(np.ceil(inner - 1e-9 * (last - first)), first + 1, last + 1)
+        edges = np.unique(np.r_[first + 1, whole, last + 1])
+        return cls(column, np.r_[first, edges[:-1]], np.r_[first, edges[1:]])
+
     def codes(self, scaled: npt.NDArray[np.floating]) -> Codes:
         """Codes of encoded values, in [-1, 1]."""
         span = self.column.high - self.column.low
@@ -85,6 +99,8 @@ class Binning:
 
     encoder: Encoder
     bins: int
+    edges: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Inner ends, as shares of the range, of columns that are not cut into equal bins."""
     blocks: tuple[Block, ...] = field(init=False)
     """Those of declared columns."""
     cuts: tuple[Cut | None, ...] = field(init=False)
@@ -93,11 +109,15 @@ class Binning:
     def __post_init__(self) -> None:
         blocks = tuple(block for block in self.encoder.blocks if not block.indicates)
         cuts = tuple(
-            Cut.of(block.column, self.bins) if isinstance(block.column, Numeric) else None
+            self._cut(block.column) if isinstance(block.column, Numeric) else None
             for block in blocks
         )
         object.__setattr__(self, "blocks", blocks)
         object.__setattr__(self, "cuts", cuts)
+
+    def _cut(self, column: Numeric) -> Cut:
+        shares = self.edges.get(column.name)
+        return Cut.of(column, self.bins) if shares is None else Cut.at(column, shares)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -143,6 +163,25 @@ class Binning:
             frame = frame.assign(**{site.name: site.categories[0]})
         rows, _ = self.encoder.encode(frame)
         return Rows(rows.values, rows.labels)
+
+
+def shares_of(
+    encoder: Encoder, rows: EncodedRows, block: Block
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Return numbers as shares of their range, and which are present and above the lower bound."""
+    column = block.column
+    assert isinstance(column, Numeric)
+    shares = (rows.values[:, block.start].astype(np.float64) + 1.0) / 2.0
+    if column.integer:
+        span = column.high - column.low
+        shares = (np.rint(column.low + shares * span) - column.low) / span
+        inside = shares * span > np.ceil(column.low) - column.low
+    else:
+        inside = shares > 0.0
+    indicator = encoder.indicator(block)
+    if indicator is not None:
+        inside &= rows.values[:, indicator.start] >= 0
+    return shares, inside
 
 
 def _named(codes: Codes, column: Categorical) -> pd.Categorical[str]:

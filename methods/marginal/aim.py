@@ -29,7 +29,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import Claim, Environment, Method, PrivateData, Release, Spec
+from bench import Between, Claim, Environment, Method, PrivateData, Release, Spec
 from bench.methods._shared.smartnoise import SMARTNOISE
 from bench.methods.marginal._bins import Binning
 from bench.methods.marginal._graphical_model import (
@@ -58,6 +58,11 @@ class Aim(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False
+    search: ClassVar[Mapping[str, Any]] = {
+        "bins": (8, 16, 32),
+        "by_class": (False, True),
+        "rounds": Between(4.0, 64.0, log=True),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 20, "rounds": 2.0}
 
     bins: int = 16

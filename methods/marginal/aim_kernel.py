@@ -35,12 +35,12 @@ from bench import (
     Claim,
     CodedRows,
     Distance,
-    Method,
     PrivateData,
     Release,
     Spec,
 )
 from bench.methods.marginal._bins import Binning
+from bench.methods.marginal._discretise import BinnedMethod, Cuts
 from bench.methods.marginal._graphical_model import (
     Estimation,
     GraphicalModel,
@@ -56,7 +56,7 @@ _MEASURED = 0.9
 
 @final
 @dataclass(frozen=True)
-class AimKernel(Method):
+class AimKernel(BinnedMethod):
     """A graphical model of marginals that were chosen where it was worst, by the kernel."""
 
     name: ClassVar[str] = "aim-kernel"
@@ -70,8 +70,6 @@ class AimKernel(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 20, "rounds": 2.0, "last_steps": 50}
 
-    bins: int = 16
-    """Bins of a numeric column, beside the one of its lower bound."""
     degree: int = 2
     """Columns of the largest sets of the workload; the paper's experiments have 3."""
     rounds: float = 16.0
@@ -87,7 +85,7 @@ class AimKernel(Method):
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)
-        binning = Binning(private.encoder, self.bins)
+        binning = self._binning(private)
         rows = private.coded(binning.codes, binning.sizes)
         total = float(max(1, private.counts.total))
         estimation = Estimation(binning.sizes, total, self.steps, self.model_cells)
@@ -97,8 +95,21 @@ class AimKernel(Method):
         released = [NoisyMarginals(tuple(measured), kept)]
         codes = draw_rows([model], released, spec.rows_per_class(private.counts), rng)
         claim = Claim.of(spec.budget, "McKenna et al. 2022, Theorem 2")
-        notes = {"measured_marginals": len(measured), "last_deviation": _deviation(measured[-1])}
+        notes = {
+            "measured_marginals": len(measured),
+            "last_deviation": _deviation(measured[-1]),
+            "discretiser": self.discretiser,
+        }
         return Release(binning.rows(codes, rng), claim=claim, notes=notes)
+
+    def _binning(self, private: PrivateData) -> Binning:
+        """Cut the numbers, with their share of the zCDP that the budget allows."""
+        discretisation = self.discretisation()
+        if not discretisation.plans(private, self.bins, 1.0):
+            return Cuts(private.encoder).binning(self.bins)
+        noise = math.sqrt(0.5 / largest_rho(private))
+        private.reserve_all(discretisation.plans(private, self.bins, noise))
+        return discretisation.cuts(private, self.bins, noise).binning(self.bins)
 
     def _measure(
         self, private: PrivateData, rows: CodedRows, estimation: Estimation

@@ -56,6 +56,11 @@ class Mst(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False
+    search: ClassVar[Mapping[str, Any]] = {
+        "bins": (8, 16, 32),
+        "by_class": (False, True),
+        "steps": (500, 1000, 2000),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 50}
 
     bins: int = 16

@@ -29,7 +29,6 @@ from bench import (
     CodedRows,
     Distance,
     EncodedRows,
-    Method,
     PlannedEvents,
     PrivateData,
     Release,
@@ -39,6 +38,7 @@ from bench import (
 )
 from bench.methods._shared.codes import Codes
 from bench.methods.marginal._bins import Binning
+from bench.methods.marginal._discretise import BinnedMethod
 from bench.methods.marginal._graphical_model import (
     CellTable,
     check_columns,
@@ -58,7 +58,7 @@ from bench.privacy.trusted.smartnoise import (
 
 @final
 @dataclass(frozen=True)
-class MstKernel(Method):
+class MstKernel(BinnedMethod):
     """A graphical model of a privately chosen tree of pairs, by the kernel's own mechanisms."""
 
     name: ClassVar[str] = "mst-kernel"
@@ -72,16 +72,13 @@ class MstKernel(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 50}
 
-    bins: int = 16
-    """Bins of a numeric column, beside the one of its lower bound."""
     by_class: bool = True
     steps: int = 1000
     """Steps of the estimation."""
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)
-        binning = Binning(private.encoder, self.bins)
-        width = len(binning.sizes) - self.by_class
+        width = len(Binning(private.encoder, self.bins).sizes) - self.by_class
         parts = list(private.partition("class").values()) if self.by_class else [private]
 
         def plans(noise: float) -> list[PlannedEvents]:
@@ -96,8 +93,8 @@ class MstKernel(Method):
                 )
             ]
 
-        noise = private.calibrate(plans)
-        private.reserve_all(plans(noise))
+        cuts, noise = self.reserved(private, plans)
+        binning = cuts.binning(self.bins)
         declared = totals(private, self.by_class)
         released = [
             _measured(part, binning, width, total, noise)
@@ -109,7 +106,8 @@ class MstKernel(Method):
         ]
         codes = draw_rows(models, released, spec.rows_per_class(private.counts), rng)
         claim = Claim.of(spec.budget, "McKenna, Miklau and Sheldon 2021, Theorem 1")
-        return Release(binning.rows(codes, rng), claim=claim, notes={"noise_multiplier": noise})
+        notes = {"noise_multiplier": noise, "discretiser": self.discretiser}
+        return Release(binning.rows(codes, rng), claim=claim, notes=notes)
 
 
 def _epsilon(noise: float, width: int) -> float:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import Claim, Environment, Method, PrivateData, Release, Spec
+from bench import Between, Claim, Environment, Method, PrivateData, Release, Spec
 from bench.methods._shared.codes import Codes
 from bench.methods._shared.smartnoise import SMARTNOISE
 from bench.methods.marginal._bins import Binning
@@ -52,6 +52,12 @@ class Mwem(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
     seeded: ClassVar[bool] = False
+    search: ClassVar[Mapping[str, Any]] = {
+        "bins": (4, 8, 16),
+        "cells": (1000, 3000, 10_000),
+        "width": (1, 2, 3),
+        "iterations": Between(2, 20, log=True, whole=True),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "iterations": 2, "updates": 5, "cells": 100}
 
     bins: int = 8

@@ -36,7 +36,6 @@ import numpy.typing as npt
 from bench import (
     Claim,
     EncodedRows,
-    Method,
     PlannedEvents,
     PrivateData,
     Release,
@@ -46,6 +45,7 @@ from bench import (
 )
 from bench.methods._shared.codes import Codes
 from bench.methods.marginal._bins import Binning
+from bench.methods.marginal._discretise import BinnedMethod
 from bench.methods.marginal._graphical_model import check_columns, fit
 from bench.privacy.trusted.smartnoise import NoisyMarginal
 
@@ -68,7 +68,7 @@ class _Deviations:
 
 @final
 @dataclass(frozen=True)
-class NoisyTree(Method):
+class NoisyTree(BinnedMethod):
     """A graphical model of a tree of pairs that was chosen from noisy counts."""
 
     name: ClassVar[str] = "noisy-tree"
@@ -83,8 +83,6 @@ class NoisyTree(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "breast-cancer")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "steps": 30}
 
-    bins: int = 16
-    """Bins of a numeric column, beside those of its lower bound and of missing entries."""
     filled: float = 0.5
     """Noise on all cells of a pair of numeric columns, as a share of the rows of a class, from
     which there are fewer bins."""
@@ -97,8 +95,7 @@ class NoisyTree(Method):
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)
-        binning = Binning(private.encoder, self.bins)
-        columns = len(binning.sizes) - 1
+        columns = len(Binning(private.encoder, self.bins).sizes) - 1
         pairs = list(itertools.combinations(range(columns), 2))
         parts = private.partition("class")
         chunks = [pairs[at : at + _AT_ONCE] for at in range(0, len(pairs), _AT_ONCE)]
@@ -115,8 +112,8 @@ class NoisyTree(Method):
             counts.append(sigma.fine / math.sqrt(2 * columns - 1))
             return [part.plan(gaussian(count)) for part in parts.values() for count in counts]
 
-        noise = private.calibrate(plans)
-        private.reserve_all(plans(noise))
+        cuts, noise = self.reserved(private, plans)
+        binning = cuts.binning(self.bins)
         sigma = deviations(noise)
         made, edges = [], 0
         asked = spec.rows_per_class(private.counts)
@@ -125,7 +122,7 @@ class NoisyTree(Method):
             tables = self._coarse_tables(part, binning, chunks, sigma)
             forest = chosen_pairs(tables, total, sigma.coarse, columns)
             edges += len(forest)
-            fine = Binning(private.encoder, self._bins(total, sigma.fine))
+            fine = cuts.binning(self._bins(total, sigma.fine))
             marginals = self._fine_counts(part, fine, forest, sigma)
             model = fit(fine.sizes[:-1], marginals, total, self.steps)
             codes = model.draw(asked[label], None, rng)
@@ -136,7 +133,12 @@ class NoisyTree(Method):
             np.concatenate([one.labels for one in made]),
         )
         claim = Claim.of(spec.budget, "Gaussian mechanisms on counts of pairs, per class")
-        notes = {"noise_multiplier": noise, "count_deviation": sigma.fine, "pairs": edges}
+        notes = {
+            "noise_multiplier": noise,
+            "count_deviation": sigma.fine,
+            "pairs": edges,
+            "discretiser": self.discretiser,
+        }
         return Release(rows, claim=claim, notes=notes)
 
     def _bins(self, total: int, deviation: float) -> int:

@@ -6,7 +6,7 @@
    sensitivity is proven for add/remove of a row). Parent sets are the maximal ones whose joint
    table with the column is theta-useful (Definition 4.7 and Algorithm 5): its average count is at
    least theta times the noise on a count. The shares of the budget are beta and 1 - beta (beta 0.3,
-   theta 4: their section 6.1).
+   theta 4, and 16 bins of a number: their section 6.1).
 2. **Conditionals.** The joint counts of every column with its parents are released with noise, made
    non-negative and normalised.
 3. **Rows** are drawn column by column, in the order of the network.
@@ -37,7 +37,6 @@ from bench import (
     Dependence,
     EncodedRows,
     InputError,
-    Method,
     PlannedEvents,
     PrivateData,
     Release,
@@ -48,6 +47,7 @@ from bench import (
 )
 from bench.methods._shared.codes import Codes
 from bench.methods.marginal._bins import Binning
+from bench.methods.marginal._discretise import BinnedMethod
 from bench.methods.marginal._graphical_model import check_columns, conditional_draw
 
 Columns = tuple[int, ...]
@@ -71,7 +71,7 @@ class _Noise:
 
 @final
 @dataclass(frozen=True)
-class PrivBayes(Method):
+class PrivBayes(BinnedMethod):
     """A Bayesian network chosen and filled with noise."""
 
     name: ClassVar[str] = "privbayes"
@@ -85,8 +85,6 @@ class PrivBayes(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "unknown")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "candidates": 50}
 
-    bins: int = 16
-    """Bins of a numeric column, beside the one of its lower bound (the paper's 16)."""
     beta: float = 0.3
     """Share of the budget for the structure."""
     theta: float = 4.0
@@ -96,6 +94,7 @@ class PrivBayes(Method):
     """Candidates of one choice at most."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0.0 < self.beta < 1.0 or self.theta <= 0.0 or self.candidates < 1:
             raise InputError(
                 f"privbayes: beta {self.beta}, theta {self.theta}, candidates {self.candidates}: "
@@ -104,10 +103,9 @@ class PrivBayes(Method):
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)
-        binning = Binning(private.encoder, self.bins)
-        steps = len(binning.sizes) - 1
-        multiplier = private.calibrate(lambda one: self._plans(private, steps, one))
-        private.reserve_all(self._plans(private, steps, multiplier))
+        steps = len(Binning(private.encoder, self.bins).sizes) - 1
+        cuts, multiplier = self.reserved(private, lambda one: self._plans(private, steps, one))
+        binning = cuts.binning(self.bins)
         noise = self._noise(steps, multiplier)
         rows = private.coded(binning.codes, binning.sizes)
         network = self._structure(private, rows, noise, rng)
@@ -117,6 +115,7 @@ class PrivBayes(Method):
         notes = {
             "choice_epsilon": noise.epsilon,
             "count_deviation": noise.deviation,
+            "discretiser": self.discretiser,
             "parents": sum(len(parents) for _, parents in network) / max(1, len(network)),
         }
         return Release(binning.rows(codes, rng), claim=claim, notes=notes)

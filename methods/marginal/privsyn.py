@@ -50,7 +50,6 @@ from bench import (
     Dependence,
     EncodedRows,
     InputError,
-    Method,
     PlannedEvents,
     PrivateData,
     Release,
@@ -59,6 +58,7 @@ from bench import (
 )
 from bench.methods._shared.codes import Codes
 from bench.methods.marginal._bins import Binning
+from bench.methods.marginal._discretise import BinnedMethod
 from bench.methods.marginal._graphical_model import (
     CellTable,
     check_columns,
@@ -83,7 +83,7 @@ _DECAY, _DECAY_EVERY = 0.84, 20
 
 @final
 @dataclass(frozen=True)
-class PrivSyn(Method):
+class PrivSyn(BinnedMethod):
     """Records updated towards noisy marginals that were chosen by noisy dependences."""
 
     name: ClassVar[str] = "privsyn"
@@ -97,8 +97,6 @@ class PrivSyn(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "unknown")
     quick: ClassVar[Mapping[str, Any]] = {"bins": 4, "updates": 10, "records": 300}
 
-    bins: int = 16
-    """Bins of a numeric column, beside the one of its lower bound."""
     columns_share: float = 0.1
     """Share of rho for the counts of single columns."""
     choice_share: float = 0.1
@@ -113,6 +111,7 @@ class PrivSyn(Method):
     """Records that are updated for a smaller release: as many as were declared, but no more."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shares = (self.columns_share, self.choice_share)
         if min(shares) <= 0.0 or sum(shares) >= 1.0 or self.alpha <= 0.0 or self.records < 1:
             raise InputError(
@@ -123,8 +122,7 @@ class PrivSyn(Method):
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)
-        binning = Binning(private.encoder, self.bins)
-        width = len(binning.sizes) - 1
+        width = len(Binning(private.encoder, self.bins).sizes) - 1
         parts = list(private.partition("class").values())
 
         def plans(noise: float) -> list[PlannedEvents]:
@@ -139,8 +137,8 @@ class PrivSyn(Method):
                 )
             ]
 
-        noise = private.calibrate(plans)
-        private.reserve_all(plans(noise))
+        cuts, noise = self.reserved(private, plans)
+        binning = cuts.binning(self.bins)
         declared = totals(private, by_class=True)
         tables: list[Codes] = []
         measured = 0
@@ -154,7 +152,11 @@ class PrivSyn(Method):
             columns = [unmerged(mask, records[:, n], rng) for n, mask in enumerate(kept)]
             tables.append(np.stack([*columns, np.full(count, label)], axis=1))
         claim = Claim.of(spec.budget, "Zhang et al. 2021, composition of the zCDP of all steps")
-        notes = {"noise_multiplier": noise, "marginals_per_class": measured / len(parts)}
+        notes = {
+            "noise_multiplier": noise,
+            "marginals_per_class": measured / len(parts),
+            "discretiser": self.discretiser,
+        }
         return Release(binning.rows(np.concatenate(tables), rng), claim=claim, notes=notes)
 
     def _noise(self, noise: float) -> tuple[float, float, float]:

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bench import EncodedRows, Method, PrivateData, Release, Spec, Task
+from bench import Between, EncodedRows, Method, PrivateData, Release, Spec, Task
 from bench.methods._shared.parameters import check_parameters
 from bench.methods.ndpdc._time_strata import time_edges
 
@@ -63,6 +63,12 @@ class Dm(Method):
     tuned_on: ClassVar[tuple[str, ...]] = ("digits", "unknown")
     uses_budget: ClassVar[bool] = False
 
+    search: ClassVar[Mapping[str, Any]] = {
+        "table_step": Between(0.02, 0.5, log=True),
+        "table_extractor": ("linear", "mlp"),
+        "step": Between(3.0, 100.0, log=True),
+        "momentum": (0.0, 0.5, 0.9),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"iterations": 15}
 
     initialisation: Literal["noise", "real"] = "noise"

@@ -43,6 +43,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bench import (
+    Between,
     Claim,
     Method,
     PlannedEvents,
@@ -77,6 +78,14 @@ class Ndpdc(Method):
         "unknown",
     )
 
+    search: ClassVar[Mapping[str, Any]] = {
+        "iterations": (500, 1000, 2000),
+        "group_size": Between(25.0, 200.0, log=True),
+        "table_step": Between(0.02, 0.5, log=True),
+        "table_extractor": ("linear", "mlp"),
+        "step": Between(0.3, 3.0, log=True),
+        "width": (8, 16),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"iterations": 15}
 
     iterations: int = 1000

@@ -28,7 +28,15 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bench import Environment, PrivateData, Release, Spec, seeded_global_generators, silenced_output
+from bench import (
+    Between,
+    Environment,
+    PrivateData,
+    Release,
+    Spec,
+    seeded_global_generators,
+    silenced_output,
+)
 from bench.methods._shared.smartnoise import SMARTNOISE, budget_of, library_errors
 from bench.methods.pate._smartnoise import (
     TrainsPateCtgan,
@@ -60,6 +68,12 @@ class PateCtgan(TrainsPateCtgan):
     family: ClassVar[str] = "GAN"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
+    search: ClassVar[Mapping[str, Any]] = {
+        "batch": (100, 250, 500),
+        "student_steps": (1, 2, 5),
+        "rows_per_teacher": (1000, 2000, 5000),
+        "steps": Between(20, 300, log=True, whole=True),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"batch": 20, "steps": 5}
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:

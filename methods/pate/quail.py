@@ -28,6 +28,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bench import (
+    Between,
     Budget,
     Encoder,
     Environment,
@@ -73,6 +74,12 @@ class Quail(TrainsPateCtgan):
     family: ClassVar[str] = "GAN"
     tuned_on: ClassVar[tuple[str, ...]] = ("adult", "seer-breast", "seer-incidence")
     environment: ClassVar[Environment | None] = SMARTNOISE
+    search: ClassVar[Mapping[str, Any]] = {
+        "classifier_share": Between(0.3, 0.85),
+        "regularization": Between(0.01, 10.0, log=True),
+        "rows_per_teacher": (1000, 2000, 5000),
+        "steps": Between(20, 300, log=True, whole=True),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"batch": 20, "steps": 5}
 
     classifier_share: float = 0.7

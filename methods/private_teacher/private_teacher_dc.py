@@ -45,6 +45,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from bench import (
+    Between,
     Claim,
     Method,
     NotApplicable,
@@ -102,6 +103,12 @@ class PrivateTeacherDc(Method):
         "support-deepsurv",
         "support2",
     )
+    search: ClassVar[Mapping[str, Any]] = {
+        "teacher": ("auto", "naive-bayes"),
+        "counts_share": Between(0.02, 0.6, log=True),
+        "rounds": (4, 8, 16),
+        "pool": (10_000, 20_000, 40_000),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"steps": 3, "pool": 1000, "judges": 200, "rounds": 3}
 
     teacher: Literal["auto", "additive", "ebm", "naive-bayes", "counts"] = "auto"

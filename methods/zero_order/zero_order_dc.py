@@ -63,6 +63,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import (
+    Between,
     Claim,
     Encoder,
     Method,
@@ -146,6 +147,13 @@ class ZeroOrderDc(Method):
         "ukb-proteomics",
     )
 
+    search: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": Between(0.001, 0.1, log=True),
+        "least_difference": (0.025, 0.25),
+        "largest_difference": Between(1.0, 3.0),
+        "start": ("random", "classes"),
+        "standardise": ("public", "rows"),
+    }
     quick: ClassVar[Mapping[str, Any]] = {"steps": 15, "validate_every": 10}
 
     teacher: Literal["auto", "xgboost", "logistic", "forest", "svm", "cox", "aft"] = "auto"

@@ -199,10 +199,10 @@ def select(
         limit = np.float32(closest[places - 1] * width + margin)
         for first in range(begin, end, _CHUNK):
             last = min(end, first + _CHUNK)
-            near = False
-            for j in range(first, last):
-                near |= row[j] <= limit
-            if not near:
+            chunk, near = row[first:last], np.int32(0)
+            for j in range(len(chunk)):  # counted, since no vector unit takes an "or" of truths
+                near += np.int32(chunk[j] <= limit)
+            if near == 0:
                 continue
             for j in range(first, last):
                 if row[j] > limit:
@@ -227,6 +227,49 @@ def select(
                     closest[later], chosen[later] = closest[later - 1], chosen[later - 1]
                 closest[place], chosen[place] = distance, r
                 limit = np.float32(closest[places - 1] * width + margin)
+
+
+@_precise
+def select_back(
+    sums: Floats,
+    start: int,
+    margin: float,
+    used: npt.NDArray[np.bool_],
+    query: tuple[Floats, Integers],
+    reference: tuple[Floats, Integers],
+    best: Floats,
+) -> None:
+    """Keep the distance of each reference to its closest query, exactly.
+
+    `best` has a place for every reference, infinity where nothing was compared yet. Queries that
+    are not `used`, which equal another one, are passed over.
+    """
+    width, columns = query[0].shape[1] + query[1].shape[1], sums.shape[1]
+    limits = np.empty(columns, dtype=np.float32)
+    for j in range(columns):
+        limits[j] = np.float32(best[start + j] * width + margin)
+    for i in range(sums.shape[0]):
+        if not used[i]:
+            continue
+        row = sums[i]
+        for first in range(0, columns, _CHUNK):
+            last = min(columns, first + _CHUNK)
+            chunk, bounds, near = row[first:last], limits[first:last], np.int32(0)
+            for j in range(len(chunk)):
+                near += np.int32(chunk[j] <= bounds[j])
+            if near == 0:
+                continue
+            for j in range(first, last):
+                if row[j] > limits[j]:
+                    continue
+                r = start + j
+                if query[0].shape[1]:
+                    distance = _exact(query[0][i], query[1][i], reference[0][r], reference[1][r])
+                else:
+                    distance = np.float64(row[j]) / width
+                if distance < best[r]:
+                    best[r] = distance
+                    limits[j] = np.float32(distance * width + margin)
 
 
 # Encoded distance --------------------------------------------------------------------------------

@@ -101,9 +101,12 @@ def train(
             total = 0.0
             for place in range(size):
                 row = orders[epoch, start + place]
-                taken[place] = features[row]
-                right[place] = truth[row]
-                weight[place] = weights[row]
+                # Element by element: numba takes seconds to compile the assignment of a slice.
+                for column in range(features.shape[1]):
+                    taken[place, column] = features[row, column]
+                for output in range(outputs):
+                    right[place, output] = truth[row, output]
+                weight[place, 0] = weights[row, 0]
                 total += weights[row, 0]
             middle = np.dot(taken, hidden)
             for place in range(size):
@@ -122,8 +125,10 @@ def train(
                     errors[place, output] *= share
             back = np.dot(errors, last.T)
             bias_gradient, last_bias_gradient = states[1][2], states[3][2]
-            bias_gradient[:] = 0
-            last_bias_gradient[:] = 0
+            for unit in range(width):
+                bias_gradient[0, unit] = 0
+            for output in range(outputs):
+                last_bias_gradient[0, output] = 0
             for place in range(size):
                 for unit in range(width):
                     if middle[place, unit] <= 0:
@@ -131,8 +136,8 @@ def train(
                     bias_gradient[0, unit] += back[place, unit]
                 for output in range(outputs):
                     last_bias_gradient[0, output] += errors[place, output]
-            states[0][2][:] = np.dot(taken.T, back)
-            states[2][2][:] = np.dot(middle.T, errors)
+            np.dot(taken.T, back, states[0][2])
+            np.dot(middle.T, errors, states[2][2])
             step += 1
             scaled = rate * np.sqrt(1.0 - SQUARED_DECAY**step) / (1.0 - DECAY**step)
             penalty = alpha / total

@@ -230,26 +230,64 @@ def neighbours_within(
     closest, given the largest possible rounding error, are compared again in double precision. Of
     equally close references the first ones are taken; with a generator, others for each query.
     """
+    return _found(queries, references, parts, threads, rng, back=False)[0]
+
+
+def both_ways(
+    queries: Records,
+    references: Records,
+    parts: Sequence[ReferenceRange],
+    threads: int = 1,
+    rng: np.random.Generator | None = None,
+) -> tuple[list[Neighbours], Array]:
+    """Return `neighbours_within`, and the distance of each reference to its closest query.
+
+    The latter are `nearest(references, queries)`, from the same comparisons of all pairs.
+    """
+    if not len(queries):
+        raise ValueError("no rows to compare with")
+    return _found(queries, references, parts, threads, rng, back=True)
+
+
+def _found(
+    queries: Records,
+    references: Records,
+    parts: Sequence[ReferenceRange],
+    threads: int,
+    rng: np.random.Generator | None,
+    back: bool,
+) -> tuple[list[Neighbours], Array]:
     for part in parts:
         if part.k > part.stop - part.start:
             count = part.stop - part.start
             raise ValueError(f"no reference rows to compare with: {count} of {part.k}")
     turns = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     if rng is not None:
-        evenly = 2**32 // len(references)
-        turns = rng.integers(2**32, size=len(queries)), rng.permutation(len(references)) * evenly
-    search = _Search(queries, references, parts, turns)
+        # References beyond the last part are never chosen, and need no place on the circle.
+        count = max((part.stop for part in parts), default=0)
+        evenly = 2**32 // max(1, count)
+        turns = rng.integers(2**32, size=len(queries)), rng.permutation(count) * evenly
+    search = _Search(queries, references, parts, turns, back)
     starts = range(0, len(queries), _QUERIES)
+    groups = max(1, min(threads, len(starts)))
+
+    def block_of(group: int) -> tuple[list[list[Neighbours]], Array]:
+        """Every so many blocks: each group keeps the closest queries that it has seen."""
+        closest = np.full(len(references) if back else 0, np.inf)
+        return [search.block(start, closest) for start in starts[group::groups]], closest
+
     # Blocks do not depend on each other, and the loops let go of the interpreter lock.
-    with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
-        blocks = list(pool.map(search.block, starts))
-    return [
+    with ThreadPoolExecutor(max_workers=groups) as pool:
+        done = list(pool.map(block_of, range(groups)))
+    blocks = [done[number % groups][0][number // groups] for number in range(len(starts))]
+    found = [
         Neighbours(
             np.concatenate([np.empty((0, part.k)), *(block[n].distances for block in blocks)]),
             np.concatenate([np.empty((0, part.k), int), *(block[n].index for block in blocks)]),
         )
         for n, part in enumerate(parts)
     ]
+    return found, np.minimum.reduce([closest for _, closest in done])
 
 
 @final
@@ -262,8 +300,13 @@ class _Search:
         references: Records,
         parts: Sequence[ReferenceRange],
         turns: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+        back: bool,
     ) -> None:
-        self._rows, self._references = len(queries), len(references)
+        self._rows, self._references, self._back = len(queries), len(references), back
+        # A query that equals another one is nowhere closer; its rows would all be compared again.
+        self._used = np.zeros(len(queries) if back else 0, dtype=np.bool_)
+        if back:
+            self._used[queries.distinct[0]] = True
         self._parts, self._turns = parts, turns
         self._exact = tuple(
             (np.ascontiguousarray(table.numbers), np.ascontiguousarray(table.codes))
@@ -285,9 +328,13 @@ class _Search:
             np.ascontiguousarray(table.codes.T, dtype=kind) for table in (queries, references)
         )
         self._margin = _margin(queries, references, len(turns[0]) > 0)
+        self._margin_back = _margin(queries, references, ties=False)
 
-    def block(self, start: int) -> list[Neighbours]:
-        """The closest references of the queries from `start` on."""
+    def block(self, start: int, closest: Array) -> list[Neighbours]:
+        """The closest references of the queries from `start` on.
+
+        `closest` has the distance of each reference to the closest query so far, where wanted.
+        """
         from bench.metrics._shared import kernels
 
         rows = slice(start, min(start + _QUERIES, self._rows))
@@ -320,6 +367,16 @@ class _Search:
                     turns,
                     of_part.distances,
                     of_part.index,
+                )
+            if self._back:
+                kernels.select_back(
+                    sums,
+                    first,
+                    self._margin_back,
+                    self._used[rows],
+                    query,
+                    self._exact[1],
+                    closest,
                 )
         return nearest_of_parts
 

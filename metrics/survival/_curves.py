@@ -168,13 +168,18 @@ def curves_at(times: Array, events: Flags, grid: Array) -> Curves:
     return curves
 
 
-def log_rank(times: Array, events: Flags, group: Flags, weights: Array) -> tuple[float, float]:
+def log_rank(
+    times: Array, events: Flags, group: Flags, weights: Array, *, by_status: bool = True
+) -> tuple[float, float]:
     """Observed minus expected events of the group, and the p-value, for weighted rows.
 
     U = sum of w_i u_i over the score residuals u_i of a Cox model without effect of the group. Its
     variance is the sum of squares of w_i u_i about their mean within group and status (Lin and Wei,
     1989, within strata): classical variances count weighted rows as if they were that many rows,
     and both tables have their events and censored rows in shares that are given, not drawn.
+
+    With `by_status=False` statuses are drawn, as for two groups of one table: squares are about the
+    mean within the group alone.
     """
     from scipy.stats import norm
 
@@ -191,8 +196,8 @@ def log_rank(times: Array, events: Flags, group: Flags, weights: Array) -> tuple
     parts = weights * residuals
     variance = 0.0
     for of_group in (False, True):
-        for status in (False, True):
-            stratum = parts[(group == of_group) & (events == status)]
+        for status in (False, True) if by_status else (None,):
+            stratum = parts[(group == of_group) & ((events == status) | (status is None))]
             if len(stratum) > 1:
                 variance += len(stratum) * float(np.var(stratum, ddof=1))
             else:

@@ -33,6 +33,7 @@ EVENTS_PER_COVARIATE = 2
 """Events needed per covariate: with fewer, a Cox model without penalty diverges."""
 
 _TINY_PENALTY = 1e-8
+_SAME_RATIO = 6  # decimals of log hazard ratios that ranks look at
 """Keeps a separated covariate finite, and changes no other one."""
 
 _UNKNOWN = 5.0
@@ -221,7 +222,12 @@ def _rank(metric: Metric, ratios: _RatioPair, drawn_real: Array, drawn: Array) -
         return metric.absent(
             "hazard/rank", f"{len(ratios.names)} covariates; a rank correlation needs 3"
         )
-    value = float(rank_correlation(ratios.real.logs[:, None], ratios.released.logs[:, None])[0])
+    # Columns that say the same have one ratio, up to the order in which a machine sums.
+    of_real, of_release, drawn_real, drawn = (
+        np.round(logs, _SAME_RATIO)
+        for logs in (ratios.real.logs, ratios.released.logs, drawn_real, drawn)
+    )
+    value = float(rank_correlation(of_real[:, None], of_release[:, None])[0])
     if np.isnan(value):
         return metric.absent("hazard/rank", "all hazard ratios are equal: no ranks")
     return _agreement_score(

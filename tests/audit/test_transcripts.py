@@ -17,6 +17,7 @@ from bench.audit import transcript_attack
 from bench.audit.audits import AuditProcedure, instance_cell
 from bench.audit.foreign import ENVIRONMENT, Compared, compared
 from bench.audit.replays import (
+    Weakened,
     laplace_log_ratio,
     normal_log_ratio,
     replayed,
@@ -24,7 +25,14 @@ from bench.audit.replays import (
 from bench.audit.report import conclude, markdown_table, page
 from bench.audit.self_test import ExactGaussian, KnownCalls, SampledSums, TinyTable, TwoSums, Votes
 from bench.audit.tradeoff import NoiseFamily
-from bench.audit.transcripts import Answer, Transcript, recorded, without_client
+from bench.audit.transcripts import (
+    WILD,
+    Answer,
+    Choice,
+    Transcript,
+    recorded,
+    without_client,
+)
 from bench.audit.trials import AuditTarget, Stage, TrialId
 from bench.engine.cell import blank_row, ended
 from bench.engine.fit import MethodFacts
@@ -35,10 +43,11 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import kernel
-from bench.privacy.events import gaussian
+from bench.privacy.events import exponential, gaussian
 from bench.privacy.grid import Grid
 from bench.privacy.kernel import PrivateData
 from bench.privacy.noise import NoiseSource, SeededNoise
+from bench.privacy.selection import Distance
 from bench.results.audits import refutations
 from bench.results.records import AuditRow, AuditSpec, Outcome, Status
 from bench.stats.bounds import gaussian_bound, gaussian_epsilon, gaussian_test_bound
@@ -150,6 +159,83 @@ class Adaptive(_Direct):
         first = private.gaussian_sum(lambda rows: rows.values, 1.0, 8.0)
         private.gaussian_sum(lambda rows: rows.values * np.cos(first), 1.0, 8.0)
         return self.released(spec, private.width)
+
+
+@final
+@dataclass(frozen=True)
+class Selecting(_Direct):
+    """Two selections, the second after noisy scores of the same candidates."""
+
+    name: ClassVar[str] = "test-selecting"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        plans = [private.plan(exponential(0.2), 2), private.plan(gaussian(10.0))]
+        private.reserve_all(plans)
+        rows = private.coded(lambda rows: (rows.values > 0).astype(np.int64), [2] * private.width)
+        # One row more moves away from an empty table, and nearer to one that is too full.
+        full = np.full(2, 2.0 * private.counts.total)
+        candidates = [
+            Distance((column,), full if column else np.zeros(2)) for column in range(private.width)
+        ]
+        private.select(rows, candidates, 0.2)
+        private.scores(rows, candidates, 10.0)
+        private.select(rows, candidates, 0.2)
+        return self.released(spec, private.width)
+
+
+class TestSelections:
+    CHOICE = Choice(np.array([0.0, 0.7, 2.0]), np.array([0.5, 0.0, 3.0]))
+
+    def test_the_weights_of_both_worlds_are_recorded_and_noisy_scores_too(self) -> None:
+        transcript = of(Selecting())
+        assert transcript.calls == 3
+        assert len(transcript.choices) == 2 and len(transcript.answers) == 1
+        for choice in transcript.choices:
+            assert min(choice.outside) == min(choice.inside) == 0.0
+            # epsilon bounds every ratio, and a Distance of one column uses most of it.
+            assert 0.05 < np.abs(choice.ratios).max() <= 0.2
+        wild = of(Selecting(), number=WILD)
+        assert np.array_equal(wild.to_numbers(), transcript.to_numbers())
+
+    def test_they_are_stored_as_numbers(self) -> None:
+        transcript = of(Selecting())
+        again = Transcript.of_numbers(transcript.to_numbers())
+        assert np.array_equal(again.to_numbers(), transcript.to_numbers())
+        assert len(again.choices) == 2 and again.strength == pytest.approx(transcript.strength)
+
+    def test_a_strength_is_that_of_a_gaussian_of_the_same_divergence(self) -> None:
+        ratio = self.CHOICE.ratios
+        inside = np.exp(-self.CHOICE.inside) / np.exp(-self.CHOICE.inside).sum()
+        assert self.CHOICE.strength == pytest.approx(2.0 * float(inside @ ratio))
+
+    @pytest.mark.parametrize("world", [True, False])
+    @pytest.mark.parametrize("factor", [1.0, 0.5])
+    def test_replays_have_the_probabilities_of_their_world(
+        self, world: bool, factor: float
+    ) -> None:
+        transcript = Transcript((), 1, (self.CHOICE,))
+        noise: NoiseSource = SeededNoise(np.random.default_rng(3))
+        used = noise if factor == 1.0 else Weakened(noise, factor)
+        scores = replayed([transcript], 20_000, world, used)
+        weights = np.exp(-(self.CHOICE.inside if world else self.CHOICE.outside) / factor)
+        for ratio, share in zip(self.CHOICE.ratios, weights / weights.sum(), strict=True):
+            seen = int(np.isclose(scores, ratio).sum())
+            assert binom.ppf(1e-4, 20_000, share) <= seen <= binom.ppf(1 - 1e-4, 20_000, share)
+
+    def test_an_audit_of_selections_refutes_nothing(self, tmp_path: Path) -> None:
+        audit = numbers(audited(tmp_path, Selecting(), 2000))
+        assert audit.replicated_p_proof > 0.05
+        assert "3 of 3 noisy answers" in audit.scorer
+
+
+class TestLighter:
+    def test_the_largest_entries_are_kept_in_their_order(self) -> None:
+        grid = Grid(-10, 2.0)
+        moved = np.array([1, -90, 2, 40, -3, 10], dtype=np.int64)
+        (kept,) = Transcript((Answer("gaussian", 1.0, grid, moved),), 1).lighter(0.98).answers
+        assert kept.moved.tolist() == [-90, 40]
+        (all_of_it,) = Transcript((Answer("gaussian", 1.0, grid, moved),), 1).lighter(1.0).answers
+        assert all_of_it.moved.tolist() == moved.tolist()
 
 
 class TestLikelihood:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import io
 import json
+import os
 import sys
 import tarfile
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pandas as pd
@@ -106,6 +111,41 @@ def test_a_file_comes_into_a_folder_that_was_not_there(machine) -> None:
     assert sorted(path.name for path in place.iterdir()) == ["provenance.json", "rows.csv"]
     record = json.loads((place / "provenance.json").read_text())["rows.csv"]
     assert record["archive_sha256"] == hashlib.sha256(ARCHIVE).hexdigest()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_two_processes_do_not_write_the_same_partial_files(
+    machine, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    # The other process fetches the file, or gives up and removes the empty folder.
+    folder = machine(ARCHIVE if removed else b"", "" if removed else "must not be called")
+    monkeypatch.setenv("BENCH_DATA", str(folder))
+    place = folder / "packaged"
+    place.mkdir(parents=True)
+    waits = threading.Event()
+
+    def flock(descriptor: int, operation: int) -> None:
+        waits.set()
+        fcntl.flock(descriptor, operation)
+
+    monkeypatch.setattr(data_files, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX))
+    held = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(data_files.get_dataset, "packaged", lambda *_: None)
+            assert waits.wait(60)
+            if removed:
+                place.rmdir()
+            else:
+                (place / "rows.csv").write_bytes(CONTENT)
+            os.close(held)
+            held = -1
+            assert result.result(60) == place
+    finally:
+        if held >= 0:
+            os.close(held)
+    assert (place / "rows.csv").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import datetime
 import gzip
 import io
 import os
-import resource
 import tempfile
 import time
 import zipfile
@@ -28,9 +27,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.cli.main import main
+from tests.support.memory import megabytes_taken
 
 SECONDS = 10.0
-KILOBYTES = 1_000_000
+MEGABYTES = 1000
 SMALL, LARGE = 25, 1_500
 
 
@@ -44,10 +44,11 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def call(*arguments: str) -> Result:
     """Run a command, and check all that holds for any input."""
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.process_time()  # the machine may be busy with other things
-    result = CliRunner().invoke(main, list(arguments))
-    seconds = time.process_time() - started
+    with megabytes_taken() as taken:
+        started = time.process_time()  # the machine may be busy with other things
+        result = CliRunner().invoke(main, list(arguments))
+        seconds = time.process_time() - started
+        megabytes = taken()
     assert result.exit_code in (0, 1, 2), (arguments, result.output, result.exception)
     assert result.exception is None or isinstance(result.exception, SystemExit), arguments
     if result.exit_code == 2:
@@ -55,7 +56,7 @@ def call(*arguments: str) -> Result:
         assert len(lines) == 1 and lines[0].startswith("bench: "), (arguments, result.stderr)
         assert len(lines[0]) < 5_000 and lines[0].isprintable(), arguments
     assert seconds < SECONDS, (arguments, seconds)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < KILOBYTES, arguments
+    assert megabytes < MEGABYTES, arguments
     return result
 
 

@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import os
-import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -28,12 +27,13 @@ from bench.errors import BenchError
 from bench.leaderboard.tables.load import load_results
 from bench.results.integrity import Ledgers
 from bench.results.run_directory import RunStore
+from tests.support.memory import megabytes_taken
 from tests.support.strangers import KEY, bench, content, finished, honest, within
 
 FEW, MANY = 12, 400
 SECONDS = 10
-MEGABYTES = 1500
-"""More than all libraries and tests of this file take."""
+MEGABYTES = 1000
+"""More than the libraries that the commands import take, and far less than a bomb."""
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("status", "RUN"),
@@ -289,8 +289,6 @@ def survives(folder: Path, *more: tuple[str, ...]) -> None:
     assert outside_of(folder) == before
     there = {path.name for path in folder.iterdir()}
     assert there <= {"run", "other", "outside", "merged", "dossier.html", "site"}
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    assert used < MEGABYTES, f"{used:.0f} MB"
 
 
 def test_the_honest_directory_is_read_by_all(base: Path) -> None:
@@ -317,7 +315,9 @@ LONG = settings(
 def test_a_spoiled_directory_stops_nobody(base: Path, spoil: Spoil, data: st.DataObject) -> None:
     with copied(base) as folder:
         spoil(folder / "run", data)
-        survives(folder, *((LEADERBOARD,) if spoil is table_values else ()))
+        with megabytes_taken() as taken:
+            survives(folder, *((LEADERBOARD,) if spoil is table_values else ()))
+        assert taken() < MEGABYTES
 
 
 @pytest.mark.slow
@@ -329,7 +329,9 @@ def test_many_spoiled_directories_stop_nobody(
 ) -> None:
     with copied(base) as folder:
         spoil(folder / "run", data)
-        survives(folder, *((LEADERBOARD,) if spoil is table_values else ()))
+        with megabytes_taken() as taken:
+            survives(folder, *((LEADERBOARD,) if spoil is table_values else ()))
+        assert taken() < MEGABYTES
 
 
 # Ledgers alone, which are quicker to try --------------------------------------------------------

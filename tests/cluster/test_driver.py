@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+from bench.cli.main import main
 from bench.results.journal import read_journal
-from tests.support.driven import BENCH, started
+from tests.support.driven import started
 from tests.support.installed import install_plugin
 
 
@@ -21,7 +22,7 @@ def statuses(directory: Path) -> dict[str, str]:
 
 
 def test_a_killed_worker_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    with started(tmp_path, ["one"]) as run:
+    with started(tmp_path, ["one"], cpus=1) as run:
         _, pid, _ = run.announced()
         os.kill(pid, signal.SIGKILL)
         assert "one on gbsg2" in run.until("its worker was lost")
@@ -55,11 +56,8 @@ def test_ctrl_c_finishes_what_runs_and_starts_nothing_else(tmp_path: Path) -> No
 def test_a_second_driver_is_refused_and_ctrl_c_twice_leaves_nothing_behind(tmp_path: Path) -> None:
     with started(tmp_path, ["one", "two"], cpus=1) as run:
         run.announced()
-        second = subprocess.run(
-            [*BENCH, "run", "--grid", "smoke", "--out", str(run.out)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert second.returncode == 2
+        second = CliRunner().invoke(main, ["run", "--grid", "smoke", "--out", str(run.out)])
+        assert second.exit_code == 2
         assert "in use by another `bench run`" in second.stderr
         os.killpg(run.process.pid, signal.SIGINT)
         run.until("stopping: cells that run are finished first")
@@ -69,12 +67,12 @@ def test_a_second_driver_is_refused_and_ctrl_c_twice_leaves_nothing_behind(tmp_p
         assert run.left_behind() == []
     assert statuses(run.out) == {}
     # A later run resumes from what is there.
-    again = subprocess.run(
-        [*BENCH, "run", "--grid", "smoke", "--methods", "marginals", "--datasets", "gbsg2",
+    again = CliRunner().invoke(
+        main,
+        ["run", "--grid", "smoke", "--methods", "marginals", "--datasets", "gbsg2", "--cpus", "1",
          "--metrics", "ks", "--no-mlflow", "--out", str(run.out)],
-        capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.exit_code == 0, again.output
 
 
 def test_a_directory_removed_in_the_middle_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:

@@ -125,6 +125,43 @@ def test_cells_that_wait_for_a_cpu_are_not_shown_as_running(
     assert seen[0][1].phase == "phase of key 1.run"
 
 
+def test_when_the_time_is_over_running_cells_are_finished_and_no_other_is_started(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [Job(replace(CELL, seed=seed), f"key {seed}", False, ("ks",)) for seed in range(9)]
+    started: list[str] = []
+
+    class Noted(LosingTasks):
+        def start(self, job: Job, attempt: int, stored: Outcome | None) -> tuple[Any, Started]:
+            started.append(job.key)
+            return job.key, Started(job, attempt, (f"{job.key}.run",))
+
+    now = [0.0]
+
+    def got(reference: str) -> Outcome:
+        now[0] += 1.0
+        return outcome(reference)
+
+    monkeypatch.setattr(loop, "Tasks", lambda *_: Noted(0))
+    monkeypatch.setattr(loop, "Watchers", lambda say: NobodyWatches())
+    monkeypatch.setattr(loop, "_room", lambda: 3)
+    monkeypatch.setattr(ray, "wait", lambda pending, timeout: (pending[:1], []))
+    monkeypatch.setattr(ray, "get", got)
+    monkeypatch.setattr(loop, "perf_counter", lambda: now[0])
+    said: list[str] = []
+    stop = Stop(said.append, end=2.0)
+    datasets = {CELL.dataset: build_dataset(ToyTable())}
+    options = RunOptions(store.directory)
+    ended = [job.key for job, _ in execute(jobs, datasets, store, options, stop, said.append)]
+    assert 2 < len(ended) < 9
+    assert sorted(ended) == sorted(started)
+    assert stop.out_of_time and len([text for text in said if "the time is over" in text]) == 1
+
+
+def test_without_an_end_the_time_is_never_over() -> None:
+    assert not Stop(print).asked and not Stop(print, end=float("inf")).asked
+
+
 def test_a_lost_cell_with_seeded_noise_is_started_again(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 import bench
+from bench.cli.main import main
 from tests.support.installed import install_plugin
 
 BENCH = [sys.executable, "-m", "bench"]
@@ -35,12 +37,13 @@ def grid(tmp_path: Path) -> Path:
     return path
 
 
-def run(
-    *arguments: object, check: bool = True, **options: object
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*BENCH, *map(str, arguments)], capture_output=True, text=True, check=check, **options
-    )  # type: ignore[call-overload, no-any-return]
+def run(*arguments: object, code: int = 0) -> str:
+    """Run a command in this process, which has imported everything; return what it said."""
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
 
 
 def cells(directory: Path) -> pd.DataFrame:
@@ -91,7 +94,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
         driver.wait()
     assert driver.returncode == -signal.SIGKILL
     before = [json.loads(line)["cell"] for line in (out / "journal.jsonl").open()]
-    said = run("run", "--grid", grid, "--out", out, "--cpus", "1").stdout
+    said = run("run", "--grid", grid, "--out", out, "--cpus", 1)
     return Resumed(out, grid, before, said)
 
 
@@ -129,8 +132,7 @@ def test_a_killed_driver_loses_nothing_and_repeats_nothing(resumed: Resumed) -> 
     keys = [tags["bench.key"] for tags in logged(out) if "bench.key" in tags]
     assert sorted(keys) == sorted(after.index)
 
-    third = run("run", "--grid", resumed.grid, "--out", out)
-    assert "10 already done" in third.stdout
+    assert "10 already done" in run("run", "--grid", resumed.grid, "--out", out)
     pd.testing.assert_frame_equal(cells(out), after)
 
 
@@ -145,7 +147,14 @@ def test_failing_cells_never_stop_the_run_and_show_in_the_exit_code(tmp_path: Pa
         '  {name = "misbehaves", label = "skips", parameters = {how = "skip"}}]\n'
     )
     out = tmp_path / "run"
-    result = run("run", "--grid", grid, "--out", out, check=False, env=environment)
+    command = [*BENCH, "run", "--grid", str(grid), "--out", str(out)]
+
+    def started(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *options], capture_output=True, text=True, check=False, env=environment
+        )
+
+    result = started()
     assert result.returncode == 1, result.stderr
     rows = cells(out).set_index("label")
     assert rows["status"].to_dict() == {
@@ -157,10 +166,8 @@ def test_failing_cells_never_stop_the_run_and_show_in_the_exit_code(tmp_path: Pa
     assert {tags["status"] for tags in logged(out)} == {"ok", "error", "skipped"}
 
     # Failures are not cached: asked again, they are tried again; the rest is not.
-    again = run("run", "--grid", grid, "--out", out, check=False, env=environment)
-    assert "2 already done" in again.stdout
-    only = run("run", "--grid", grid, "--out", out, "--methods", "marginals,skips", env=environment)
-    assert only.returncode == 0
+    assert "2 already done" in started().stdout
+    assert started("--methods", "marginals,skips").returncode == 0
 
 
 @pytest.mark.slow
@@ -184,8 +191,7 @@ def test_stored_releases_are_scored_by_further_metrics_alone(
     shutil.copytree(calm, out)
     before = cells(out)
     old = pd.read_parquet(out / "scores.parquet").set_index(["key", "metric"])["value"]
-    said = run("score", out, "--metrics", "dcr/gap", "--no-mlflow")
-    assert "10 cells" in said.stdout
+    assert "10 cells" in run("score", out, "--metrics", "dcr/gap", "--no-mlflow", "--cpus", 1)
     after = cells(out)
     assert after["fit_seconds"].equals(before["fit_seconds"])
     scores = pd.read_parquet(out / "scores.parquet").set_index(["key", "metric"])["value"]
@@ -194,8 +200,7 @@ def test_stored_releases_are_scored_by_further_metrics_alone(
     for key, tasks in after["task"].items():
         headline = "auroc" if tasks == "classification" else "c-index/cox"
         assert {"ks", "dcr", headline} <= set(json.loads(after.loc[key, "metrics"]))
-    again = run("score", out, "--metrics", "ks,dcr", "--no-mlflow")
-    assert "10 already done" in again.stdout
+    assert "10 already done" in run("score", out, "--metrics", "ks,dcr", "--no-mlflow")
     # What was scored beside the grid's metrics stays when the grid is run again.
     run("run", "--grid", grid, "--out", out, "--no-mlflow")
     assert len(pd.read_parquet(out / "scores.parquet")) == len(scores)
@@ -206,16 +211,14 @@ def test_a_lost_cell_with_secure_noise_stays_charged_and_tracking_that_is_down_s
 ) -> None:
     out = tmp_path / "run"
     options = ("--grid", grid, "--out", out, "--datasets", "gbsg2", "--eps", "1", "--secure-noise")
-    options = (*options, "--methods", "ldpdc")
+    options = (*options, "--methods", "ldpdc", "--cpus", 1)
     down = f"sqlite:///{grid}/a-file-is-not-a-folder.db"
-    result = run("run", *options, "--mlflow-uri", down)
-    assert "MLflow logging stopped" in result.stdout
+    assert "MLflow logging stopped" in run("run", *options, "--mlflow-uri", down)
     (key,) = cells(out).index
     assert cells(out).loc[key, "status"] == "ok" and not cells(out).loc[key, "study_only"]
     # As if the driver had died after starting the cell and before storing it.
     (out / "journal.jsonl").write_text("")
-    again = run("run", *options, "--no-mlflow", check=False)
-    assert again.returncode == 1
+    run("run", *options, "--no-mlflow", code=1)
     assert "charged and did not finish" in cells(out).loc[key, "reason"]
 
 

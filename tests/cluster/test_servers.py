@@ -32,6 +32,8 @@ class Seen:
     """Ports of Ray's control store that answered without a token."""
     environments: list[str]
     left: list[Path]
+    commands: list[str]
+    """Of the driver and all processes below it."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     temporary = Path(f"/tmp/b{os.getpid()}")  # short, since sockets are below it
     temporary.mkdir(mode=0o700)
     try:
-        with started(folder, ["one"], TMPDIR=str(temporary)) as run:
+        with started(folder, ["one"], cpus=1, TMPDIR=str(temporary)) as run:
             run.announced()
             found = listeners(run.process.pid)
             modes = {
@@ -52,10 +54,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             reachable = [one.port for one in found if "gcs_server" in one.process]
             reachable = [port for port in reachable if answers_without_token(port)]
             environments = environments_of(run)
+            commands = list(map(command, family(run.process.pid)))
             run.let_go("one")
             run.ended()
             assert run.process.returncode == 0
-        yield Seen(found, modes, tokens, texts, reachable, environments, [*temporary.iterdir()])
+        left = [*temporary.iterdir()]
+        yield Seen(found, modes, tokens, texts, reachable, environments, left, commands)
     finally:
         subprocess.run(["rm", "-rf", str(temporary)], check=True)
 
@@ -91,6 +95,19 @@ def test_everything_listens_on_loopback_only(seen: Seen) -> None:
 def test_no_metrics_are_exported(seen: Seen) -> None:
     silent = ("monitor.py", "dashboard.py")
     assert [one for one in seen.listening if any(part in one.process for part in silent)] == []
+
+
+@linux
+def test_ray_starts_no_process_that_no_run_uses(seen: Seen) -> None:
+    for unused in ("log_monitor.py", "monitor.py", "dashboard/dashboard.py"):
+        assert [each for each in seen.commands if unused in each] == []
+    assert [each for each in seen.commands if "raylet/raylet " in each], "the list is complete"
+
+
+def test_the_watcher_starts_without_the_libraries_of_a_cell() -> None:
+    code = "import sys, bench.cluster.watcher; print(*{'numpy', 'pandas'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 @linux
@@ -139,6 +156,27 @@ from bench.cluster.private_folders import hold
 hold(Path(tempfile.mkdtemp(dir=sys.argv[1], prefix=sys.argv[2])))
 os.kill(os.getpid(), 9)
 """
+
+
+def test_a_slow_start_of_ray_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private import services
+
+    asked: list[tuple[object, ...]] = []
+
+    def slow(*arguments: object) -> str:
+        asked.append(arguments)
+        if len(asked) < 3:
+            raise RuntimeError("no such node")
+        return "node"
+
+    monkeypatch.setattr(services, "get_node", slow)
+    with ray_cluster._patience():
+        assert services.get_node("address", "node id") == "node"
+    assert asked == [("address", "node id")] * 3 and services.get_node is slow
+    monkeypatch.setattr(ray_cluster, "_START_SECONDS", 0.0)
+    asked.clear()
+    with ray_cluster._patience(), pytest.raises(RuntimeError, match="no such node"):
+        services.get_node()
 
 
 def test_a_long_name_of_the_temporary_folder_is_no_obstacle(

@@ -58,7 +58,7 @@ def install(folder: Path) -> dict[str, str]:
 def test_a_stuck_pool_is_one_timeout_and_the_other_cells_finish(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "run", "--grid", "smoke", "--methods"]
     command += ["stuck,pools,marginals", "--datasets", "gbsg2", "--ipc", "5", "--eps", "1"]
-    command += ["--metrics", "ks", "--out", str(tmp_path / "run"), "--cpus", "2", "--no-mlflow"]
+    command += ["--metrics", "ks", "--out", str(tmp_path / "run"), "--cpus", "1", "--no-mlflow"]
     done = subprocess.run(
         command,
         env=install(tmp_path / "packages"),

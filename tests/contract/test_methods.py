@@ -33,7 +33,7 @@ SOURCES: dict[str, DatasetSource] = {
     "tiny classes": ToyTable(negatives=20, positives=5),
     "missing entries": ToyGaps(),
 }
-EPSILONS = (0.5, 1.0, 3.0, 10.0)
+EPSILONS = (0.5, 1.0, 10.0)
 
 
 @functools.cache

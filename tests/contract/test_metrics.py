@@ -44,6 +44,14 @@ def dataset(name: str) -> Dataset:
     return build_dataset(ToyGaps() if name == GAPS else SOURCES[name])
 
 
+@pytest.fixture(autouse=True)
+def _short_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How well networks learn is tested with them: the contract needs a few of their steps."""
+    from bench.metrics.utility import _networks
+
+    monkeypatch.setattr(_networks, "STEPS", 10)
+
+
 def fresh(data: Dataset) -> Release:
     return Release(Rows(data.test.rows.values, data.test.rows.labels))
 

@@ -54,5 +54,5 @@ def test_unknown_sites_and_tables_without_sites_are_refused() -> None:
         build_dataset(ToyTable(), "site:Mars")
     grid = 'datasets = ["curial-sim"]\nmethods = ["real"]\nsplit = "{}"\n'
     assert parse_grid(grid.format("site:OUH"), "g").split == "site:OUH"
-    with pytest.raises(GridError, match="preset 'sites'; known: all, default, paper, and"):
+    with pytest.raises(GridError, match="preset 'sites'; known: all, default, paper, tuning, and"):
         parse_grid(grid.format("sites"), "g")

@@ -19,7 +19,8 @@ from bench import Budget
 from bench.data.dataset import Dataset, Declaration, rule_of_new_rows, split_dataset, with_rows
 from bench.data.encoder import EncodedRows
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
-from bench.data.splits import PRESETS, SPLITS, expected_sizes, split_shares
+from bench.data.splits import PRESETS, SPLITS, TUNING, expected_sizes, split_shares
+from bench.errors import DataError
 from bench.plugins.source import build_dataset
 from bench.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from bench.privacy.opening import open_private
@@ -219,3 +220,36 @@ def test_the_split_of_a_shipped_table_moves_no_row() -> None:
     for index in range(0, len(frame), 61):
         less = placed(split_dataset(source.name, declared, frame.drop(index=index)))
         assert not less - whole and sum((whole - less).values()) == 1
+
+
+def test_tuning_sees_the_training_rows_of_the_default_split_and_none_of_its_test_rows() -> None:
+    rows = 4000
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.integers(0, 5, rows), "site": "a", "y": rng.choice(["0", "1"], rows)}
+    )
+    frame["id"] = [f"p{number}" for number in range(rows)]
+    declared = replace(DECLARED, id="id")
+    usual = split_dataset("t", declared, frame)
+    tuned = split_dataset("t", declared, frame, preset=TUNING)
+
+    def ids(dataset: Dataset, split: str) -> set[str]:
+        return set(getattr(dataset, split).ids)
+
+    for split in ("train", "control"):
+        assert ids(tuned, split) == ids(usual, split)
+    assert ids(tuned, "validation") | ids(tuned, "test") == ids(usual, "validation")
+    assert not ids(tuned, "validation") & ids(tuned, "test")
+    assert not ids(tuned, "test") & ids(usual, "test")
+    assert len(tuned.test) == pytest.approx(200, abs=40)
+    assert (tuned.test.rows.positions >= 0.5).all()
+    assert (tuned.validation.rows.positions < 0.5).all()
+    assert tuned.counts == usual.counts
+    assert tuned.validation_counts.total == usual.validation_counts.total // 2
+    sizes = expected_sizes(4001, TUNING, False)
+    assert sizes == {"train": 2401, "validation": 200, "control": 400, "test": 200}
+    with pytest.raises(DataError, match="leaves rows out"):
+        with_rows(tuned, frame.head(1))
+    # Fixed test rows of the field are not scored on either.
+    fixed = split_dataset("t", declared, frame, frame.assign(id="test"), preset=TUNING)
+    assert "test" not in ids(fixed, "test") and len(fixed.test) > 100

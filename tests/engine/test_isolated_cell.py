@@ -179,7 +179,7 @@ def test_isolated_cells_run_in_their_environment_or_are_skipped_until_it_is_ther
     }
     (tmp_path / "grid.toml").write_text(GRID)
     command = [sys.executable, "-m", "bench", "run", "--grid", str(tmp_path / "grid.toml")]
-    command += ["--out", str(out), "--no-mlflow", "--cpus", "2"]
+    command += ["--out", str(out), "--no-mlflow", "--cpus", "1"]
 
     def run() -> tuple[pd.DataFrame, subprocess.CompletedProcess[str]]:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)

@@ -185,6 +185,17 @@ def test_trees_are_the_same_without_what_only_people_read(tmp_path: Path) -> Non
     assert digest(tmp_path, "def f():\n    'a'") != digest(tmp_path, "def f():\n    return 'a'")
 
 
+def test_fields_that_describe_a_plugin_do_not_count(tmp_path: Path) -> None:
+    plain = "class A:\n    quick: ClassVar[dict] = {}\n"
+    described = plain + "".join(
+        f"    {name}: ClassVar[tuple[str, ...]] = ('adult',)\n" for name in sorted(code.DESCRIBING)
+    )
+    assert digest(tmp_path, plain) == digest(tmp_path, described)
+    others = ("quick: ClassVar[dict] = {1: 2}", "title: str = 'a'", "family: ClassVar[Family] = 1")
+    for line in others:
+        assert digest(tmp_path, plain) != digest(tmp_path, f"{plain}    {line}\n")
+
+
 @pytest.mark.parametrize(
     "one, two",
     [

@@ -95,6 +95,20 @@ def test_the_settings(store: RunStore) -> None:
     assert why(store) == "settings changed (delta, split)"
 
 
+def test_another_split_of_the_same_grid_is_no_change(store: RunStore) -> None:
+    other = replace(CELL, split_seed=1)
+    key = keys.cell_key(other, "of the other split")
+    keep(store, key=KEY)
+    assert explain([(other, key)], store, ("ks",), (0, 1)) == ["1 cell: never run"]
+    # A grid of another split only has changed.
+    assert explain([(other, key)], store, ("ks",), (1,)) == [
+        "1 cell: settings changed (split_seed)"
+    ]
+    # What changed within the split is still found beside the other split.
+    keep(store, key="b", split_seed=1, delta=1e-6, fingerprint="of the other split")
+    assert explain([(other, key)], store, ("ks",), (0, 1)) == ["1 cell: settings changed (delta)"]
+
+
 def test_a_library(store: RunStore) -> None:
     versions = {**json.loads(keys.versions()), "numpy": "1.26", "torch": "0.1"}
     keep(store, versions=json.dumps(versions))

@@ -72,7 +72,7 @@ class Started:
         }  # fmt: skip
 
     def until_gone(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while any(self.alive.values()):
             assert time.monotonic() < deadline, self.alive
             time.sleep(0.05)
@@ -91,7 +91,7 @@ def is_alive(pid: int) -> bool:
 
 
 def read(path: Path) -> int:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not path.exists():
         assert time.monotonic() < deadline, f"no {path.name} was started"
         time.sleep(0.05)

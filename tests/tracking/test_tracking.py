@@ -14,8 +14,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from bench.errors import StoreError
 from bench.plugins.description import Descriptions, MethodDescription, ParameterDescription
 from bench.results.records import CellRow, ScoreRow, TimingRow
 from bench.tracking import tracker as tracking
@@ -79,6 +82,65 @@ def test_a_cell_can_be_compared_sorted_and_read(directory: Path) -> None:
     assert "ldpdc(clip=1.0) on gbsg2" in (files / "report.html").read_text()
     linked = files / "release" / "synthetic.parquet"
     assert linked.stat().st_ino == (release / "synthetic.parquet").stat().st_ino, "no copy"
+
+
+def _artifacts(run: Any) -> Path:
+    return Path(run.info.artifact_uri.removeprefix("file://").replace("%27", "'"))
+
+
+def test_charts_are_artifacts(directory: Path) -> None:
+    details = directory / "details" / "a"
+    details.mkdir(parents=True)
+    steps = {"time": [0.0, 1.0], "real": [1.0, 0.5], "released": [1.0, 0.4]}
+    pq.write_table(pa.table(steps), details / "km.parquet")
+    with opened(directory) as store:
+        figures = [("pareto.svg", b"<svg/>"), ("pareto.json", b"{}")]
+        said: list[str] = []
+        tracker = Tracker(store, None, said.append, figures=lambda: figures)
+        tracker.planned(0, 0, ())
+        keep(store, tracker, outcome("a", task="survival"), outcome("b", task="survival"))
+        keep(store, tracker, outcome("c", task="classification"))
+        tracker.close(0)
+    assert said == []
+    logged = cells(default_uri(directory))
+    (picture,) = (_artifacts(logged["a"]) / "charts").iterdir()
+    assert picture.name == "survival.svg"
+    assert "share without event" in picture.read_text()
+    assert picture.stat().st_mode & 0o077 == 0, "drawn from private rows"
+    for key in ("b", "c"):
+        assert not (_artifacts(logged[key]) / "charts").exists()
+    (parent,) = (run for run in runs(default_uri(directory)) if "bench.run" in run.data.tags)
+    found = {path.name: path.read_bytes() for path in (_artifacts(parent) / "charts").iterdir()}
+    assert found == dict(figures)
+
+
+def test_charts_of_private_rows_do_not_reach_a_server(directory: Path) -> None:
+    details = directory / "details" / "a"
+    details.mkdir(parents=True)
+    steps = {"time": [0.0, 1.0], "real": [1.0, 0.5], "released": [1.0, 0.4]}
+    pq.write_table(pa.table(steps), details / "km.parquet")
+    row = outcome("a", task="survival").row
+    with opened(directory) as store:
+        server = Tracker(store, "http://127.0.0.1:1", print)
+        assert server._chart(row) == {}
+        server._open = frozenset({("gbsg2", row.dataset_parameters)})
+        assert list(server._chart(row)) == ["charts/survival.svg"]
+        assert list(Tracker(store, None, print)._chart(row)) == ["charts/survival.svg"]
+
+
+def test_charts_that_cannot_be_drawn_leave_the_cells_logged(directory: Path) -> None:
+    def broken() -> Any:
+        raise StoreError("no tables")
+
+    with opened(directory) as store:
+        said: list[str] = []
+        tracker = Tracker(store, None, said.append, figures=broken)
+        tracker.planned(0, 0, ())
+        keep(store, tracker, outcome("a"))
+        tracker.close(0)
+    assert "a" in cells(default_uri(directory))
+    (text,) = said
+    assert "no tables" in text and "bench sync" in text
 
 
 def test_the_parent_run_describes_the_grid_and_the_counts(directory: Path) -> None:

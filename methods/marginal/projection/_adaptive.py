@@ -32,7 +32,6 @@ from bench import (
     CodedRows,
     Distance,
     InputError,
-    Method,
     PlannedEvents,
     PrivateData,
     Release,
@@ -41,7 +40,7 @@ from bench import (
     gaussian,
 )
 from bench.methods._shared.codes import Codes
-from bench.methods.marginal._bins import Binning
+from bench.methods.marginal._discretise import BinnedMethod
 from bench.methods.marginal._graphical_model import CellTable, check_columns
 
 Columns = tuple[int, ...]
@@ -75,11 +74,9 @@ class Projection(ABC):
 
 
 @dataclass(frozen=True)
-class AdaptiveProjection(Method):
+class AdaptiveProjection(BinnedMethod):
     """A method of this loop; subclasses say on what is projected."""
 
-    bins: int = 16
-    """Bins of a numeric column, beside the one of its lower bound."""
     rounds: int = 10
     per_round: int = 5
     """Marginals that are chosen and counted in each round."""
@@ -95,6 +92,7 @@ class AdaptiveProjection(Method):
     """Share of the rest for the choices (RAP's half)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shares = (self.columns_share, self.choice_share)
         numbers = (self.rounds, self.per_round, self.marginal_cells, self.candidates)
         if not all(0.0 < share < 1.0 for share in shares) or min(numbers) < 1 or self.degree < 2:
@@ -116,30 +114,33 @@ class AdaptiveProjection(Method):
 
     def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
         check_columns(private.schema)
-        binning = Binning(private.encoder, self.bins)
-        steps = self.rounds * self.per_round
-
-        def plans(noise: float) -> list[PlannedEvents]:
-            single, epsilon, counts = self._noise(noise)
-            return [
-                private.plan(gaussian(single)),
-                private.plan(exponential(epsilon), steps),
-                private.plan(gaussian(counts), steps),
-            ]
-
-        noise = private.calibrate(plans)
-        private.reserve_all(plans(noise))
+        cuts, noise = self.reserved(private, lambda noise: self.plans(private, noise))
+        binning = cuts.binning(self.bins)
         rows = private.coded(binning.codes, binning.sizes)
         declared = np.maximum(1.0, np.asarray(private.counts.by_class, dtype=np.float64))
         projection = self.start(binning.sizes, declared / declared.sum(), rng)
-        measured = self._measure(private, rows, projection, noise, rng)
+        measured = self.measure(private, rows, projection, noise, rng)
         tables = []
         for label, count in enumerate(spec.rows_per_class(private.counts)):
             features = projection.draw(label, count, rng)
             tables.append(np.column_stack([features, np.full(count, label)]))
         claim = Claim.of(spec.budget, "zCDP of all choices and counts")
-        notes = {"noise_multiplier": noise, "measured_marginals": len(measured)}
+        notes = {
+            "noise_multiplier": noise,
+            "measured_marginals": len(measured),
+            "discretiser": self.discretiser,
+        }
         return Release(binning.rows(np.concatenate(tables), rng), claim=claim, notes=notes)
+
+    def plans(self, private: PrivateData, noise: float) -> list[PlannedEvents]:
+        """Return all events but those of the bins, for one noise multiplier."""
+        steps = self.rounds * self.per_round
+        single, epsilon, counts = self._noise(noise)
+        return [
+            private.plan(gaussian(single)),
+            private.plan(exponential(epsilon), steps),
+            private.plan(gaussian(counts), steps),
+        ]
 
     def _noise(self, noise: float) -> tuple[float, float, float]:
         """Return noise of the columns, epsilon of a choice and noise of a marginal.
@@ -153,7 +154,7 @@ class AdaptiveProjection(Method):
         epsilon = math.sqrt(8.0 * self.choice_share * rest)
         return single, epsilon, math.sqrt(0.5 / ((1.0 - self.choice_share) * rest))
 
-    def _measure(
+    def measure(
         self,
         private: PrivateData,
         rows: CodedRows,
@@ -161,6 +162,7 @@ class AdaptiveProjection(Method):
         noise: float,
         rng: np.random.Generator,
     ) -> list[Measured]:
+        """Count columns, then chosen marginals in rounds; fit the projection to them."""
         single, epsilon, deviation = self._noise(noise)
         total = float(max(1, private.counts.total))
         columns: list[Columns] = [(column,) for column in range(len(rows.sizes))]
@@ -198,5 +200,9 @@ class AdaptiveProjection(Method):
             one
             for length in range(2, self.degree + 1)
             for one in itertools.combinations(range(len(sizes)), length)
-            if math.prod(sizes[column] for column in one) <= self.marginal_cells
+            if self._small(sizes, one)
         ]
+
+    def _small(self, sizes: Sequence[int], columns: Columns) -> bool:
+        """Return whether a marginal has few enough cells."""
+        return math.prod(sizes[column] for column in columns) <= self.marginal_cells

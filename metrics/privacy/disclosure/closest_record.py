@@ -32,7 +32,6 @@ from bench.metrics._shared.record_distance import (
     RecordTables,
     ReferenceRange,
     compared_rows,
-    released_records,
 )
 
 LEAST_ROWS = 10
@@ -108,8 +107,7 @@ class ClosestRecord(Metric):
     def compute(self, evaluation: Evaluation) -> Scores:
         refuse_hours(evaluation)
         tables, rows = RecordTables.of(evaluation), compared_rows(evaluation)
-        to_train = closest(evaluation, "train", tables.train)
-        to_control = closest(evaluation, "control", tables.control)
+        to_train, to_control = closest(evaluation)
         copies = record_distance.copies(evaluation)
         median = bootstrap.bootstrap_median(to_train, evaluation.generator("bootstrap/dcr"))
         scores = (
@@ -241,7 +239,8 @@ class BinnedDistance(Metric):
     def compute(self, evaluation: Evaluation) -> Scores:
         refuse_hours(evaluation)
         tables = RecordTables.of(evaluation).binned()
-        to_released = record_distance.nearest(tables.train, tables.released, evaluation.threads)
+        rows, ties = compared_rows(evaluation), evaluation.generator("ties/dcr-hamming")
+        pointed, to_released = pointed_rows(tables, rows, evaluation.threads, ties)
         rng = evaluation.generator("bootstrap/dcr-hamming")
         scores = [
             bootstrap.bootstrap_median(to_released, rng).score(self, "dcr-hamming/median"),
@@ -254,14 +253,9 @@ class BinnedDistance(Metric):
             return bootstrap.bootstrap_median(real, rng)
 
         scores.append(score_or_reason(self, "dcr-hamming/real-median", among_real))
-        rows, ties = compared_rows(evaluation), evaluation.generator("ties/dcr-hamming")
         scores.append(
             score_or_reason(
-                self,
-                "dcr-hamming/closer-to-train",
-                lambda: _closer(
-                    evaluation, lambda: pointed_rows(tables, rows, evaluation.threads, ties)
-                ),
+                self, "dcr-hamming/closer-to-train", lambda: _closer(evaluation, lambda: pointed)
             )
         )
         return Scores(tuple(scores), {"dcr-hamming": histogram(populations)})
@@ -288,12 +282,17 @@ def _refuse(pairs: int, columns: int, what: str) -> None:
         )
 
 
-def closest(evaluation: Evaluation, name: str, real: Records) -> Array:
-    """DCR of each real row (equation 7)."""
-    return evaluation.shared(
-        f"dcr/{name}",
-        lambda: record_distance.nearest(real, released_records(evaluation), evaluation.threads),
+def closest(evaluation: Evaluation) -> tuple[Array, Array]:
+    """DCR of each training and of each control row (equation 7)."""
+    tables = RecordTables.of(evaluation)
+    if len(tables.train) >= 2:
+        found = released_distances(evaluation, tables)
+        return found.from_train, found.from_control
+    to_train, to_control = (
+        record_distance.nearest(real, tables.released, evaluation.threads)
+        for real in (tables.train, tables.control)
     )
+    return to_train, to_control
 
 
 def released_distances(evaluation: Evaluation, tables: RecordTables) -> ReleasedDistances:
@@ -361,6 +360,10 @@ class ReleasedDistances:
     pointed: npt.NDArray[np.int64]
     """Place of the closest row in `ComparedRows.train`, then `ComparedRows.control`; empty where
     there are too few."""
+    from_train: Array
+    """Distance of each training row to the closest released row."""
+    from_control: Array
+    """The same of each control row."""
 
 
 def find_distances(
@@ -372,9 +375,10 @@ def find_distances(
     other = np.setdiff1d(np.arange(len(tables.train)), rows.train)
     other_control = np.setdiff1d(np.arange(len(tables.control)), rows.control)
     # Sampled rows of both kinds meet in the middle: every part is a run of consecutive rows.
+    order = np.concatenate([other, rows.train[::-1]])
+    order_control = np.concatenate([rows.control, other_control])
     references = record_distance.stacked(
-        tables.train.take(np.concatenate([other, rows.train[::-1]])),
-        tables.control.take(np.concatenate([rows.control, other_control])),
+        tables.train.take(order), tables.control.take(order_control)
     )
     middle, matched = len(tables.train), rows.matched
     parts = {"train": ReferenceRange(0, middle, 2)}
@@ -384,15 +388,10 @@ def find_distances(
         parts["once"] = ReferenceRange(len(other), middle + len(rows.control))
         parts["matched_train"] = ReferenceRange(middle - matched, middle)
         parts["matched_control"] = ReferenceRange(middle, middle + matched)
-    nearest = dict(
-        zip(
-            parts,
-            record_distance.neighbours_within(
-                tables.released, references, list(parts.values()), threads, rng
-            ),
-            strict=True,
-        )
+    found, back = record_distance.both_ways(
+        tables.released, references, list(parts.values()), threads, rng
     )
+    nearest = dict(zip(parts, found, strict=True))
     none = record_distance.Neighbours(
         np.empty((len(tables.released), 0)), np.empty((0, 1), np.int64)
     )
@@ -405,15 +404,34 @@ def find_distances(
         nearest.get("matched_train", none).distances.ravel(),
         nearest.get("matched_control", none).distances.ravel(),
         pointed,
+        _in_order(back[:middle], order),
+        _in_order(back[middle:], order_control),
     )
+
+
+def _in_order(values: Array, order: npt.NDArray[np.intp]) -> Array:
+    """Undo a permutation."""
+    result = np.empty_like(values)
+    result[order] = values
+    return result
 
 
 def pointed_rows(
     tables: RecordTables, rows: ComparedRows, threads: int, rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
-    """`ReleasedDistances.pointed` alone."""
-    both = record_distance.stacked(tables.train.take(rows.train), tables.control.take(rows.control))
-    return record_distance.neighbours(tables.released, both, 1, threads, rng).index[:, 0]
+) -> tuple[npt.NDArray[np.int64], Array]:
+    """Return `ReleasedDistances.pointed` and `ReleasedDistances.from_train` alone."""
+    other = np.setdiff1d(np.arange(len(tables.train)), rows.train)
+    references = record_distance.stacked(
+        tables.train.take(rows.train),
+        tables.control.take(rows.control),
+        tables.train.take(other),
+    )
+    once = len(rows.train) + len(rows.control)
+    parts = [ReferenceRange(0, once)] if rows.matched >= LEAST_ROWS else []
+    found, back = record_distance.both_ways(tables.released, references, parts, threads, rng)
+    pointed = found[0].index[:, 0] if parts else np.empty(0, np.int64)
+    from_train = np.concatenate([back[: len(rows.train)], back[once:]])
+    return pointed, _in_order(from_train, np.concatenate([rows.train, other]))
 
 
 def closer_to_train(pointed: npt.NDArray[np.int64], rows: ComparedRows) -> Interval:

@@ -25,7 +25,7 @@ from bench.leaderboard.charts.chart import (
     to_file,
     to_svg,
 )
-from bench.leaderboard.charts.sheet import LegendEntry, Sheet, legend, numbers, sign
+from bench.leaderboard.charts.sheet import LegendEntry, Sheet, legend, sign
 from tests.support.charts import drawing, words
 
 EVIL = "</script><script>alert(1)</script><!--\"'&{{ 7 * 7 }} datum.x \u2028"
@@ -93,12 +93,6 @@ def test_texts_that_repeat_are_written_once() -> None:
     sheet.place(repeated)
     content = json.loads(sheet.data().partition(">")[2].rpartition("<")[0])
     assert content["charts"][0]["data"]["curves"]["x"] == {"texts": names[:1], "at": [0] * 9}
-
-
-def test_numbers_behind_a_chart() -> None:
-    heads, lines = numbers(chart())
-    assert heads == ("curve", "x", "y")
-    assert lines == [("real rows", 0.0, 0.25), ("real rows", 1.0, 0.75)]
 
 
 def test_colours_are_one_table() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from scipy import stats
 
 from bench.leaderboard.charts import panels
+from bench.leaderboard.charts.gallery import Results, run_files
 from bench.leaderboard.charts.overview import (
     aggregate,
     by_epsilon,
@@ -117,7 +120,7 @@ def test_utility_at_each_target(three: Any, stage: Any) -> None:
     assert chart is not None
     assert {row["x"] for row in table(chart, "points")} == {1.0, 10.0}
     assert len(table(chart, "points")) == 6
-    assert "share of real utility ↑" in words(drawing(chart))
+    assert "% of real utility ↑" in words(drawing(chart))
 
 
 def test_the_pareto_picture(three: Any, stage: Any) -> None:
@@ -153,6 +156,48 @@ def test_the_picture_of_the_front_page_is_whole(three: Any, stage: Any) -> None:
     assert markup.count('<script type="application/json" class="charts"') == 1
     assert "<noscript><svg" in markup
     assert markup.count("data-series=") == 3
+
+
+def _tuned(rows: tuple[Row, ...], label: str, dataset: str) -> tuple[Row, ...]:
+    return tuple(
+        replace(row, tuned=(row.label, row.dataset) == (label, dataset) or row.tuned)
+        for row in rows
+    )
+
+
+def test_results_where_defaults_were_chosen_are_left_out(three: Any, stage: Any) -> None:
+    setting, rows = stage(three)
+    rows = _tuned(rows, "a", "one")
+    found = aggregate(setting, rows)
+    assert found is not None
+    # Six results on two datasets are as many as four on three: the former have more methods.
+    assert found.datasets == ("three", "two")
+    share = {(item.series, item.target): item.share for item in found.members}
+    assert share["a", 1.0] == pytest.approx(np.mean([0.4 / 0.5, 0.4 / 1.0]))
+    assert share["b", 1.0] == pytest.approx(np.mean([0.31 / 0.5, 0.31 / 1.0]))
+    assert found.words.endswith("; without results where defaults were chosen: a on one")
+    both = aggregate(setting, rows, with_tuned=True)
+    assert both is not None
+    (first,) = [item for item in both.members if (item.series, item.target) == ("a", 1.0)]
+    assert first.share == pytest.approx(np.mean([0.4 / 0.8, 0.4 / 0.5, 0.4 / 1.0]))
+    assert "defaults" not in both.words
+    everywhere = _tuned(_tuned(rows, "a", "two"), "a", "three")
+    drawn = aggregate(setting, everywhere)
+    assert drawn is not None
+    assert {item.series for item in drawn.members} == {"b", "c"}
+    assert "a on one, three, two" in drawn.words
+
+
+def test_every_chart_of_a_run_as_files(three: Any, stage: Any) -> None:
+    setting, rows = stage(three)
+    files = dict(run_files(Results(rows, setting.styles, ())))
+    kinds = ("pareto", "epsilon", "datasets", "time", "memory", "audit")
+    # One size, no attack, and no comparison: there is nothing to draw of these.
+    assert set(files) == {f"{kind}.{ending}" for kind in kinds for ending in ("svg", "json")}
+    for kind in kinds:
+        assert files[f"{kind}.svg"].startswith(b"<svg")
+        spec = json.loads(files[f"{kind}.json"])
+        assert "vega-lite" in spec["$schema"] and spec["datasets"]
 
 
 # Ranks --------------------------------------------------------------------------------------------

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.stats import ttest_rel
 
 from bench.cli.main import main
 from bench.engine import keys
+from bench.engine.grid import load_grid
 from bench.errors import InputError, StoreError
 from bench.leaderboard.export.documents import (
+    awaited_results,
     differing_lines,
     filled,
     results_of,
+    specifications,
     typed_tables,
 )
 from bench.results.kept import COLUMNS, keep, read_kept
+from bench.results.records import Cell, ipc_text
 from tests.leaderboard.conftest import Run
 from tests.support.places import ROOT
 
@@ -95,6 +103,105 @@ def test_tables_that_were_typed_are_named(page: Path) -> None:
     assert typed_tables(page) == [line]
     outcome = CliRunner().invoke(main, ["fill", "--check", str(page)])
     assert f"typed, not made from results: line {line}" in outcome.output
+
+
+def test_a_table_whose_results_are_awaited_stays_typed(page: Path, tmp_path: Path) -> None:
+    block = """<!-- table
+results = "results/later.parquet"
+grid = "paper:gats"
+rows = ["1"]
+head = "epsilon"
+columns = [{ head = "AUROC", label = "ldpdc", epsilon = "{row}", metric = "auroc" }]
+-->
+| epsilon | AUROC |
+|---|---|
+| 1 | typed |
+<!-- end of table -->
+"""
+    bench("fill", str(page))
+    page.write_text(f"{page.read_text()}\n{block}")
+    kept = tmp_path / "results" / "toy.parquet"
+    later = tmp_path / "results" / "later.parquet"
+    code, said = bench("fill", "--check", str(page))
+    assert code == 0 and "bench run --grid paper:gats --out DIR; bench keep DIR -o" in said
+    line = page.read_text().splitlines().index("| epsilon | AUROC |") + 1
+    assert f"typed, not made from results: line {line}\n" in said
+    assert (awaited_results(page), results_of(page)) == ({later: "paper:gats"}, [kept])
+    later.write_bytes(kept.read_bytes())
+    assert bench("fill", "--check", str(page))[0] == 1
+    bench("fill", str(page))
+    assert "| 1 | 0.700 (0.600 to 0.800) |" in page.read_text() and typed_tables(page) == []
+
+
+def test_pairs_of_cells_are_tested(tmp_path: Path) -> None:
+    run = Run()
+    ours, others = (0.9, 0.8, 0.85, 0.7), (0.8, 0.75, 0.7)
+    for seed, utility in enumerate(ours):
+        run.add("ours", utility, seed=seed, method="ldpdc")
+    for seed, utility in enumerate(others):
+        run.add("others", utility, seed=seed, method="ldpdc", eps_target=3.0)
+    (tmp_path / "results").mkdir()
+    keep([run.write(tmp_path / "run")], [], tmp_path / "results" / "toy.parquet")
+    column = '{ head = "less others", label = "{row}", minus = "others", metric = "auroc" }'
+    column += ', { head = "verdict", label = "{row}", metric = "verdict" }'
+    column += ', { head = "both", label = "{row}", metric = ["auroc", "auroc"], digits = 1 }'
+    column += ', { head = "of seed 1", label = "{row}", seed = 1, metric = "auroc" }'
+    column += ', { head = "n", label = "{row}", metric = "seeds" }'
+    column += ', { head = "10 x", label = "{row}", metric = "auroc", scale = 10, digits = 1 }'
+    document = tmp_path / "page.md"
+    document.write_text(
+        '<!-- table\nresults = "results/toy.parquet"\nrows = ["ours", "others"]\n'
+        f'head = "m"\ncolumns = [{column}]\n-->\n<!-- end of table -->\n'
+    )
+    p_value = ttest_rel(ours[:3], others).pvalue
+    made = filled(document)
+    assert (
+        f"| ours | +0.100 (p = {p_value:.2g}) | sound | 0.8 / 0.8 | 0.800 | 4 | 8.1 (7.0 to 9.0) |"
+        in made
+    )
+    assert "| others | +0.000 | sound | 0.8 / 0.8 | 0.750 | 3 | 7.5 (7.0 to 8.0) |" in made
+
+
+def test_the_grids_of_the_documents_have_the_cells_that_their_tables_show() -> None:
+    """A table that waits for its results cannot be made: at least its cells must be planned."""
+    shown = 0
+    for document in sorted((ROOT / "docs").rglob("*.md")):
+        for spec in specifications(document):
+            if "grid" not in spec:
+                continue
+            cells = [cell for name in spec["grid"].split(", ") for cell in load_grid(name).cells()]
+            rows = [str(row) for row in spec["rows"]]
+            columns = [column for column in spec["columns"] if "metric" in column]
+            # A model has no size: single places may stay empty, no whole row or column.
+            found = np.array(
+                [
+                    [any(selected(cell, with_row(column, row)) for cell in cells) for row in rows]
+                    for column in columns
+                ]
+            )
+            assert found.any(axis=0).all() and found.any(axis=1).all(), (document, spec)
+            shown += found.sum()
+    assert shown > 100
+
+
+def with_row(column: Mapping[str, Any], row: str) -> dict[str, str]:
+    return {name: str(value).replace("{row}", row) for name, value in column.items()}
+
+
+def selected(cell: Cell, wanted: dict[str, str]) -> bool:
+    """Return True if a column shows this cell."""
+    facts = {
+        "label": cell.method.label,
+        "method": cell.method.name,
+        "dataset": cell.dataset.label,
+        "ipc": ipc_text(cell.ipc, cell.full_size),
+        "split": cell.split,
+        "seed": str(cell.seed),
+        "split_seed": str(cell.split_seed),
+    }
+    if "epsilon" in wanted and cell.epsilon != float(wanted["epsilon"]):
+        return False
+    return all(wanted.get(name, value) == value for name, value in facts.items())
 
 
 def test_results_older_than_their_code_are_named(page: Path, tmp_path: Path) -> None:

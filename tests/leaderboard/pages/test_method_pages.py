@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -304,3 +305,27 @@ def test_docstrings_in_blocks(text: str, expected: tuple[DocBlock, ...]) -> None
 )
 def test_backticks_become_code_and_nothing_becomes_markup(text: str, expected: str) -> None:
     assert coded(text) == expected
+
+
+def test_labels_of_narrow_pages_are_the_headings_of_their_columns(
+    mixed_run: Any, tmp_path: Path
+) -> None:
+    """A card of a narrow page names each value; a claimed epsilon must not be called proven."""
+    board = compile_board([add_card(mixed_run.write(tmp_path / "run"))], cells=4)
+    seen = 0
+    for page in (*card_pages.method_pages(board), *card_pages.dataset_pages(board)):
+        text = page.content.decode()
+        for table in re.findall(r'<table class="cards[^>]*>.*?</table>', text, re.DOTALL):
+            head, _, body = table.partition("</thead>")
+            headings = re.findall(r"<th[^>]*>(.*?)</th>", head)
+            for line in re.findall(r"<tr.*?</tr>", body, re.DOTALL):
+                tags = re.findall(r"<t[dh]\b[^>]*>", line)
+                assert len(tags) == len(headings)
+                for tag, heading in list(zip(tags, headings, strict=True))[1:]:
+                    (label,) = re.findall(r'data-label="([^"]*)"', tag)
+                    assert label == heading
+                    seen += 1
+    assert seen > 100
+    # A style sheet that counts columns is wrong as soon as one is added.
+    style = rendering.asset("card.css") + rendering.asset("page.css")
+    assert not re.findall(r"nth-child\(\d+\)::before", style)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -104,6 +105,40 @@ def test_the_switch_ranks_methods_where_their_defaults_were_chosen(
         parts = name.split("|")
         assert found[f"{parts[0]}|{parts[-1]}"] == text
     assert "tuned=1" in opened.page.evaluate("location.hash")
+    assert opened.page.locator("#front-chart").is_hidden()
+    assert opened.page.locator("#front-tuned figure svg").first.is_visible()
+
+
+def test_the_picture_averages_what_the_ranking_averages(opened: Visit) -> None:
+    """The share of the real rows at one target, over all datasets: picture and table agree."""
+    switch = opened.page.locator("#tuned-too")
+    for tuned in (False, True) if switch.count() else (False,):
+        figure = "#front-tuned" if tuned else "#front-chart"
+        if tuned:
+            switch.check()
+        opened.page.wait_for_selector(f"{figure} figure .plot svg")
+        opened.page.locator(f"{figure} .chart-tools summary").click()
+        lines = opened.page.eval_on_selector_all(
+            f"{figure} .chart-tools tbody tr",
+            "all => all.map((one) => [...one.cells].map((cell) => cell.innerText))",
+        )
+        drawn = {}
+        for method, _, percent, *_, words in lines:
+            (target,) = re.findall(r"target ε ([\d.]+):", words)
+            drawn[method, target] = float(percent)
+            assert f": {float(percent):.1f}% of the utility of the real rows" in words
+        note = opened.page.inner_text(f"{figure} .chart-note")
+        assert ("alpha on d3" in note) == (switch.count() > 0 and not tuned)
+        compared = 0
+        for target in ("1", "10"):
+            choose(opened, "eps", f"={target}")
+            table = dict(opened.page.eval_on_selector_all("#standings [data-quantity]", ALL))
+            for method in {name for name, _ in drawn}:
+                if f"{method}|of real" in table:
+                    assert table[f"{method}|of real"] == f"{drawn[method, target]:.1f}%"
+                    compared += 1
+        choose(opened, "eps", "")
+        assert compared >= 6
 
 
 def test_the_first_screen(opened: Visit) -> None:

@@ -54,8 +54,8 @@ def test_all_sections(mixed_run: Any, render: Any) -> None:
     assert sections == ["how", "overview", "privacy", "attacks", "ipc", "heat", "time", "audit"]
     labels = [a["aria-label"] or "" for tag, a in page.tags if a.get("role") == "img"]
     assert [label.split(",")[0] for label in labels] == [
-        "share of real utility ↑ against proven ε on Utility and privacy",
-        "share of real utility ↑ against target ε on Utility against epsilon",
+        "% of real utility ↑ against proven ε on Utility and privacy",
+        "% of real utility ↑ against target ε on Utility against epsilon",
         "auroc ↑ against target ε on breast-cancer",
         "auroc ↑ against target ε on curial-sim",
         "auroc ↑ against fit seconds ↓ on breast-cancer",

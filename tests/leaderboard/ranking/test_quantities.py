@@ -126,3 +126,16 @@ def test_methods_with_equal_printed_mean_ranks_are_tied() -> None:
     order = [standing("a", 1.5), standing("b", 1.5000000001), standing("c", 1.5, groups=2)]
     assert [one.label for one in quantities.leaders(order)] == ["a", "b"]
     assert quantities.leaders([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, show.ABSENT), (0.0, "0.000"), (0.000368, "<0.001"), (0.0005, "0.001"),
+        (0.000989, "0.001"), (0.0123, "0.012"), (250.4, "250"),
+    ],
+)  # fmt: skip
+def test_small_standard_deviations_have_no_more_decimals_than_the_means(
+    value: float | None, text: str
+) -> None:
+    assert show.deviation(value) == text

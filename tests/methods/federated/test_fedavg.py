@@ -256,6 +256,18 @@ def test_steps_are_shortened_to_the_noise_that_they_may_carry() -> None:
     ).learning_rate == pytest.approx(1.0)
 
 
+def test_a_batch_and_epochs_are_a_rate_and_steps_of_the_mean_client() -> None:
+    assert FedAvgDp().sampling(100.0) == (1, 0.5)
+    assert FedAvgDp(batch=32).sampling(24_420 / 10) == (382, 32 / 2442)
+    assert FedAvgDp(batch=32, epochs=2).sampling(10.0) == (2, 1.0)
+    with pytest.raises(InputError, match="expected 1 or more"):
+        FedAvgDp(batch=0).sampling(10.0)
+    release, ledger = fitted(FedAvgDp(clients=2, rounds=2, batch=30, epochs=1))
+    # 300 declared rows, 150 for each of two clients: five steps in each of two rounds.
+    assert sorted(ledger.entries.values()) == [10, 10]
+    assert judge(BUDGET, release.claim, ledger.proof()).verdict is Verdict.SOUND
+
+
 def test_fedavg_dp_spends_the_budget_once_and_learns() -> None:
     source = ToyTable(negatives=3000, positives=3000)
     data = build_dataset(source)

@@ -25,6 +25,10 @@ METHODS = (
     PrivBayes(bins=4, candidates=20),
     PrivBayes(bins=4, noise="laplace"),
     PrivSyn(bins=4, updates=5, records=200),
+    MstKernel(bins=4, steps=60, discretiser="privtree"),
+    AimKernel(bins=4, steps=20, rounds=2.0, last_steps=60, discretiser="quantile"),
+    PrivBayes(bins=4, noise="laplace", discretiser="privtree"),
+    PrivSyn(bins=4, updates=5, records=200, discretiser="quantile", discretiser_share=0.3),
 )
 
 

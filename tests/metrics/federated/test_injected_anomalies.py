@@ -17,7 +17,7 @@ from bench.data.encoder import Encoder
 from bench.data.schema import Categorical, Numeric, Role, Schema, Task
 from bench.errors import NotComputable
 from bench.metrics.federated import anomaly, injected_anomalies
-from bench.metrics.federated.injected_anomalies import InjectedAnomalies, injected
+from bench.metrics.federated.injected_anomalies import InjectedAnomalies, injected, recombined
 from bench.plugins.release import Detector, Release, Rows
 from bench.plugins.source import build_dataset
 from tests.metrics.helpers import Answers, evaluate, named, release_of
@@ -81,6 +81,41 @@ def test_at_least_one_column_is_drawn(toy, monkeypatch):
     assert changed == pytest.approx((1 + 1 + 1 / 2 + 2 / 3) / 4, abs=0.07)
 
 
+def test_recombined_rows_have_the_values_of_other_rows_column_by_column():
+    columns = (
+        *(Numeric(name=f"n{n}", low=0, high=9) for n in range(4)),
+        Categorical(name="c", categories=("x", "y", "z")),
+        Categorical(name="label", categories=("0", "1"), role=Role.TARGET),
+    )
+    encoder = Encoder(Schema(columns, Task.CLASSIFICATION))
+    rng = np.random.default_rng(0)
+    # Every number occurs once, so that the row it came from can be told; categories follow the row.
+    start = np.column_stack([rng.permutation(300).reshape(3, 100).T / 300] * 2)[:, :4]
+    start = np.column_stack([start, np.eye(3)[np.arange(100) % 3]])
+    rows = recombined(encoder, start, 20_000, np.random.default_rng(1))
+    donor = np.stack([np.searchsorted(np.sort(start[:, n]), rows[:, n]) for n in range(4)], axis=1)
+    origin = np.stack([np.argsort(start[:, n])[donor[:, n]] for n in range(4)], axis=1)
+    assert all(np.isin(rows[:, n], start[:, n]).all() for n in range(4))
+    assert set(map(tuple, rows[:, 4:])) == set(map(tuple, np.eye(3)))
+    # One of five columns, each as often: a row's other numbers are of one and the same row.
+    strange = [max(np.bincount(row)) for row in origin]
+    assert set(strange) == {3, 4}
+    assert np.mean(np.array(strange) == 3) == pytest.approx(4 / 5 * 99 / 100, abs=0.01)
+
+
+def test_recombined_anomalies_are_harder_than_those_of_the_schema(toy):
+    scores = InjectedAnomalies().compute(evaluate(toy, toy.train))
+    table = scores.details["injected-scores"]
+    forest = named(scores, "injected/forest")
+    flags = table["anomaly"].to_numpy() == 1
+    assert forest.value == pytest.approx(roc_auc_score(flags, table["isolation_forest"]))
+    assert named(scores, "injected/auc").value / forest.value == pytest.approx(
+        named(scores, "injected/auc-ratio").value
+    )
+    hard = named(scores, "injected/forest-recombined")
+    assert hard.low <= hard.value <= hard.high < forest.value
+
+
 def test_numbers_of_a_released_detector_are_those_of_its_own_threshold(toy):
     scores = InjectedAnomalies().compute(evaluate(toy, Release(model=Distance(1.5))))
     table = scores.details["injected-scores"]
@@ -140,6 +175,7 @@ def test_a_useless_release_is_at_one_half_and_a_spoilt_one_below_the_real(toy):
     blind = Answers(lambda values: np.zeros(len(values)))
     scores = InjectedAnomalies().compute(evaluate(toy, Release(model=blind)))
     assert named(scores, "injected/auc").value == 0.5
+    assert named(scores, "injected/auc-recombined").value == 0.5
     assert "above the threshold" in named(scores, "injected/precision").reason
     assert named(scores, "injected/recall").value == 0.0
     rows = toy.train.rows

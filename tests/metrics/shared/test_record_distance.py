@@ -298,6 +298,37 @@ def test_a_generator_changes_the_choice_among_equals_only(tables, seed):
     assert all(len(set(row)) == k for row in nearest.index.tolist())
 
 
+@given(_pairs())
+@settings(max_examples=100, deadline=None)
+def test_the_way_back_is_that_of_all_pairs_to_the_last_digit(tables):
+    queries, references, k = tables
+    parts = [ReferenceRange(0, len(references), k)]
+    expected = _all_pairs(queries, references).min(axis=0)
+    for threads in (1, 2):
+        found, back = record_distance.both_ways(queries, references, parts, threads)
+        np.testing.assert_array_equal(back, expected)
+        forth = record_distance.neighbours(queries, references, k)
+        np.testing.assert_array_equal(found[0].index, forth.index)
+
+
+@pytest.mark.parametrize("numbers", [0, 2])
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_way_back_over_many_blocks(numbers, missing):
+    """With copies among the queries, more of them than one block, and no part to search."""
+    rng = np.random.default_rng(4)
+    queries, references = (
+        _random(rng, rows, signed=numbers > 0, missing=missing, numbers=numbers)
+        for rows in (150, 2300)
+    )
+    queries = queries.take(rng.integers(0, 150, 400))
+    for threads in (1, 3):
+        found, back = record_distance.both_ways(queries, references, [], threads)
+        assert found == []
+        np.testing.assert_array_equal(back, record_distance.nearest(references, queries))
+    with pytest.raises(ValueError, match="no rows"):
+        record_distance.both_ways(queries.take(np.arange(0)), references, [])
+
+
 def test_parts_are_searched_as_if_they_were_tables_of_their_own():
     rng = np.random.default_rng(5)
     queries, references = (

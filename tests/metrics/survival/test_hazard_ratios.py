@@ -175,9 +175,10 @@ def test_coverage_of_fresh_rows_is_five_sixths(ward):
 def test_rank_and_direction_are_read_off_the_table(ward):
     scores = HazardRatios().compute(evaluate(ward, ward.test))
     table = scores.details["hazards"]
-    assert named(scores, "hazard/rank").value == pytest.approx(
-        spearmanr(table["real"], table["released"]).statistic
-    )
+    # The schema holds one column twice: equal ratios, whatever the last bits of the sums are.
+    logs = [np.log(table[name]).round(6) for name in ("real", "released")]
+    assert len(set(logs[0])) == len(logs[0]) - 3
+    assert named(scores, "hazard/rank").value == pytest.approx(spearmanr(*logs).statistic)
     same = (table["real"] > 1) == (table["released"] > 1)
     assert named(scores, "hazard/direction").value == pytest.approx(same.mean())
 

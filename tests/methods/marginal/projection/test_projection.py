@@ -1,4 +1,4 @@
-"""RAP and GEM: the loop that they share, and relaxed rows against sums by hand."""
+"""RAP, GEM and Private-GSD: the loop that they share, and relaxed rows against sums by hand."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bench.data.dataset import Dataset
 from bench.methods.marginal.projection._adaptive import AdaptiveProjection, Measured
 from bench.methods.marginal.projection._mixture import marginal
 from bench.methods.marginal.projection.gem import Gem
+from bench.methods.marginal.projection.private_gsd import PrivateGsd
 from bench.methods.marginal.projection.rap import Rap
 from bench.privacy.ledger import Ledger
 from tests.support.tables import ToyClasses, ToyGaps, ToyOneFeature, ToySurvival, ToyTable
@@ -21,6 +22,9 @@ from tests.support.tables import ToyClasses, ToyGaps, ToyOneFeature, ToySurvival
 SMALL: tuple[AdaptiveProjection, ...] = (
     Rap(bins=4, rounds=2, per_round=2, relaxed_rows=40, steps=10),
     Gem(bins=4, rounds=3, batch=40, hidden=(8,), steps=10),
+    PrivateGsd(bins=4, rounds=2, per_round=2, records=40, generations=50),
+    PrivateGsd(bins=4, records=40, generations=50, selection="one-shot"),
+    PrivateGsd(bins=4, rounds=2, records=40, generations=50, discretiser="quantile"),
 )
 
 
@@ -58,6 +62,8 @@ def test_the_same_noise_gives_the_same_rows(method: AdaptiveProjection) -> None:
     [
         Rap(rounds=2, per_round=3, relaxed_rows=100, steps=60),
         Gem(rounds=6, batch=200, hidden=(64,), steps=100),
+        PrivateGsd(rounds=2, per_round=3, records=1000, generations=20_000),
+        PrivateGsd(records=1000, generations=20_000, selection="one-shot", discretiser="privtree"),
     ],
     ids=repr,
 )
@@ -90,7 +96,14 @@ def test_a_marginal_is_the_weighted_sum_of_products() -> None:
                 assert float(table[cell]) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("method", [Rap(relaxed_rows=100), Gem(batch=100, hidden=(64,), steps=200)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        Rap(relaxed_rows=100),
+        Gem(batch=100, hidden=(64,), steps=200),
+        PrivateGsd(records=600, generations=10_000),
+    ],
+)
 def test_a_projection_fits_marginals_and_draws_every_class(method: AdaptiveProjection) -> None:
     rng = np.random.default_rng(0)
     joint = rng.dirichlet(np.ones(24)).reshape(3, 4, 2)

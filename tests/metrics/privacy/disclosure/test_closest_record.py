@@ -93,8 +93,7 @@ def test_records_that_occur_often_leave_no_gap_either():
         control = record_distance.real_records(evaluation, "control")
         of_train, of_control = record_distance.identities(train, control)
         fresh = ~np.isin(of_control, of_train)
-        to_train = closest_record.closest(evaluation, "train", train)
-        to_control = closest_record.closest(evaluation, "control", control)
+        to_train, to_control = closest_record.closest(evaluation)
         naive.append(np.median(to_control[fresh]) - np.median(to_train))
     assert None not in fair
     # What the removal alone would have called leakage.
@@ -243,6 +242,8 @@ def test_closer_to_train_by_hand():
     np.testing.assert_allclose(distances.matched_train[2], 4 / 15)
     np.testing.assert_allclose(distances.matched_control, [1 - 1.5 / 4, 4 / 14, 1 / 15, 1 / 4])
     np.testing.assert_allclose(distances.control[:, 0], distances.matched_control)
+    for real, found in ((train, distances.from_train), (control, distances.from_control)):
+        np.testing.assert_array_equal(found, record_distance.nearest(real, released))
     assert score.value == pytest.approx(0.4)
     plain = binomtest(2, 4).proportion_ci(0.95, "exact")
     for end, of_share in ((score.low, plain.low), (score.high, plain.high)):

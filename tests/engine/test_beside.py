@@ -1,0 +1,130 @@
+"""A run among published results: what may stand beside it, and what is named instead."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+from click.testing import CliRunner
+
+from bench.cli.main import main
+from bench.engine.beside import beside
+from bench.engine.publish import publish
+from bench.leaderboard.tables.load import load_results
+from bench.results.records import Outcome
+from tests.support.publishing import changed, finished, run_of
+
+
+def version(tmp_path: Path, *outcomes: Outcome) -> Path:
+    target = tmp_path / "versions" / "2026.11"
+    publish([run_of(tmp_path / "published-run", *outcomes)], target)
+    return target
+
+
+THEIRS = (finished(), finished(seed=1), finished(epsilon=3.0), finished("real", 0, None))
+
+
+def named(outcome: Outcome, label: str, **more: object) -> Outcome:
+    """Return the outcome as that of another method."""
+    key = f"{label}-{outcome.row.key}"[:60]
+    return changed(outcome, method=label, label=label, key=key, **more)
+
+
+def test_only_the_groups_of_the_run_are_beside_it(tmp_path: Path) -> None:
+    there = version(tmp_path, *THEIRS)
+    mine = run_of(tmp_path / "mine", finished("ldpdc"))
+    with beside([mine], there) as found:
+        assert found.named == ()
+        assert (found.cells, found.left_out) == (3, 1)
+        cells = pd.read_parquet(found.directory / "cells.parquet")
+        assert sorted(zip(cells["label"], cells["seed"], strict=True)) == [
+            ("marginals", 0), ("marginals", 1), ("real", 0),
+        ]  # fmt: skip
+        assert set(cells["eps_target"].dropna()) == {1.0}
+        # Their epsilons are checked against their ledgers as before.
+        results = load_results([found.directory, mine])
+        assert results.without_ledger == results.tampered == 0
+        assert len(results.cells) == 4
+        place = found.directory
+    assert not place.exists()
+
+
+def test_what_is_not_published_is_named(tmp_path: Path) -> None:
+    there = version(tmp_path, *THEIRS)
+    mine = run_of(tmp_path / "mine", finished("ldpdc", epsilon=2.0), finished("ldpdc"))
+    with beside([mine], there) as found:
+        assert found.named == (
+            "dataset gbsg2, 5 rows per class, epsilon 2, delta 1e-05: no published results",
+        )
+
+
+def test_other_rows_are_named(tmp_path: Path) -> None:
+    there = version(tmp_path, *THEIRS)
+    mine = run_of(tmp_path / "mine", changed(finished("ldpdc"), fingerprint="0" * 64))
+    with beside([mine], there) as found:
+        assert found.cells == 0
+        assert found.named == (
+            "dataset gbsg2 has other rows or another split than published: its published results "
+            "are left out",
+        )
+
+
+def test_another_split_is_another_dataset(tmp_path: Path) -> None:
+    there = version(tmp_path, *THEIRS)
+    mine = run_of(tmp_path / "mine", changed(finished("ldpdc"), split_seed=4))
+    with beside([mine], there) as found:
+        assert found.named == ("dataset gbsg2, split default 4 is not published",)
+
+
+def test_other_metrics_are_named_and_their_scores_left_out(tmp_path: Path) -> None:
+    there = version(tmp_path, *THEIRS)
+    metrics = json.loads(finished("ldpdc").row.metrics) | {"ks": "0" * 64}
+    mine = run_of(tmp_path / "mine", changed(finished("ldpdc"), metrics=json.dumps(metrics)))
+    with beside([mine], there) as found:
+        (text,) = found.named
+        assert text.startswith("metric ks has other code than published")
+        scores = pd.read_parquet(found.directory / "scores.parquet")
+        assert "c-index/cox" in set(scores["metric"])
+        assert not [name for name in scores["metric"] if name.startswith("ks")]
+
+
+def test_other_code_of_a_method_does_not_mix(tmp_path: Path) -> None:
+    there = version(tmp_path, *THEIRS)
+    mine = run_of(tmp_path / "mine", changed(finished(), source_hash="0" * 64, key="1" * 20))
+    with beside([mine], there) as found:
+        assert found.named == (
+            "method marginals has other code than published: its published results are left out",
+        )
+        assert set(pd.read_parquet(found.directory / "cells.parquet")["label"]) == {"real"}
+
+
+def test_a_method_has_its_place_on_the_board(tmp_path: Path) -> None:
+    there = version(tmp_path, *THEIRS)
+    mine = run_of(tmp_path / "mine", finished("ldpdc"), finished("ldpdc", epsilon=2.0))
+    site = tmp_path / "site"
+    arguments = ["leaderboard", str(mine), "--with", str(there), "-o", str(site)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "3 cells of version 2026.11 beside the runs, 1 left out" in result.output
+    assert "with 2026.11: dataset gbsg2, 5 rows per class, epsilon 2" in result.output
+    page = (site / "index.html").read_text()
+    assert "With version 2026.11." in page and "no published results" in page
+    table = pd.read_parquet(site / "leaderboard.parquet")
+    ranked = table[table["rank"].notna()]
+    assert {"ldpdc", "marginals"} <= set(ranked[ranked.columns[0]]) | set(ranked.get("method", ()))
+
+
+def test_a_site_is_needed(tmp_path: Path) -> None:
+    there = version(tmp_path, finished())
+    arguments = ["leaderboard", str(there), "--with", str(there), "--check", str(there)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and "name -o SITE too" in result.output
+
+
+def test_a_run_is_no_version(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", replace(finished()))
+    arguments = ["leaderboard", str(run), "--with", str(run), "-o", str(tmp_path / "site")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and "holds no published results" in result.output
