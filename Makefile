@@ -190,14 +190,10 @@ DOCUMENTS = docs/reproduction.md docs/private-teacher.md docs/methods/index.md d
 reproduction: $(STAMP) ## the tables of the documentation, from the results in docs/results
 	$(BIN)/bench fill $(DOCUMENTS)
 
-# The figures first: the report names them. A chart that a version has no results for is left out by
-# hand, here and in leaderboard/export/findings.py.
-FIGURES = pareto epsilon ipc datasets attacks-utility time
+# The figures first: the report names those that there are.
 findings: $(STAMP) ## docs/findings.md and its figures, from the newest published version
-	mkdir -p docs/findings
-	for kind in $(FIGURES); do for ending in svg pdf; do \
-		$(BIN)/bench plot published $$kind --public -o docs/findings/$$kind.$$ending || exit 1; \
-	done; done
+	rm -rf docs/findings
+	$(BIN)/bench plot published all --public -o docs/findings
 	$(BIN)/bench fill docs/findings.md
 
 docs: $(STAMP) ## documentation, into build/docs

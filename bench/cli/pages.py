@@ -274,7 +274,8 @@ def dossier(directory: Path, cell: str, output: Path | None, public: bool, pdf: 
     "--output",
     required=True,
     type=shared.PATH,
-    help="The figure: .pdf, .svg, .png, or .json for its Vega-Lite specification.",
+    help="The figure: .pdf, .svg, .png, or .json for its Vega-Lite specification. "
+    "For KIND `all`: a folder.",
 )
 @click.option("--cell", default="", help="Cell of a chart of one cell, named as in bench dossier.")
 @click.option("--dataset", default="", help="Draw this dataset only, where there is one per panel.")
@@ -296,22 +297,29 @@ def plot(
 
     \b
     KIND of charts over all results:
-      pareto, epsilon, ranks, datasets, ipc, attacks-utility, time, memory, audit
+      pareto, epsilon, ranks, datasets, ipc, attacks-utility, time, memory, audit,
+      all (of these that there are results for, each as .svg and .pdf)
     KIND of charts of one cell (--cell):
       survival, roc, confusion, hazards, importance, marginals, correlations,
       embedding, closest, attacks, attributes
     """
     from bench.leaderboard.charts import chart, gallery
+    from bench.leaderboard.charts.chart import ChartError
     from bench.results.writing import FOR_ALL, OWNER_ONLY, write_atomically, writing
 
+    def write(place: Path, content: bytes) -> None:
+        with writing(place, "or give another -o"):
+            write_atomically(place, content, FOR_ALL if public else OWNER_ONLY)
+        click.echo(f"wrote {place}")
+
     *places, kind = directories
-    known = (*gallery.KINDS, *gallery.OF_A_CELL)
+    known = (*gallery.KINDS, "all", *gallery.OF_A_CELL)
     if not places or kind not in known:
         raise click.UsageError(
             f"name one or more run directories and then a kind of chart: {', '.join(known)}"
         )
     ending = output.suffix.removeprefix(".").lower()
-    if ending not in chart.FORMATS:
+    if kind != "all" and ending not in chart.FORMATS:
         raise click.UsageError(f"-o ends in one of .{', .'.join(chart.FORMATS)}")
     if (kind in gallery.OF_A_CELL) != bool(cell):
         many = "needs --cell" if kind in gallery.OF_A_CELL else "is drawn from all cells, not one"
@@ -330,8 +338,15 @@ def plot(
         from bench.leaderboard.pages.board import chart_results
 
         results = chart_results([_named(Path(place)) for place in places], public=public)
-        charts = gallery.all_charts(replace(results, ipc=ipc, dataset=dataset), kind)
-    content = chart.to_file(chart.combined(charts, columns), ending)
-    with writing(output, "or give another -o"):
-        write_atomically(output, content, FOR_ALL if public else OWNER_ONLY)
-    click.echo(f"wrote {output}")
+        results = replace(results, ipc=ipc, dataset=dataset)
+        if kind == "all":
+            drawn = dict(gallery.run_files(results, ("svg", "pdf"), columns))
+            if not drawn:
+                raise ChartError("nothing to draw: no method has a score that may be shown")
+            with writing(output, "or give another -o"):
+                output.mkdir(parents=True, exist_ok=True)
+            for name, content in drawn.items():
+                write(output / name, content)
+            return
+        charts = gallery.all_charts(results, kind)
+    write(output, chart.to_file(chart.combined(charts, columns), ending))

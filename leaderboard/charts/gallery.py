@@ -129,14 +129,16 @@ def all_charts(results: Results, kind: str) -> tuple[Chart, ...]:
     return charts
 
 
-def run_files(results: Results) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of every chart over all results: picture and specification."""
+def run_files(
+    results: Results, endings: Sequence[str] = ("svg", "json"), columns: int = 3
+) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of every chart over all results that there are results for."""
     for kind in KINDS:
         try:
-            figure = combined(all_charts(results, kind))
+            figure = combined(all_charts(results, kind), columns)
         except ChartError:
             continue  # a run without audits, say
-        for ending in ("svg", "json"):
+        for ending in endings:
             yield f"{kind}.{ending}", to_file(figure, ending)
 
 

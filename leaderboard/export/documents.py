@@ -97,7 +97,7 @@ def _finder(document: Path, text: str) -> Callable[[re.Match[str]], str]:
         place = f"{document}, line {text.count(chr(10), 0, match.start()) + 1}"
         spec = _fields(match["spec"], place, {"results", "kind"})
         directory = document.parent / str(spec["results"])
-        made = findings.made(str(spec["kind"]), directory, place, known)
+        made = findings.made(str(spec["kind"]), directory, document, place, known)
         # A blank line: Markdown takes a paragraph after a comment for a part of it.
         return f"<!-- finding\n{match['spec']}\n-->\n\n{made}\n<!-- end of finding -->"
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from bench.errors import InputError
+from bench.leaderboard.charts import gallery
 from bench.leaderboard.ranking import answers
 from bench.leaderboard.ranking.answers import DATA, Against, Scores
 from bench.leaderboard.ranking.rank import (
@@ -49,10 +50,11 @@ _CONDENSATION = "condensation"
 
 @final
 class Material:
-    """A published version, loaded as the leaderboard loads it; each part once."""
+    """A published version, loaded as the leaderboard loads it, each part once, for a document."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, document: Path) -> None:
         self.directory = directory
+        self.document = document
         self.version: Version = check_published(directory)
         loaded = load_results([directory])
         self.about: About = read_about(loaded)
@@ -381,7 +383,7 @@ def _audits(found: Material) -> str:
                 show.epsilon(top.row.eps_proven),
                 f"≥ {top.row.eps_audited or 0.0:.3g}",
                 show.epsilon(detectable),
-                f"{refuted} of {len(members)}",
+                f"{len(refuted)} of {len(members)}",
             )
         )
     heads = (
@@ -425,24 +427,27 @@ def _cost(found: Material) -> str:
     return _table(heads, lines)
 
 
-_FIGURES: Final = (
-    ("pareto", "Share of the real utility and proven epsilon"),
-    ("epsilon", "Utility and target epsilon"),
-    ("ipc", "Utility and size of the release"),
-    ("datasets", "Utility on each dataset"),
-    ("attacks-utility", "Attacks and utility"),
-    ("time", "Seconds to fit"),
-)
 FIGURES: Final = "findings"
 """Folder of the figures, beside the document."""
 
 
 def _figures(found: Material) -> str:
-    """Figures that `make findings` draws by `bench plot`, as SVG with a PDF for papers."""
-    return "\n".join(
-        f"![{title}]({FIGURES}/{kind}.svg)\n\n{title}, version {found.version.version} "
-        f"([PDF]({FIGURES}/{kind}.pdf)).\n"
-        for kind, title in _FIGURES
+    """Figures that `bench plot` has drawn, as SVG with a PDF for papers.
+
+    A chart that the version has no results for, such as one over sizes with one size, has no file.
+    """
+    drawn = [
+        (kind, f"{title[0].upper()}{title[1:]}")
+        for kind, (title, _) in gallery.KINDS.items()
+        if (found.document.parent / FIGURES / f"{kind}.svg").is_file()
+    ]
+    return (
+        "\n".join(
+            f"![{title}]({FIGURES}/{kind}.svg)\n\n{title}, version {found.version.version} "
+            f"([PDF]({FIGURES}/{kind}.pdf)).\n"
+            for kind, title in drawn
+        )
+        or f"No figures are drawn yet: `bench plot published all --public -o {FIGURES}`.\n"
     )
 
 
@@ -459,12 +464,14 @@ KINDS: Final[Mapping[str, Callable[[Material], str]]] = {
 }
 
 
-def made(kind: str, directory: Path, place: str, known: dict[Path, Material]) -> str:
-    """Return the Markdown of a finding; `known` keeps what was loaded."""
+def made(
+    kind: str, directory: Path, document: Path, place: str, known: dict[Path, Material]
+) -> str:
+    """Return the Markdown of a finding in a document; `known` keeps what was loaded."""
     if kind not in KINDS:
         raise InputError(f"{place}: kind {kind!r} is not one of {', '.join(KINDS)}")
     if not (directory / "run.json").is_file():
         return f"There are no results of version {directory.name} yet.\n"
     if directory not in known:
-        known[directory] = Material(directory)
+        known[directory] = Material(directory, document)
     return KINDS[kind](known[directory])

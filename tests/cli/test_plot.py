@@ -55,6 +55,18 @@ def test_a_file_for_a_paper(directory: Path, tmp_path: Path, plot: Plot) -> None
     assert output.read_bytes().startswith(b"%PDF-")
 
 
+def test_all_charts_that_there_are_results_for(directory: Path, tmp_path: Path, plot: Plot) -> None:
+    done = plot(directory, "all", "-o", tmp_path / "new" / "figures")
+    assert done.exit_code == 0, done.output
+    names = {path.name for path in (tmp_path / "new" / "figures").iterdir()}
+    assert {"datasets.svg", "datasets.pdf", "time.svg", "time.pdf"} <= names
+    assert not any(name.startswith(("audit", "ipc")) for name in names)
+    # This dataset is not open to everybody: without it nothing is left.
+    done = plot(directory, "all", "--public", "-o", tmp_path / "public")
+    assert done.exit_code == 2 and "nothing to draw" in done.stderr
+    assert not (tmp_path / "public").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

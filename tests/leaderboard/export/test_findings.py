@@ -13,9 +13,11 @@ from scipy import stats
 
 from bench.cli.main import main
 from bench.errors import InputError
+from bench.leaderboard.charts.gallery import KINDS as KINDS_OF_CHARTS
 from bench.leaderboard.export import findings
 from bench.leaderboard.export.documents import differing_lines, filled, typed_tables
 from bench.leaderboard.export.findings import KINDS, Material
+from tests.leaderboard.tables.test_audits import REFUTED, write_audits
 from tests.support.places import ROOT
 from tests.support.published_site import small_version
 
@@ -36,7 +38,7 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(version: Path) -> Material:
-    return Material(version)
+    return Material(version, version.parent.parent / "page.md")
 
 
 def lines(text: str) -> list[dict[str, str]]:
@@ -140,7 +142,7 @@ def test_condensation_against_synthesis(tmp_path: Path) -> None:
         for name, family in (("alpha", "marginals"), ("beta", "condensation"))
     )
     (version / FILE).write_text(Descriptions(methods=cards).to_json(), encoding="utf-8")
-    rows = lines(KINDS["families"](Material(version)))
+    rows = lines(KINDS["families"](Material(version, version)))
     assert {row["best condensation"] for row in rows} == {"`beta`"}
     assert {row["data"] for row in rows} == {"tables", "survival cohorts"}
     for row in rows:
@@ -149,6 +151,39 @@ def test_condensation_against_synthesis(tmp_path: Path) -> None:
 
 def test_what_was_not_run_is_said(found: Material) -> None:
     assert KINDS["audits"](found) == "No results of this version say anything about it.\n"
+
+
+def test_audits_are_counted_by_method_and_attack(tmp_path: Path) -> None:
+    version = small_version(tmp_path)
+    write_audits(
+        version,
+        {"attack": "transcript"},
+        {"key": "two", "attack": "transcript", "eps_audited": 0.5, "eps_detectable": 3.0},
+        {"key": "three", "attack": "release", **REFUTED},
+    )
+    release, transcript = lines(KINDS["audits"](Material(version, version)))
+    assert release["attack"] == "release" and release["refuted"] == "1 of 1"
+    assert release["audited (95% lower bound)"] == "≥ 2"
+    assert transcript["audits"] == "2" and transcript["refuted"] == "0 of 2"
+    assert transcript["audited (95% lower bound)"] == "≥ 0.5"
+    assert transcript["maximum detectable"] == "4.2"
+
+
+def test_the_report_names_the_figures_that_there_are(version: Path, tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    found = Material(version, document)
+    assert "bench plot published all" in KINDS["figures"](found)
+    folder = tmp_path / findings.FIGURES
+    told = CliRunner().invoke(main, ["plot", str(version), "all", "-o", str(folder)])
+    assert told.exit_code == 0, told.output
+    drawn = {path.stem for path in folder.glob("*.svg")}
+    assert drawn == {path.stem for path in folder.glob("*.pdf")}
+    # No audit.
+    assert {"pareto", "datasets"} <= drawn <= set(KINDS_OF_CHARTS) - {"audit"}
+    text = KINDS["figures"](found)
+    assert re.findall(r"\(findings/([\w-]+)\.svg\)", text) == [
+        kind for kind in KINDS_OF_CHARTS if kind in drawn
+    ]
 
 
 def test_a_version_that_is_not_there_yet_is_said(tmp_path: Path) -> None:
@@ -170,6 +205,3 @@ def test_every_finding_has_its_place_in_the_report() -> None:
     text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     assert re.findall(r'^kind = "(\w+)"$', text, re.M) == list(KINDS)
     assert typed_tables(ROOT / "docs" / "findings.md") == []
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    drawn = re.findall(r"^FIGURES = (.*)$", makefile, re.M)[0].split()
-    assert drawn == [kind for kind, _ in findings._FIGURES]
