@@ -188,6 +188,7 @@ def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
     from bench.leaderboard.ranking.paired import PairedDifference, PairedTests
     from bench.leaderboard.ranking.rank import is_sound
     from bench.leaderboard.tables.load import read_results
+    from bench.results.published import version_of
 
     if len(runs) != 1:
         return None
@@ -202,6 +203,8 @@ def _paired_tests(runs: tuple[Path, ...], alpha: float) -> PairedTests | None:
     sound = _best(finished[finished["verdict"].map(is_sound)], results)
     if len(sound) < 2:
         return None
+    if version_of(runs[0]) is not None:
+        return PairedTests(alpha, (), problem="published results hold no predictions for them")
     try:
         comparisons, notices = compare_run(runs[0], methods=sound)
     except BenchError as problem:

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from scipy import stats
@@ -355,3 +357,15 @@ def test_the_site_of_a_named_version(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert "Leaderboard 2026.11" in (out / "index.html").read_text()
     result = CliRunner().invoke(main, ["leaderboard", "2020.01", "-o", str(tmp_path / "x")])
     assert result.exit_code == 2 and "there are: 2026.11" in result.output
+
+
+def test_a_version_of_one_dataset_says_why_no_test_rows_are_compared(tmp_path: Path) -> None:
+    version = small_version(tmp_path)
+    cells = pq.read_table(version / "cells.parquet")
+    (task,) = {"classification"} & set(cells["task"].to_pylist())
+    first = min(cells.filter(pc.field("task") == task)["dataset"].to_pylist())
+    pq.write_table(cells.filter(pc.field("dataset") == first), version / "cells.parquet")
+    done = CliRunner().invoke(main, ["leaderboard", str(version), "-o", str(tmp_path / "site")])
+    assert done.exit_code == 0, done.output
+    page = text_of((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
+    assert "are missing: published results hold no predictions for them." in page
