@@ -153,6 +153,7 @@ def run(**options: Any) -> None:
         return
     if built_in(options["grid"]) and not options["datasets"]:
         grid = _obtained(grid, options["grid"])
+    _say_left_out(grid)
     settings = shared.run_options(
         options["out"] or Path(f"runs/{grid.name}"),
         options,
@@ -219,8 +220,14 @@ def _dry_run(grid: Grid, options: Mapping[str, Any]) -> None:
             for number, line in enumerate(remedies(entry.name, dict(entry.parameters))):
                 head = f"missing: {entry.label} ({shared.counted(count, 'cell')} would fail): "
                 shared.echo_error(f"{head if number == 0 else '  '}{line}")
+    _say_left_out(grid)
     if not options["estimate"]:
         click.echo(shared.counted(len(cells), "cell"))
+
+
+def _say_left_out(grid: Grid) -> None:
+    for because, count in grid.counts_left_out().items():
+        shared.echo_error(f"left out of this grid: {shared.counted(count, 'cell')}: {because}")
 
 
 def _estimate(grid: Grid, cells: Sequence[Cell], options: Mapping[str, Any]) -> None:

@@ -34,6 +34,7 @@ _KEYS = {
     "split",
     "split_seed",
     "split_seeds",
+    "left_out",
 }
 _ENTRY_KEYS = {"name", "label", "parameters"}
 
@@ -45,6 +46,28 @@ _LARGEST_IPC = 10**9
 _MOST_CELLS = 1_000_000
 _MOST_NESTING = 20
 _LONGEST_NAME = 200
+
+
+@final
+@dataclass(frozen=True)
+class LeftOut:
+    """Cells of the product that a grid does not have, and why: an empty field means all."""
+
+    because: str
+    methods: tuple[str, ...] = ()
+    """Names, which stand for all variants of a method."""
+    datasets: tuple[str, ...] = ()
+    ipc: tuple[int | None, ...] = ()
+    """None is full size."""
+
+    def holds(self, cell: Cell) -> bool:
+        """Return whether a cell is one of these."""
+        sized = cell.ipc is not None or cell.full_size
+        return (
+            (not self.methods or cell.method.name in self.methods)
+            and (not self.datasets or cell.dataset.name in self.datasets)
+            and (not self.ipc or (sized and cell.ipc in self.ipc))
+        )
 
 
 @final
@@ -65,6 +88,8 @@ class Grid:
     split: str = "default"
     split_seeds: tuple[int, ...] = (0,)
     """Seeds of the split: another part of the rows is for training under each."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What of the product is not run, such as methods that cost too much on some datasets."""
 
     def __post_init__(self) -> None:
         if not self.datasets or not self.methods:
@@ -125,7 +150,23 @@ class Grid:
             )
 
     def cells(self, *, private_counts: bool = False, secure_noise: bool = False) -> list[Cell]:
-        """Return all cells. An axis that a method does not use does not multiply its cells."""
+        """Return all cells but those that the grid leaves out.
+
+        An axis that a method does not use does not multiply its cells.
+        """
+        product = self._product(private_counts, secure_noise)
+        return [cell for cell in product if not any(rule.holds(cell) for rule in self.left_out)]
+
+    def counts_left_out(self) -> dict[str, int]:
+        """Return how many cells of the product are left out for which reason."""
+        counts = dict.fromkeys((rule.because for rule in self.left_out), 0)
+        for cell in self._product() if self.left_out else ():
+            rule = next((rule for rule in self.left_out if rule.holds(cell)), None)
+            if rule is not None:
+                counts[rule.because] += 1
+        return {because: count for because, count in counts.items() if count}
+
+    def _product(self, private_counts: bool = False, secure_noise: bool = False) -> list[Cell]:
         cells: dict[Cell, None] = {}
         deltas = {
             dataset: default_delta(dataset, private_counts) if self.delta is None else self.delta
@@ -165,6 +206,11 @@ class Grid:
         for dataset in self.datasets:
             registry.build_source(dataset.name, dict(dataset.parameters))
         registry.select_metrics(self.metrics)
+        for rule in self.left_out:
+            for name in rule.methods:
+                registry.method_class(name)
+            for name in rule.datasets:
+                registry.dataset_class(name)
 
     def narrowed(
         self,
@@ -305,6 +351,9 @@ def parse_grid(text: str, name: str, origin: str = "") -> Grid:
         if "split_seeds" in table:
             raise GridError(f"{where}: both split_seed and split_seeds; give one of them")
         settings["split_seeds"] = (_read(where, "split_seed", parse_integer, table["split_seed"]),)
+    if "left_out" in table:
+        listed = _listed(where, "left_out", table["left_out"])
+        settings["left_out"] = tuple(_left_out(where, item) for item in listed)
     return Grid(
         name=str(table.get("name", name)),
         datasets=_entries(where, "datasets", table.get("datasets", [])),
@@ -369,6 +418,30 @@ def _listed(where: str, key: str, value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise GridError(f"{where}: {key} must be a list, got {shortened(value)}")
     return value
+
+
+_LEFT_OUT_KEYS = {"because", "methods", "datasets", "ipc"}
+
+
+def _left_out(where: str, item: Any) -> LeftOut:
+    if not isinstance(item, Mapping) or set(item) - _LEFT_OUT_KEYS or not item.get("because"):
+        raise GridError(
+            f"{where}: an entry of left_out is a table with `because`, the reason in words, and "
+            f"any of methods, datasets and ipc, all of which a cell must match; got "
+            f"{shortened(item)}"
+        )
+    names = {}
+    for key in ("methods", "datasets"):
+        listed = _listed(where, f"left_out: {key}", item.get(key, []))
+        names[key] = tuple(str(name) for name in listed)
+    sizes = _listed(where, "left_out: ipc", item.get("ipc", []))
+    ipc = tuple(_read(where, "left_out: ipc", parse_ipc, size) for size in sizes)
+    if not (names["methods"] or names["datasets"] or ipc):
+        raise GridError(
+            f"{where}: an entry of left_out names neither methods, datasets nor ipc, which would "
+            "leave out everything"
+        )
+    return LeftOut(because=str(item["because"]), ipc=ipc, **names)
 
 
 def _entries(where: str, key: str, value: Any) -> tuple[Variant, ...]:

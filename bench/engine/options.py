@@ -114,6 +114,7 @@ def manifest(grid: Grid, metrics: Sequence[str]) -> dict[str, Any]:
         "split": grid.split,
         "split_seeds": list(grid.split_seeds),
         "metrics": list(metrics),
+        "left_out": list(grid.counts_left_out()),
         **circumstances(),
     }
 

@@ -233,6 +233,7 @@ def slice_of(run: Path, manifest: Mapping[str, Any], joined: Joined, today: str)
         last_finished=max(cells["finished_at"]),
         core_hours=round(hours, 4),
         untimed=untimed,
+        left_out=tuple(map(str, manifest.get("left_out", ()))),
     )
 
 
@@ -287,6 +288,12 @@ def _log(version: Version, results: Compact) -> Iterator[str]:
             f"{one.replaced} | {counts} | {one.core_hours:.2f} |"
         )
     yield ""
+    left_out = dict.fromkeys(text for one in version.slices for text in one.left_out)
+    if left_out:
+        yield "## Left out of the grid"
+        yield ""
+        yield from (f"- {_text(text)}" for text in left_out)
+        yield ""
     yield from _versions(released)
     yield from _by_method(released, results)
     yield from _failures(cells)

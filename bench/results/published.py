@@ -104,6 +104,8 @@ class Slice:
     core_hours: float
     untimed: int
     """Cells whose processor time is not known."""
+    left_out: tuple[str, ...] = ()
+    """What the grid leaves out, in words."""
 
 
 @final
@@ -275,7 +277,9 @@ def version_of(directory: Path) -> Version | None:
     if entry is None:
         return None
     try:
-        slices = tuple(Slice(**one) for one in entry["slices"])
+        slices = tuple(
+            Slice(**{**one, "left_out": tuple(one.get("left_out", ()))}) for one in entry["slices"]
+        )
         signed = tuple(SignOff(**one) for one in entry.get("signed", ()))
         name, started, updated = (str(entry[key]) for key in ("version", "started", "updated"))
         return Version(name, started, updated, slices, signed)

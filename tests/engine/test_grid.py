@@ -141,3 +141,52 @@ def test_grid_files(tmp_path: Path) -> None:
         load_grid(str(tmp_path / "none.toml"))
     with pytest.raises(GridError, match="built-in grids are"):
         load_grid("huge")
+
+
+def test_cells_that_a_grid_leaves_out_are_counted_with_the_reason() -> None:
+    rules = """
+[[left_out]]
+methods = ["ldpdc"]
+datasets = ["gbsg2"]
+because = "slow"
+
+[[left_out]]
+ipc = ["full"]
+because = "large"
+"""
+    whole = parse_grid(SMALL, "small")
+    grid = parse_grid(SMALL + rules, "small")
+    kept = grid.cells()
+    gone = [cell for cell in whole.cells() if cell not in kept]
+    assert {cell.describe() for cell in gone} == {
+        cell.describe()
+        for cell in whole.cells()
+        if cell.full_size or (cell.method.name, cell.dataset.name) == ("ldpdc", "gbsg2")
+    }
+    # ldpdc on gbsg2: 3 sizes x 2 epsilons x 2 seeds; full size elsewhere: 2 x 2 of ldpdc, 2 x 2 of gats.
+    assert grid.counts_left_out() == {"slow": 12, "large": 4 + 4}
+    # `real` has one size, which is not a size that was asked for.
+    assert sum(cell.method.name == "real" for cell in kept) == 4
+    assert whole.counts_left_out() == {}
+    assert grid.narrowed(methods=["real"]).counts_left_out() == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ('because = "slow"', "leave out everything"),
+        ('methods = ["ldpdc"]', "the reason in words"),
+        ('because = "slow"\nepsilon = [1]', "any of methods, datasets and ipc"),
+        ('because = "slow"\nmethods = "ldpdc"', "must be a list"),
+        ('because = "slow"\nipc = ["half"]', "whole number"),
+    ],
+)
+def test_a_rule_that_leaves_out_cells_must_be_complete(rule: str, said: str) -> None:
+    with pytest.raises(GridError, match=said):
+        parse_grid(f"{SMALL}\n[[left_out]]\n{rule}\n", "small")
+
+
+def test_a_rule_that_leaves_out_an_unknown_name_is_refused() -> None:
+    grid = parse_grid(f'{SMALL}\n[[left_out]]\nbecause = "slow"\nmethods = ["ldpd"]\n', "small")
+    with pytest.raises(InputError, match="ldpdc"):
+        grid.check_plugins()
