@@ -163,7 +163,7 @@ because = "large"
         for cell in whole.cells()
         if cell.full_size or (cell.method.name, cell.dataset.name) == ("ldpdc", "gbsg2")
     }
-    # ldpdc on gbsg2: 3 sizes x 2 epsilons x 2 seeds; full size elsewhere: 2 x 2 of ldpdc, 2 x 2 of gats.
+    # ldpdc on gbsg2: 3 sizes x 2 epsilons x 2 seeds. Full size elsewhere: 2 x 2, and 2 x 2 of gats.
     assert grid.counts_left_out() == {"slow": 12, "large": 4 + 4}
     # `real` has one size, which is not a size that was asked for.
     assert sum(cell.method.name == "real" for cell in kept) == 4
