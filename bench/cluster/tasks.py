@@ -16,7 +16,12 @@ from bench.engine import phases
 from bench.engine.cell import Remake, finish_cell, run_cell
 from bench.engine.fit import FitResult, Fits, MethodFacts, for_fitting
 from bench.engine.isolation import wire
-from bench.engine.isolation.processes import IsolatedFits, fit_server, isolated
+from bench.engine.isolation.processes import (
+    IsolatedFits,
+    fit_server,
+    isolated,
+    running_server,
+)
 from bench.engine.isolation.server import Setting
 from bench.engine.limits import Limits, cap_threads, captured, let_children_end, tail
 from bench.engine.options import RunOptions
@@ -374,8 +379,10 @@ def _watched(
     """Do the work of a step under its limits; with `data` (a name, or empty) it can fit."""
     let_children_end()
     try:
-        # Before the cell is shown: what is there then does not end with it.
-        servers = [] if data is None else [fit_server().process.pid]
+        # Before the cell is shown: what is there then does not end with it. A cell that fits
+        # nothing has a server, too, if one before it in this worker had.
+        server = running_server() if data is None else fit_server()
+        servers = [] if server is None else [server.process.pid]
     except BenchError as problem:
         return broken(FitResult.failed(problem))
     with ticket.shown(servers) as folder:

@@ -268,6 +268,42 @@ def test_a_server_of_many_cells_is_neither_counted_nor_ended_with_one(temporary:
     watcher.close()
 
 
+SCORES = """
+import sys, tempfile; tempfile.tempdir = sys.argv[1]
+from bench.cluster.private_folders import base_folder
+from bench.cluster.tasks import _watched
+from bench.cluster.watcher import Ticket, _Watched
+from bench.engine.isolation.processes import fit_server
+from bench.engine.limits import Limits
+
+ticket = TICKET
+folder = base_folder(ticket.run) / ticket.name
+server = fit_server() if sys.argv[2] == "after a fit" else None
+
+def work(fits):
+    kept = [process.pid for process in _Watched.read(folder).kept]
+    return kept == ([] if server is None else [server.process.pid])
+
+print(_watched(ticket, work, lambda fitted: fitted, None))
+"""
+
+
+@linux
+@pytest.mark.parametrize("when", ["after a fit", "before any fit"])
+def test_a_cell_that_fits_nothing_does_not_end_the_server_of_others(
+    temporary: Path, when: str
+) -> None:
+    """It did where a watcher saw it, and the next fit of the worker met a reset connection."""
+    code = SCORES.replace("TICKET", repr(ticket()))
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(temporary), when],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
+
+
 # What others put into the shared temporary folder ------------------------------------------------
 
 

@@ -171,6 +171,19 @@ def test_a_server_that_is_lost_is_replaced(meddling: None) -> None:
     assert not server.usable
 
 
+def test_a_server_that_is_lost_with_unread_requests_is_named(tmp_path: Path) -> None:
+    """The system then answers with a reset connection instead of its end."""
+    server = processes.FitServer()
+    os.kill(server.process.pid, signal.SIGSTOP)
+    server.load(["numpy.fft"])
+    server.process.kill()
+    server.process.wait()
+    with pytest.raises(processes._Lost, match="starts fits was killed"):
+        server._listen()
+    assert not server.usable
+    server.close()
+
+
 def test_nothing_of_a_server_outlives_its_process(tmp_path: Path) -> None:
     server = processes.FitServer()
     pid = server.process.pid

@@ -207,7 +207,10 @@ class FitServer:
 
     def _listen(self) -> None:
         """Take note of what the server says."""
-        said = self._control.recv(4096)
+        try:
+            said = self._control.recv(4096)
+        except ConnectionError:  # it was killed with requests that it had not read
+            said = b""
         if not said:
             self._lost = True
             raise _Lost(_SERVER_LOST)
@@ -442,6 +445,11 @@ def fit_server() -> FitServer:
             _server.close()
         _server = FitServer()
     return _server
+
+
+def running_server() -> FitServer | None:
+    """Return the server of this process; None where no cell has needed one yet."""
+    return _server if _server is not None and _server.usable else None
 
 
 def _close() -> None:
