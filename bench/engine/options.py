@@ -114,7 +114,7 @@ def manifest(grid: Grid, metrics: Sequence[str]) -> dict[str, Any]:
         "split": grid.split,
         "split_seeds": list(grid.split_seeds),
         "metrics": list(metrics),
-        "left_out": list(grid.counts_left_out()),
+        "left_out": [rule.because for rule in grid.left_out],
         **circumstances(),
     }
 

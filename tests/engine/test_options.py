@@ -19,6 +19,10 @@ from bench.engine.grid import load_grid
 def test_everything_is_there_and_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/home/x/bench", "run", "--grid", "my grid"])
     facts = options.manifest(load_grid("smoke"), ("ks", "tvd"))
+    assert facts["left_out"] == []
+    # Whatever of it a command line narrows: they are facts about the grid.
+    core = load_grid("core").narrowed(methods=["real"])
+    assert len(options.manifest(core, ())["left_out"]) == len(core.left_out) > 0
     assert facts == json.loads(json.dumps(facts))
     assert facts["methods"] == ["real", "marginals", "ldpdc"] and facts["metrics"] == ["ks", "tvd"]
     assert facts["command"] == "bench run --grid 'my grid'"

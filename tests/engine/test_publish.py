@@ -256,6 +256,16 @@ def test_the_log_counts_what_was_published(tmp_path: Path) -> None:
     assert version.slices[0].untimed == 1
 
 
+def test_the_log_says_what_the_grids_leave_out(tmp_path: Path) -> None:
+    slow = run_of(tmp_path / "slow", finished(), left_out=["gats is | slow"])
+    both = run_of(tmp_path / "both", finished(seed=1), left_out=["gats is | slow", "large"])
+    publish([slow], target(tmp_path), today="2026-11-18")
+    publish([both], target(tmp_path), today="2026-11-19")
+    log = (target(tmp_path) / "LOG.md").read_text()
+    assert "## Left out of the grid\n\n- gats is \\| slow\n- large\n\n" in log
+    assert published.check_published(target(tmp_path)).slices[0].left_out == ("gats is | slow",)
+
+
 # Versions -----------------------------------------------------------------------------------------
 
 
