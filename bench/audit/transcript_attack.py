@@ -4,8 +4,11 @@ It tests the proof and the code of the kernel on the calls that a method makes; 
 sees of a release is tested by refits (`two_worlds`). Of N trials:
 
 1. every canary is recorded once (`transcripts`); the one that moves the answers most, relative to
-   their noise, is attacked. One more recording shows whether questions depend on answers; if so,
-   the questions of four recorded fits are frozen;
+   their noise, is recorded again with worst-case vectors in place of its own, where the method sums
+   clipped vectors. These are attacked where the row itself uses less than 95% of what they use, or
+   where so many of its entries move that less than half of the trials could be drawn. One more
+   recording shows whether questions depend on answers; if so, the questions of four recorded fits
+   are frozen;
 2. a fifth of the trials chooses the thresholds;
 3. the bounds are computed from the others: half with the canary, half without;
 4. if they contradict claim or proof at 5%, as many fresh trials are drawn.
@@ -23,6 +26,7 @@ mechanism is the recorded one with unknown noise, and refute nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -32,7 +36,7 @@ import numpy.typing as npt
 
 from bench.audit.replays import Weakened, cost, replayed
 from bench.audit.tradeoff import Curve, NoiseFamily, Promise, parts_of, tradeoff_p_value
-from bench.audit.transcripts import BLOCK, WILD, Transcript, without
+from bench.audit.transcripts import BLOCK, VECTORS, WILD, Transcript, without
 from bench.audit.trials import AuditSteps, AuditTarget, History, Stage, Trial, TrialId, Wanted
 from bench.engine import keys
 from bench.privacy.noise import SeededNoise
@@ -54,6 +58,8 @@ Scores = tuple[Array, Array]
 """Scores with and without the canary."""
 Draw = Generator[Wanted, list[Trial], Scores]
 
+OF_VECTORS = ", with worst-case vectors"
+"""Follows the name of a canary whose vectors the attacker chose."""
 ALPHA = 0.05
 """A p-value below this triggers a replication."""
 PLANTED = 0.8
@@ -67,6 +73,8 @@ _NUMBERS = 1.5e8
 _SHARE = 0.98
 """Of an answer's squared difference, what is attacked where all of it would take too long: 1% of mu
 is given up for many more trials."""
+_NEARLY = 0.95
+"""Share of the largest mu from which on a row is attacked rather than a vector."""
 _REPETITIONS = 20
 _MIDDLE_CUTS = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
 """Quantiles of the scores that are tried where the curve is not a Gaussian's: few, so that the
@@ -105,6 +113,7 @@ def transcript_audit(target: AuditTarget, trials: int, blank: CellRow) -> AuditS
     else:
         attack = yield from _replayable(target, history, pilots, trials)
     canary, delta = target.canaries[attack.canary], target.delta
+    attacked = canary.name + (OF_VECTORS if attack.vectors else "")
     choosing = yield from attack.scores(history, Stage.CHOOSE, attack.choosing)
     promise = Promise.of(target, history, canary, frozen=True)
     thresholds = _Thresholds.of(choosing, promise)
@@ -120,7 +129,7 @@ def transcript_audit(target: AuditTarget, trials: int, blank: CellRow) -> AuditS
         key=blank.key,
         trials=2 * attack.counting,
         refits=attack.fits(history),
-        canary=canary.name,
+        canary=attacked,
         scorer=attack.described,
         threshold=thresholds.curve.value,
         false_positives=curve.false_positives,
@@ -169,6 +178,8 @@ class _Attack:
     transcripts: tuple[Transcript, ...]
     """Empty for delegated mechanisms."""
     described: str
+    vectors: bool = False
+    """Whether the canary has worst-case vectors."""
 
     @property
     def choosing(self) -> int:
@@ -219,12 +230,21 @@ def _replayable(
     """Return the attack on the noisy answers of the kernel."""
     recorded = [Transcript.of_numbers(trial.transcript) for trial in pilots]
     canary = max(range(len(recorded)), key=lambda number: (recorded[number].strength, -number))
-    (wild,) = yield from history.ask([TrialId(Stage.RECORD, canary, WILD)], "to compare questions")
-    transcripts = [recorded[canary]]
-    first = pilots[canary].transcript
+    pilot, base = pilots[canary], 0
+    if pilot.features[1] > 0:
+        (worst,) = yield from history.ask(
+            [TrialId(Stage.RECORD, canary, VECTORS)], "to record worst-case vectors"
+        )
+        if _weaker(recorded[canary], Transcript.of_numbers(worst.transcript), trials):
+            pilot, base = worst, VECTORS
+    first = pilot.transcript
+    transcripts = [Transcript.of_numbers(first)]
+    (wild,) = yield from history.ask(
+        [TrialId(Stage.RECORD, canary, base + WILD)], "to compare questions"
+    )
     fixed = np.array_equal(wild.transcript, first)
     if not fixed:
-        numbers = range(WILD + 1, WILD + _FROZEN)
+        numbers = range(base + WILD + 1, base + WILD + _FROZEN)
         more = yield from history.ask(
             [TrialId(Stage.RECORD, canary, number) for number in numbers], "to freeze questions"
         )
@@ -235,7 +255,17 @@ def _replayable(
     said = "fixed questions" if fixed else f"questions of {len(transcripts)} fits, frozen"
     described = f"log-likelihood ratio of {moved} of {transcripts[0].calls} noisy answers; {said}"
     affordable = min(trials, int(_NUMBERS / cost(transcripts)))
-    return _Attack(target, canary, max(affordable, 400), tuple(transcripts), described)
+    return _Attack(
+        target, canary, max(affordable, 400), tuple(transcripts), described, vectors=base > 0
+    )
+
+
+def _weaker(row: Transcript, worst: Transcript, trials: int) -> bool:
+    """Whether a row shows less than worst-case vectors: by its size, or by the trials it allows."""
+    if math.sqrt(row.strength) < _NEARLY * math.sqrt(worst.strength):
+        return True
+    drawn = row.lighter(_SHARE) if trials * cost([row]) > _NUMBERS else row
+    return trials * cost([drawn]) > 2.0 * _NUMBERS and cost([worst]) < cost([drawn])
 
 
 def _delegated(

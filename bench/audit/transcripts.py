@@ -23,12 +23,25 @@ gives trials of those calls, which the events of the ledger must cover as well.
 A selection by the exponential mechanism is recorded by the weights of its candidates in both
 worlds; they decide its probabilities, and the recorded choice is given to the second fit.
 
+**Worst-case vectors.** A row seldom uses the whole sensitivity that is charged: most rows are
+shorter than the clip, and one row hardly turns a whole model of a part around. The proof holds for
+every row function and every model, so that the attacker may also choose what the kernel sums, as
+Nasr et al. (2021, section 3.5) choose gradients: the vector of the canary becomes (clip, 0, ..., 0),
+and that of the part that holds it becomes the same with the canary and (-clip, 0, ..., 0) without.
+What is replaced is what the kernel clips, so that clip, grid, noise and charge stay its own. For a
+whole client both worlds have its rows, since the charge covers their replacement by any others.
+
+**Counts of coded rows.** The kernel shows the exact integers of all answers but those of
+`PrivateData.marginals`. There the noise source remembers its last draw: the answer minus that noise
+is the count, and the scale of the draw is the noise that the kernel chose.
+
 Delegated mechanisms are observed where the trusted wrapper can (`TrustedMechanism.observe`): it
 runs the library again and returns the log-likelihood ratio of its noisy measurements.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,12 +58,13 @@ from bench.data.encoder import EncodedRows, Encoder
 from bench.engine import keys
 from bench.engine.fit import Randomness, run_method
 from bench.engine.limits import threads_capped
-from bench.errors import NotApplicable
+from bench.errors import BenchError, NotApplicable
 from bench.plugins.release import Release
 from bench.privacy.events import is_non_private
 from bench.privacy.grid import Grid
 from bench.privacy.interception import AnsweringPart, Call, Indices, Interceptor, Vectors
-from bench.privacy.noise import SeededNoise
+from bench.privacy.ledger import PartPath
+from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.trusted.table import TrustedMechanism
 
 Integers = npt.NDArray[np.int64]
@@ -58,6 +72,8 @@ Array = npt.NDArray[np.float64]
 
 WILD = 1
 """Number of the recording whose answers have much more noise, to see whether questions change."""
+VECTORS = 1000
+"""Recordings from this number on have worst-case vectors in place of those of the canary."""
 BLOCK = 100
 """Runs of a delegated mechanism in one trial."""
 _WILDER = 10.0
@@ -209,6 +225,8 @@ class _Recorded:
     call: Call
     sampled: npt.NDArray[np.floating[Any]] | None = None
     """Positions of the sampled rows."""
+    clipped: bool = False
+    """Whether it sums clipped vectors, which an attacker may choose."""
     answers: list[Vectors] = field(default_factory=list)
     exact: list[Integers] = field(default_factory=list)
     grids: list[Grid] = field(default_factory=list)
@@ -229,12 +247,79 @@ class _Delegated:
     parameters: Mapping[str, Any]
 
 
+class _Remembering(NoiseSource):
+    """A seeded source that remembers what it drew last."""
+
+    reproducible = True
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._source = SeededNoise(generator)
+        self.scale = 0.0
+        self.drawn: Integers = np.zeros(0, dtype=np.int64)
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        return self._source.words(count)
+
+    def generator(self) -> np.random.Generator:
+        return self._source.generator()
+
+    def normal(self, scale: float, size: int) -> Integers:
+        # By the class, not the source: what replaces its sampler (a planted bug) is seen.
+        self.scale, self.drawn = scale, super().normal(scale, size)
+        return self.drawn
+
+
+@final
+@dataclass
+class _Planted:
+    """Worst-case vectors of a pair of fits: which rows and parts have them."""
+
+    positions: npt.NDArray[np.floating[Any]]
+    """Of the canary; empty for a client."""
+    client: int | None = None
+    """Number of a client of `CLIENTS`, instead of a row."""
+    held: set[tuple[PartPath, str]] = field(default_factory=set)
+    """Parts that hold the canary, as the first of both fits found them."""
+
+    def rows(self, call: Call, rows: EncodedRows, vectors: Vectors) -> Vectors:
+        """Return the vectors of rows, with that of the canary replaced."""
+        if not math.isfinite(call.clip):
+            return vectors
+        places = np.isin(rows.positions, self.positions)
+        return self._put(call, vectors, places, 1.0) if places.any() else vectors
+
+    def parts(
+        self, call: Call, parts: Sequence[AnsweringPart], vectors: Vectors, inside: bool
+    ) -> Vectors:
+        """Return the vectors of parts, with that of the canary's part replaced."""
+        if self.client is not None:
+            names = {_client({part.name: part.rows for part in parts}, self.client)}
+        elif inside:
+            held = {one.name for one in parts if np.isin(one.rows.positions, self.positions).any()}
+            self.held |= {(call.path, name) for name in held}
+            names = held
+        else:
+            names = {part.name for part in parts if (call.path, part.name) in self.held}
+        places = np.array([part.name in names for part in parts])
+        return self._put(call, vectors, places, 1.0 if inside else -1.0)
+
+    @staticmethod
+    def _put(call: Call, vectors: Vectors, places: npt.NDArray[np.bool_], sign: float) -> Vectors:
+        changed = np.array(vectors, dtype=np.float64)
+        changed[places] = 0.0
+        changed[places, 0] = sign * call.clip
+        return changed
+
+
 class _Watching(Interceptor):
     """Keeps the exact integers of all answers; subclasses decide what the method receives."""
 
-    def __init__(self) -> None:
+    def __init__(self, planted: _Planted | None = None, inside: bool = False) -> None:
         self.calls: list[_Recorded] = []
         self.parts_seen: dict[str, EncodedRows] = {}
+        self.noise: _Remembering | None = None
+        self._planted = planted
+        self._inside = inside
 
     def of(self, call: Call) -> _Recorded:
         """Return the record of a call, a new one where it is new."""
@@ -243,18 +328,30 @@ class _Watching(Interceptor):
         return self.calls[-1]
 
     def vectors(self, call: Call, rows: EncodedRows, vectors: Vectors) -> Vectors:
-        self.of(call)
-        return vectors
+        record = self.of(call)
+        record.clipped = math.isfinite(call.clip)
+        return vectors if self._planted is None else self._planted.rows(call, rows, vectors)
 
     def parts(self, call: Call, parts: Sequence[AnsweringPart], vectors: Vectors) -> Vectors:
-        self.of(call)
+        record = self.of(call)
+        record.clipped = True
         self.parts_seen = {part.name: part.rows for part in parts}
-        return vectors
+        if self._planted is None:
+            return vectors
+        return self._planted.parts(call, parts, vectors, self._inside)
 
     def exact(self, call: Call, grid: Grid, integers: Integers) -> None:
         record = self.of(call)
         record.exact.append(integers.copy())
         record.grids.append(grid)
+
+    def recount(self, call: Call, answer: Vectors) -> None:
+        """Find the exact counts of an answer whose integers the kernel did not show."""
+        record = self.of(call)
+        if record.exponents is None and len(record.exact) == len(record.answers):
+            assert self.noise is not None
+            grid, integers = _counts_of(answer, self.noise)
+            self.exact(call, grid, integers)
 
     def choosing(self, call: Call, exponents: Sequence[Fraction]) -> None:
         self.of(call).exponents = np.array([float(one) for one in exponents])
@@ -274,15 +371,25 @@ class _Watching(Interceptor):
 class _Recorder(_Watching):
     """Records a fit. With `wild`, the method receives answers of more noise."""
 
-    def __init__(self, wild: np.random.Generator | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        wild: np.random.Generator | None = None,
+        planted: _Planted | None = None,
+        inside: bool = False,
+    ) -> None:
+        super().__init__(planted, inside)
         self._wild = wild
 
     def sample(self, call: Call, rows: EncodedRows, drawn: Indices) -> Indices:
+        if self._planted is not None:
+            # The canary is in the recorded table, and has to be in every sample.
+            added = np.flatnonzero(np.isin(rows.positions, self._planted.positions))
+            drawn = np.union1d(drawn, added)
         self.of(call).sampled = rows.positions[drawn].copy()
         return drawn
 
     def answer(self, call: Call, answer: Vectors) -> Vectors:
+        self.recount(call, answer)
         record = self.of(call)
         if self._wild is not None and record.exponents is not None:
             answer = self._wild.integers(len(record.exponents), size=1).astype(np.float64)
@@ -302,8 +409,13 @@ class _Recorder(_Watching):
 class _Follower(_Watching):
     """Gives the recorded answers on another table, with its additional rows in every sample."""
 
-    def __init__(self, recorded: Sequence[_Recorded], known: npt.NDArray[np.floating[Any]]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        recorded: Sequence[_Recorded],
+        known: npt.NDArray[np.floating[Any]],
+        planted: _Planted | None = None,
+    ) -> None:
+        super().__init__(planted)
         self._recorded = recorded
         self._known = known
         """Positions of the rows of the recorded table."""
@@ -323,6 +435,7 @@ class _Follower(_Watching):
         return np.flatnonzero(chosen)
 
     def answer(self, call: Call, answer: Vectors) -> Vectors:
+        self.recount(call, answer)
         given, number = self._before(call).answers, len(self.calls[-1].answers)
         self.calls[-1].answers.append(answer)
         return given[number].copy()
@@ -340,17 +453,27 @@ class Recording:
     delegated: tuple[tuple[_Delegated, _Delegated], ...]
     """Calls of trusted mechanisms, without and with the canary."""
     release: Release
+    clipped: int = 0
+    """Number of calls that sum clipped vectors."""
 
 
 def recorded(target: AuditTarget, trial: TrialId) -> Recording:
     """Fit the method on both tables, coupled, and return what the canary moves."""
     wild = None
-    if trial.number == WILD:
+    if trial.number % VECTORS == WILD:
         wild = keys.generator(target.seed_key, f"{trial.tag}/wild")
     first = _Recorder(wild)
     inside: _Watching
     outside: _Watching
-    if target.clients:
+    if trial.number >= VECTORS:
+        # The fit with the canary comes first: it says which parts hold it.
+        table, other, planted = _worlds_of_vectors(target, trial.canary)
+        first = _Recorder(wild, planted, inside=True)
+        release = _fit(target, trial, table, first, "first")
+        second = _Follower(first.calls, table.train.rows.positions, planted)
+        _fit(target, trial, other, second, "second")
+        inside, outside = first, second
+    elif target.clients:
         # The federation with all clients; its parts say which rows belong to one.
         release = _fit(target, trial, target.dataset, first, "first")
         other = without_client(target.dataset, first.parts_seen, trial.canary)
@@ -380,7 +503,40 @@ def recorded(target: AuditTarget, trial: TrialId) -> Recording:
         if without.delegated is not None and with_it.delegated is not None
     )
     calls = len(answers) + len(selections)
-    return Recording(Transcript(moved, calls, choices), delegated, release)
+    clipped = sum(one.clipped for one in first.calls)
+    return Recording(Transcript(moved, calls, choices), delegated, release, clipped)
+
+
+def _worlds_of_vectors(target: AuditTarget, canary: int) -> tuple[Dataset, Dataset, _Planted]:
+    """Return the tables with and without a canary that has worst-case vectors."""
+    dataset = target.dataset
+    if target.clients:
+        return dataset, dataset, _Planted(np.zeros(0), canary)
+    table = with_canaries(dataset, [target.canaries[canary]])
+    added = np.setdiff1d(table.train.rows.positions, dataset.train.rows.positions)
+    return table, dataset, _Planted(added)
+
+
+def _counts_of(answer: Vectors, noise: _Remembering) -> tuple[Grid, Integers]:
+    """Return grid and exact integers of noisy counts, given the noise that was drawn for them.
+
+    The answer is (counts 2^-k + noise) 2^k on the grid 2^k, a multiplication that is exact: only
+    the right k leaves counts when the noise is subtracted.
+    """
+    drawn = noise.drawn.reshape(answer.shape)
+    for exponent in range(0, -64, -1):
+        unit = 2.0**exponent
+        counts = answer - drawn * unit
+        whole = np.rint(counts)
+        if np.array_equal(counts, whole) and whole.min() >= 0.0 and noise.drawn.any():
+            integers = whole.astype(np.int64) << -exponent
+            # The kernel's own noise, as it was drawn.
+            return Grid(exponent, noise.scale * unit), integers
+    raise BenchError(
+        "noisy counts of coded rows minus the drawn noise are no counts; expected "
+        "PrivateData.marginals to add one draw of noise to each table. Correct "
+        "bench/audit/transcripts.py to what the kernel does now"
+    )
 
 
 def _answers(without: _Recorded, with_it: _Recorded) -> Iterator[Answer]:
@@ -393,14 +549,16 @@ def _answers(without: _Recorded, with_it: _Recorded) -> Iterator[Answer]:
 
 
 def _fit(
-    target: AuditTarget, trial: TrialId, dataset: Dataset, interceptor: Interceptor, which: str
+    target: AuditTarget, trial: TrialId, dataset: Dataset, interceptor: _Watching, which: str
 ) -> Release:
     seed, canary = target.seed_key, f"{trial.stage.value}/{trial.canary}"
+    noise = _Remembering(keys.generator(seed, f"{trial.tag}/{which}/noise"))
+    interceptor.noise = noise
     release = run_method(
         target.method,
         dataset,
         Randomness(
-            SeededNoise(keys.generator(seed, f"{trial.tag}/{which}/noise")),
+            noise,
             # The same for all recordings of a canary: only noise distinguishes them.
             int(keys.generator(seed, f"{canary}/parts").integers(2**63)),
             keys.generator(seed, f"{canary}/public"),
@@ -429,12 +587,17 @@ def client_canaries(dataset: Dataset) -> tuple[Canary, ...]:
     return tuple(Canary(name, nothing, 0, 0, dataset.train.frame.iloc[:0]) for name in CLIENTS)
 
 
-def without_client(dataset: Dataset, parts: Mapping[str, EncodedRows], which: int) -> Dataset:
-    """Return the dataset without the training rows of one client."""
-    held = sorted((part for part in parts.values() if len(part)), key=len, reverse=True)
+def _client(parts: Mapping[str, EncodedRows], which: int) -> str:
+    """Return the name of a client of `CLIENTS`."""
+    held = sorted((name for name in parts if len(parts[name])), key=lambda name: -len(parts[name]))
     if not held:
         raise NotApplicable("it asks no models of clients: there is no client to leave out")
-    client = held[round(which * (len(held) - 1) / (len(CLIENTS) - 1))]
+    return held[round(which * (len(held) - 1) / (len(CLIENTS) - 1))]
+
+
+def without_client(dataset: Dataset, parts: Mapping[str, EncodedRows], which: int) -> Dataset:
+    """Return the dataset without the training rows of one client."""
+    client = parts[_client(parts, which)]
     rows = dataset.train.rows
     kept = ~np.isin(rows.positions, client.positions)
     frame = dataset.train.frame
@@ -481,8 +644,9 @@ def _run(
         "id": [trial.stage.value, trial.canary, trial.number],
         "scores": scores,
         "planted": np.zeros(0),
-        # How many delegated calls there are decides who makes the trials.
-        "features": np.array([len(recording.delegated)], dtype=np.float32),
+        # How many delegated calls there are decides who makes the trials; how many sum clipped
+        # vectors, whether an attacker may choose some.
+        "features": np.array([len(recording.delegated), recording.clipped], dtype=np.float32),
         "claimed": of_claim(recording.release.claim, target.delta),
         "digest": digest,
         "seconds": time.process_time() - started,
