@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from bench.audit.replays import Weakened, cost, replayed
 from bench.audit.tradeoff import Curve, NoiseFamily, Promise, parts_of, tradeoff_p_value
-from bench.audit.transcripts import BLOCK, VECTORS, WILD, Transcript, without
+from bench.audit.transcripts import BLOCK, PLANTED, VECTORS, WILD, Transcript, without
 from bench.audit.trials import AuditSteps, AuditTarget, History, Stage, Trial, TrialId, Wanted
 from bench.engine import keys
 from bench.privacy.noise import SeededNoise
@@ -62,8 +62,6 @@ OF_VECTORS = ", with worst-case vectors"
 """Follows the name of a canary whose vectors the attacker chose."""
 ALPHA = 0.05
 """A p-value below this triggers a replication."""
-PLANTED = 0.8
-"""Share of its noise that the planted bug leaves."""
 _CHOOSING = 0.2
 """Share of the trials that chooses the thresholds."""
 _FROZEN = 4
@@ -180,6 +178,8 @@ class _Attack:
     described: str
     vectors: bool = False
     """Whether the canary has worst-case vectors."""
+    plantable: bool = True
+    """False for a library that cannot be asked for less noise than is charged."""
 
     @property
     def choosing(self) -> int:
@@ -206,11 +206,15 @@ class _Attack:
                 self._redrawn(stage, count, world, factor) for world in (True, False)
             )
             return inside, outside
-        blocks = count // BLOCK
+        blocks, first = count // BLOCK, 0
+        if factor != 1.0:
+            # One stage for both parts: the counted ones follow the choosing ones.
+            first = self.choosing // BLOCK if stage is Stage.BOUND else 0
+            stage = Stage.PLANT
         wanted = [
             TrialId(stage, world, number)
             for world in (self.canary, without(self.canary))
-            for number in range(blocks)
+            for number in range(first, first + blocks)
         ]
         made = yield from history.ask(wanted, f"runs of the library ({stage.value})")
         scores = np.concatenate([trial.scores.reshape(-1) for trial in made])
@@ -276,7 +280,8 @@ def _delegated(
     pilots = yield from history.ask(wanted, "to choose a canary")
     canary = max(range(len(pilots)), key=lambda number: float(pilots[number].scores.mean()))
     described = "log-likelihood ratio of the library's noisy measurements and choices"
-    return _Attack(target, canary, trials, (), described)
+    plantable = bool(pilots[0].features[2])
+    return _Attack(target, canary, trials, (), described, plantable=plantable)
 
 
 def _power(
@@ -284,14 +289,15 @@ def _power(
 ) -> Generator[Wanted, list[Trial], tuple[float | None, str]]:
     """Return the share of repetitions that refute a kernel with less noise, and the bug in words.
 
-    The bug is planted in the noise that the kernel draws. In a repetition the trials of both parts
-    are drawn again with replacement, and the thresholds are chosen anew. Found means that the
-    counts contradict the proven curve at 5%.
+    The bug is planted in the noise that the kernel draws, or in what a library is asked for. In a
+    repetition the trials of both parts are drawn again with replacement, and the thresholds are
+    chosen anew. Found means that the counts contradict the proven curve at 5%.
     """
-    bug = f"{PLANTED:g} of the noise that the kernel recorded"
+    who = "the kernel recorded" if attack.transcripts else "is charged for the library"
+    bug = f"{PLANTED:g} of the noise that {who}"
     if promise.curve is None:
         return None, f"{bug}: nothing is proven that it could break"
-    if not attack.transcripts:
+    if not attack.plantable:
         return None, f"{bug}: not planted, since the library draws its own noise"
     choosing = yield from attack.scores(history, Stage.CHOOSE, attack.choosing, PLANTED)
     counting = yield from attack.scores(history, Stage.BOUND, attack.counting, PLANTED)

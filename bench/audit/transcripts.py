@@ -26,10 +26,10 @@ worlds; they decide its probabilities, and the recorded choice is given to the s
 **Worst-case vectors.** A row seldom uses the whole sensitivity that is charged: most rows are
 shorter than the clip, and one row hardly turns a whole model of a part around. The proof holds for
 every row function and every model, so that the attacker may also choose what the kernel sums, as
-Nasr et al. (2021, section 3.5) choose gradients: the vector of the canary becomes (clip, 0, ..., 0),
-and that of the part that holds it becomes the same with the canary and (-clip, 0, ..., 0) without.
-What is replaced is what the kernel clips, so that clip, grid, noise and charge stay its own. For a
-whole client both worlds have its rows, since the charge covers their replacement by any others.
+Nasr et al. (2021) choose gradients: the vector of the canary becomes (clip, 0, ..., 0), and that of
+the part that holds it becomes the same with the canary and (-clip, 0, ..., 0) without. What is
+replaced is what the kernel clips, so that clip, grid, noise and charge stay its own. For a whole
+client both tables have its rows, since the charge covers their replacement by any others.
 
 **Counts of coded rows.** The kernel shows the exact integers of all answers but those of
 `PrivateData.marginals`. There the noise source remembers its last draw: the answer minus that noise
@@ -42,6 +42,7 @@ runs the library again and returns the log-likelihood ratio of its noisy measure
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,9 +77,18 @@ VECTORS = 1000
 """Recordings from this number on have worst-case vectors in place of those of the canary."""
 BLOCK = 100
 """Runs of a delegated mechanism in one trial."""
+PLANTED = 0.8
+"""Share of its noise that a planted bug leaves."""
+_LESS_NOISE = {
+    "smartnoise-mst": ("rho", -2),
+    "smartnoise-aim": ("rho", -2),
+    "smartnoise-mwem": ("epsilon", -1),
+}
+"""Of trusted mechanisms, the parameter that sets the noise, and the power of the noise in it."""
 _WILDER = 10.0
 _KINDS = ("gaussian", "laplace")
 _CHOICE = len(_KINDS)
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _OTHER_CALLS = (
     "with the same answers it makes other calls on a neighbouring table: it reads rows outside of "
     "the kernel, so that noisy answers are not all that it knows; use --attack two-world"
@@ -423,7 +433,7 @@ class _Follower(_Watching):
     def _before(self, call: Call) -> _Recorded:
         self.of(call)
         number = len(self.calls) - 1
-        if number >= len(self._recorded) or self._recorded[number].call != call:
+        if number >= len(self._recorded) or not _alike(self._recorded[number].call, call):
             raise NotApplicable(_OTHER_CALLS)
         return self._recorded[number]
 
@@ -442,6 +452,14 @@ class _Follower(_Watching):
 
     def delegated(self, call: Call, result: object) -> object:
         return self._before(call).result
+
+
+def _alike(one: Call, other: Call) -> bool:
+    """Whether two calls ask the same; parameters that are functions are described by an address."""
+    first, second = (
+        replace(call, mechanism=_ADDRESS.sub("", call.mechanism)) for call in (one, other)
+    )
+    return first == second
 
 
 @final
@@ -612,7 +630,8 @@ def run_recordings(target: AuditTarget, trials: Sequence[TrialId]) -> list[dict[
     """Record transcripts, or observe delegated mechanisms; `read_trials` reads what it returns.
 
     A trial of the stage RECORD is a transcript. Trials of other stages exist for delegated
-    mechanisms only: their scores are the log-likelihood ratios of `BLOCK` runs.
+    mechanisms only: their scores are the log-likelihood ratios of `BLOCK` runs. Those of the stage
+    PLANT have the noise of a planted bug.
     """
     with threads_capped(1):
         ledgers: set[str] = set()
@@ -634,9 +653,12 @@ def _run(
             known[canary] = recorded(target, TrialId(Stage.RECORD, canary, 0))
         recording = known[canary]
         generator = keys.generator(target.seed_key, f"{trial.tag}/observed")
-        scores = np.array([[_observed(recording, generator, inside) for _ in range(BLOCK)]])
+        factor = PLANTED if trial.stage is Stage.PLANT else 1.0
+        runs = [_observed(recording, generator, inside, factor) for _ in range(BLOCK)]
+        scores = np.array([runs])
     ledger = recording.release.ledger
     assert ledger is not None
+    plantable = all(one.entry.name in _LESS_NOISE for one, _ in recording.delegated)
     digest = ledger_digest(ledger)
     new = digest not in ledgers
     ledgers.add(digest)
@@ -645,8 +667,10 @@ def _run(
         "scores": scores,
         "planted": np.zeros(0),
         # How many delegated calls there are decides who makes the trials; how many sum clipped
-        # vectors, whether an attacker may choose some.
-        "features": np.array([len(recording.delegated), recording.clipped], dtype=np.float32),
+        # vectors, whether an attacker may choose some; the last one, whether a bug can be planted.
+        "features": np.array(
+            [len(recording.delegated), recording.clipped, plantable], dtype=np.float32
+        ),
         "claimed": of_claim(recording.release.claim, target.delta),
         "digest": digest,
         "seconds": time.process_time() - started,
@@ -680,12 +704,21 @@ def check_visible(recording: Recording) -> None:
         )
 
 
-def _observed(recording: Recording, generator: np.random.Generator, inside: bool) -> float:
-    """Run the delegated mechanisms once more and return their log-likelihood ratio."""
+def _observed(
+    recording: Recording, generator: np.random.Generator, inside: bool, factor: float = 1.0
+) -> float:
+    """Run the delegated mechanisms once more and return their log-likelihood ratio.
+
+    With `factor`, a library is asked for so much of the noise that was charged: a planted bug.
+    """
     total = 0.0
     for one, other in recording.delegated:
         assert one.entry.observe is not None
+        parameters = dict(one.parameters)
+        if factor != 1.0:
+            name, power = _LESS_NOISE[one.entry.name]
+            parameters[name] *= factor**power
         total += one.entry.observe(
-            (one.rows, other.rows), one.encoder, generator, one.parameters, inside
+            (one.rows, other.rows), one.encoder, generator, parameters, inside
         )
     return total

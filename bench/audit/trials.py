@@ -66,6 +66,8 @@ class Stage(enum.StrEnum):
     """Transcripts: how far a canary moves each noisy answer."""
     PILOT = "pilot"
     """Runs of a delegated mechanism that choose the canary."""
+    PLANT = "plant"
+    """Runs of a delegated mechanism with less noise than is charged: a planted bug."""
 
 
 @final
