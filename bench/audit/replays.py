@@ -37,7 +37,7 @@ Integers = npt.NDArray[np.int64]
 
 _NUMBERS_AT_ONCE = 200_000
 """Noise of one draw: it stays in the cache of the processor."""
-_COST_OF_A_CHOICE = 1000
+_COST_OF_A_CHOICE = 400
 """A selection takes as long as so many numbers of noise: its coins are flipped one by one."""
 _FINE = 2.0**12
 """From this scale on the mass of a cell is the density at its middle, to 1e-8."""

@@ -4,11 +4,11 @@ It tests the proof and the code of the kernel on the calls that a method makes; 
 sees of a release is tested by refits (`two_worlds`). Of N trials:
 
 1. every canary is recorded once (`transcripts`); the one that moves the answers most, relative to
-   their noise, is recorded again with worst-case vectors in place of its own, where the method sums
-   clipped vectors. These are attacked where the row itself uses less than 95% of what they use, or
-   where so many of its entries move that less than half of the trials could be drawn. One more
-   recording shows whether questions depend on answers; if so, the questions of four recorded fits
-   are frozen;
+   their noise, is recorded again with worst-case vectors and scores in place of its own, where the
+   method sums clipped vectors or selects. These are attacked where the row itself uses less than
+   95% of what they use, or where so many of its entries move that less than half of the trials
+   could be drawn. One more recording shows whether questions depend on answers; if so, the
+   questions of four recorded fits are frozen;
 2. a fifth of the trials chooses the thresholds;
 3. the bounds are computed from the others: half with the canary, half without;
 4. if they contradict claim or proof at 5%, as many fresh trials are drawn.
@@ -59,15 +59,15 @@ Scores = tuple[Array, Array]
 Draw = Generator[Wanted, list[Trial], Scores]
 
 OF_VECTORS = ", with worst-case vectors"
-"""Follows the name of a canary whose vectors the attacker chose."""
+"""Follows the name of a canary whose vectors and scores the attacker chose."""
 ALPHA = 0.05
 """A p-value below this triggers a replication."""
 _CHOOSING = 0.2
 """Share of the trials that chooses the thresholds."""
 _FROZEN = 4
 """Recorded fits whose questions are frozen, where they depend on answers."""
-_NUMBERS = 1.5e8
-"""Noise that the trials of an audit may draw: about five seconds of one core."""
+_NUMBERS = 4e8
+"""Noise that the trials of an audit may draw: about fifteen seconds of one core."""
 _SHARE = 0.98
 """Of an answer's squared difference, what is attacked where all of it would take too long: 1% of mu
 is given up for many more trials."""
@@ -100,8 +100,13 @@ class _Thresholds:
         return self.bound.tally(*scores), self.curve.tally(*scores)
 
 
-def transcript_audit(target: AuditTarget, trials: int, blank: CellRow) -> AuditSteps:
-    """Ask for recordings, redraw their noise and complete the rows of the audit."""
+def transcript_audit(
+    target: AuditTarget, trials: int, blank: CellRow, *, power: bool = True
+) -> AuditSteps:
+    """Ask for recordings, redraw their noise and complete the rows of the audit.
+
+    Without `power`, no bug is planted: for repeated audits (`soundness`).
+    """
     history = History()
     first = [TrialId(Stage.RECORD, number, 0) for number in range(len(target.canaries))]
     pilots = yield from history.ask(first, "to record transcripts")
@@ -121,7 +126,7 @@ def transcript_audit(target: AuditTarget, trials: int, blank: CellRow) -> AuditS
     p_claim, p_proof = _p_values(tallies, promise)
     family = NoiseFamily(history.ledger(), parts_of(target, canary))
     by_curve = promise.curve is not None and not promise.gaussian and family.exact
-    power, bug = yield from _power(attack, history, promise)
+    found, bug = (yield from _power(attack, history, promise)) if power else (None, "")
     row = promise.stated(replace(blank, eps_audited=epsilon_bound(tally, delta)))
     audit = AuditRow(
         key=blank.key,
@@ -136,7 +141,7 @@ def transcript_audit(target: AuditTarget, trials: int, blank: CellRow) -> AuditS
         eps_detectable=max_detectable(attack.counting, attack.counting, delta),
         p_claim=p_claim,
         p_proof=p_proof,
-        planted=power,
+        planted=found,
         planted_bug=bug,
         eps_curve=family.bound(curve) if by_curve else None,
     )

@@ -29,7 +29,9 @@ every row function and every model, so that the attacker may also choose what th
 Nasr et al. (2021) choose gradients: the vector of the canary becomes (clip, 0, ..., 0), and that of
 the part that holds it becomes the same with the canary and (-clip, 0, ..., 0) without. What is
 replaced is what the kernel clips, so that clip, grid, noise and charge stay its own. For a whole
-client both tables have its rows, since the charge covers their replacement by any others.
+client both tables have its rows, since the charge covers their replacement by any others. The
+scores of a selection are chosen in the same way: equal without the canary, with it half of them
+larger and half smaller by their sensitivity; the kernel turns them into weights.
 
 **Counts of coded rows.** The kernel shows the exact integers of all answers but those of
 `PrivateData.marginals`. There the noise source remembers its last draw: the answer minus that noise
@@ -66,6 +68,7 @@ from bench.privacy.grid import Grid
 from bench.privacy.interception import AnsweringPart, Call, Indices, Interceptor, Vectors
 from bench.privacy.ledger import PartPath
 from bench.privacy.noise import NoiseSource, SeededNoise
+from bench.privacy.selection import Candidate, CodedRows, exponents
 from bench.privacy.trusted.table import TrustedMechanism
 
 Integers = npt.NDArray[np.int64]
@@ -236,7 +239,7 @@ class _Recorded:
     sampled: npt.NDArray[np.floating[Any]] | None = None
     """Positions of the sampled rows."""
     clipped: bool = False
-    """Whether it sums clipped vectors, which an attacker may choose."""
+    """Whether it sums clipped vectors or selects by scores, which an attacker may choose."""
     answers: list[Vectors] = field(default_factory=list)
     exact: list[Integers] = field(default_factory=list)
     grids: list[Grid] = field(default_factory=list)
@@ -280,6 +283,30 @@ class _Remembering(NoiseSource):
 
 
 @final
+@dataclass(frozen=True)
+class _Scored(Candidate):
+    """A candidate whose score the attacker chose."""
+
+    value: Fraction
+
+    @property
+    def sensitivity(self) -> Fraction:
+        return Fraction(1)
+
+    def check(self, rows: CodedRows) -> None:
+        """Accept any rows: none are read."""
+
+    def score(self, rows: CodedRows) -> Fraction:
+        return self.value
+
+    def digest(self) -> str:
+        return f"{self.value}"
+
+
+_NO_ROWS = CodedRows(None, np.zeros((0, 1)), (1,))
+
+
+@final
 @dataclass
 class _Planted:
     """Worst-case vectors of a pair of fits: which rows and parts have them."""
@@ -290,13 +317,27 @@ class _Planted:
     """Number of a client of `CLIENTS`, instead of a row."""
     held: set[tuple[PartPath, str]] = field(default_factory=set)
     """Parts that hold the canary, as the first of both fits found them."""
+    coded: set[PartPath] = field(default_factory=set)
+    """Private data whose coded rows hold the canary, as the first of both fits found them."""
 
     def rows(self, call: Call, rows: EncodedRows, vectors: Vectors) -> Vectors:
         """Return the vectors of rows, with that of the canary replaced."""
-        if not math.isfinite(call.clip):
-            return vectors
         places = np.isin(rows.positions, self.positions)
-        return self._put(call, vectors, places, 1.0) if places.any() else vectors
+        if places.any() and call.kind == "coded":
+            self.coded.add(call.path)
+        if not places.any() or not math.isfinite(call.clip):
+            return vectors
+        return self._put(call, vectors, places, 1.0)
+
+    def exponents(self, call: Call, count: int, inside: bool) -> Sequence[Fraction] | None:
+        """Return the exponents of worst-case scores; None for rows without the canary."""
+        if call.path not in self.coded:
+            return None
+        signs = [1 if 2 * place < count else -1 for place in range(count)]
+        scored = [_Scored(Fraction(sign if inside else 0)) for sign in signs]
+        # What the kernel makes of scores: its factor is part of what is attacked.
+        epsilon = float(call.mechanism.split("epsilon ")[1].partition(",")[0])
+        return exponents(_NO_ROWS, scored, epsilon)
 
     def parts(
         self, call: Call, parts: Sequence[AnsweringPart], vectors: Vectors, inside: bool
@@ -364,7 +405,12 @@ class _Watching(Interceptor):
             self.exact(call, grid, integers)
 
     def choosing(self, call: Call, exponents: Sequence[Fraction]) -> None:
-        self.of(call).exponents = np.array([float(one) for one in exponents])
+        record = self.of(call)
+        record.clipped = len(exponents) > 1
+        worst = None
+        if self._planted is not None:
+            worst = self._planted.exponents(call, len(exponents), self._inside)
+        record.exponents = np.array([float(one) for one in worst or exponents])
 
     def delegating(
         self,
@@ -472,7 +518,7 @@ class Recording:
     """Calls of trusted mechanisms, without and with the canary."""
     release: Release
     clipped: int = 0
-    """Number of calls that sum clipped vectors."""
+    """Number of calls whose vectors or scores an attacker may choose."""
 
 
 def recorded(target: AuditTarget, trial: TrialId) -> Recording:
@@ -666,8 +712,8 @@ def _run(
         "id": [trial.stage.value, trial.canary, trial.number],
         "scores": scores,
         "planted": np.zeros(0),
-        # How many delegated calls there are decides who makes the trials; how many sum clipped
-        # vectors, whether an attacker may choose some; the last one, whether a bug can be planted.
+        # How many delegated calls there are decides who makes the trials; how many others take
+        # vectors or scores, whether an attacker may choose some; then whether a bug can be planted.
         "features": np.array(
             [len(recording.delegated), recording.clipped, plantable], dtype=np.float32
         ),
