@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from dp_accounting import PrivacyAccountant, dp_event
 
 from bench.audit.canaries import Canary
-from bench.audit.trials import AuditTarget, History
+from bench.audit.trials import AuditTarget, History, TrialId
 from bench.errors import InputError
 from bench.privacy import accounting as accountant
 from bench.privacy import events
@@ -300,15 +300,18 @@ class Promise:
         target: AuditTarget,
         history: History,
         canary: Canary | None = None,
-        frozen: bool = False,
+        frozen: Sequence[TrialId] = (),
     ) -> Promise:
-        """Return the guarantees of the trials so far; with a canary, also the curve of its part."""
+        """Return the guarantees of the trials so far; with a canary, also the curve of its part.
+
+        `frozen` names the recordings whose calls are repeated, if any: the curve is theirs.
+        """
         claimed, proven, delta = history.claimed(), history.proven(), target.delta
-        if canary is None or not history.one_ledger():
+        if canary is None or not history.one_ledger(frozen):
             return cls(claimed, proven, delta)
-        ledger = history.ledger()
-        curve = tradeoff_curve(ledger, parts_of(target, canary), frozen)
-        return cls(claimed, proven, delta, curve, is_full_batch_gaussian(ledger, frozen))
+        ledger = history.ledger(frozen[0] if frozen else None)
+        curve = tradeoff_curve(ledger, parts_of(target, canary), bool(frozen))
+        return cls(claimed, proven, delta, curve, is_full_batch_gaussian(ledger, bool(frozen)))
 
     def stated(self, row: CellRow) -> CellRow:
         """Return the row of the audit with what is claimed and proven."""

@@ -8,7 +8,7 @@ sees of a release is tested by refits (`two_worlds`). Of N trials:
    method sums clipped vectors or selects. These are attacked where the row itself uses less than
    95% of what they use, or where so many of its entries move that less than half of the trials
    could be drawn. One more recording shows whether questions depend on answers; if so, the
-   questions of four recorded fits are frozen;
+   questions of four recorded fits are frozen (of one, where these have other noise);
 2. a fifth of the trials chooses the thresholds;
 3. the bounds are computed from the others: half with the canary, half without;
 4. if they contradict claim or proof at 5%, as many fresh trials are drawn.
@@ -118,13 +118,13 @@ def transcript_audit(
     canary, delta = target.canaries[attack.canary], target.delta
     attacked = canary.name + (OF_VECTORS if attack.vectors else "")
     choosing = yield from attack.scores(history, Stage.CHOOSE, attack.choosing)
-    promise = Promise.of(target, history, canary, frozen=True)
+    promise = Promise.of(target, history, canary, attack.recordings)
     thresholds = _Thresholds.of(choosing, promise)
     scores = yield from attack.scores(history, Stage.BOUND, attack.counting)
     tallies = thresholds.tallies(scores)
     tally, curve = tallies
     p_claim, p_proof = _p_values(tallies, promise)
-    family = NoiseFamily(history.ledger(), parts_of(target, canary))
+    family = NoiseFamily(history.ledger(attack.recordings[0]), parts_of(target, canary))
     by_curve = promise.curve is not None and not promise.gaussian and family.exact
     found, bug = (yield from _power(attack, history, promise)) if power else (None, "")
     row = promise.stated(replace(blank, eps_audited=epsilon_bound(tally, delta)))
@@ -181,6 +181,8 @@ class _Attack:
     transcripts: tuple[Transcript, ...]
     """Empty for delegated mechanisms."""
     described: str
+    recordings: tuple[TrialId, ...]
+    """Whose calls are repeated."""
     vectors: bool = False
     """Whether the canary has worst-case vectors."""
     plantable: bool = True
@@ -247,7 +249,7 @@ def _replayable(
         if _weaker(recorded[canary], Transcript.of_numbers(worst.transcript), trials):
             pilot, base = worst, VECTORS
     first = pilot.transcript
-    transcripts = [Transcript.of_numbers(first)]
+    transcripts, frozen = [Transcript.of_numbers(first)], [pilot.id]
     (wild,) = yield from history.ask(
         [TrialId(Stage.RECORD, canary, base + WILD)], "to compare questions"
     )
@@ -257,15 +259,25 @@ def _replayable(
         more = yield from history.ask(
             [TrialId(Stage.RECORD, canary, number) for number in numbers], "to freeze questions"
         )
+        # Noise that is chosen from answers makes another ledger, with another curve, of each fit.
+        more = [trial for trial in more if trial.ledger == pilot.ledger]
         transcripts += [Transcript.of_numbers(trial.transcript) for trial in more]
+        frozen += [trial.id for trial in more]
     moved = len(transcripts[0].answers) + len(transcripts[0].choices)
     if trials * cost(transcripts) > _NUMBERS:
         transcripts = [one.lighter(_SHARE) for one in transcripts]
-    said = "fixed questions" if fixed else f"questions of {len(transcripts)} fits, frozen"
+    fits = "1 fit" if len(transcripts) == 1 else f"{len(transcripts)} fits"
+    said = "fixed questions" if fixed else f"questions of {fits}, frozen"
     described = f"log-likelihood ratio of {moved} of {transcripts[0].calls} noisy answers; {said}"
     affordable = min(trials, int(_NUMBERS / cost(transcripts)))
     return _Attack(
-        target, canary, max(affordable, 400), tuple(transcripts), described, vectors=base > 0
+        target,
+        canary,
+        max(affordable, 400),
+        tuple(transcripts),
+        described,
+        tuple(frozen),
+        vectors=base > 0,
     )
 
 
@@ -286,7 +298,8 @@ def _delegated(
     canary = max(range(len(pilots)), key=lambda number: float(pilots[number].scores.mean()))
     described = "log-likelihood ratio of the library's noisy measurements and choices"
     plantable = bool(pilots[0].features[2])
-    return _Attack(target, canary, trials, (), described, plantable=plantable)
+    first = (TrialId(Stage.RECORD, 0, 0),)
+    return _Attack(target, canary, trials, (), described, first, plantable=plantable)
 
 
 def _power(

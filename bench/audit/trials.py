@@ -121,7 +121,7 @@ class Trial:
     """Processor time of the fit: how many trials are affordable must not depend on the load of the
     machine."""
     document: str = ""
-    """The whole ledger, of the first trial only."""
+    """The whole ledger, of the first trial and of recordings."""
     transcript: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """Of the stage RECORD: the numbers of a `Transcript`."""
 
@@ -247,7 +247,7 @@ def read_trials(target: AuditTarget, results: Sequence[Any]) -> list[Trial]:
                 target.proven(ledger, digest),
                 digest,
                 float(result["seconds"]),
-                ledger.to_json() if identity in (FIRST, FIRST_RECORD) else "",
+                ledger.to_json() if identity == FIRST or stage == Stage.RECORD else "",
                 _numbers(result.get("transcript", np.empty(0)), 1, np.float64),
             )
         except (LookupError, TypeError, ValueError) as problem:
@@ -481,10 +481,10 @@ class History:
         """Number of trials so far."""
         return len(self._trials)
 
-    def ledger(self) -> Ledger:
-        """Return the ledger of the first trial."""
+    def ledger(self, trial: TrialId | None = None) -> Ledger:
+        """Return the ledger of a recording; by default, that of the first trial."""
         first = FIRST if FIRST in self._trials else FIRST_RECORD
-        return Ledger.from_json(self._trials[first].document)
+        return Ledger.from_json(self._trials[trial or first].document)
 
     def claimed(self) -> float | None:
         """Return the largest claim of all trials; None where nothing is claimed."""
@@ -495,6 +495,6 @@ class History:
         """Return the largest proven epsilon of all trials."""
         return max(trial.proven for trial in self._trials.values())
 
-    def one_ledger(self) -> bool:
-        """True where every trial had the same events: then they have one trade-off curve."""
-        return len({trial.ledger for trial in self._trials.values()}) == 1
+    def one_ledger(self, only: Sequence[TrialId] = ()) -> bool:
+        """True where all trials, or these, had the same events: they have one trade-off curve."""
+        return len({self._trials[trial].ledger for trial in only or self._trials}) == 1
