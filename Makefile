@@ -137,8 +137,8 @@ TRANSCRIPT = $(BIN)/bench audit --attack transcript --out runs/audits --cpus 1
 AT_DEFAULTS = ldpdc,dpmix,random-subsampling-dp,fedavg-dp,fedavg-client-dp,marginals,noisy-tree,dp-sgd
 AT_QUICK = dp-merf,fdd-cf,dp-hp,fdd,private-teacher-dc,pate-ctgan-sound,federated-anomaly,ndpdc
 # The kernel's selections and counts of coded columns: tables only.
-OF_TABLES = privsyn,mst-kernel,rap,aim-kernel,privbayes,gem,tab-pe
-OF_IMAGES = ndpdc-dos,dp-ntk
+OF_TABLES = privsyn,mst-kernel,rap,aim-kernel,privbayes,gem,tab-pe,private-gsd
+OF_IMAGES = ndpdc-dos,dp-ntk,dp-kernel
 THREE = --dataset breast-cancer,gbsg2,digits
 transcripts: $(STAMP) ## attack the kernel's answers to every method with a proof: docs/transcripts.md; an hour
 	for eps in 1 8; do \
@@ -150,12 +150,16 @@ transcripts: $(STAMP) ## attack the kernel's answers to every method with a proo
 			|| [ $$? -eq 1 ] || exit 2; \
 		$(TRANSCRIPT) --methods $(OF_IMAGES) --quick --dataset digits --eps $$eps \
 			|| [ $$? -eq 1 ] || exit 2; \
+		$(TRANSCRIPT) --methods dp-kernel --quick --dataset breast-cancer --eps $$eps \
+			|| [ $$? -eq 1 ] || exit 2; \
 		$(TRANSCRIPT) --methods random-subsampling-dp --trials 400000 --dataset worst-case --eps $$eps \
 			|| [ $$? -eq 1 ] || exit 2; \
-		$(TRANSCRIPT) --methods mst,mwem --quick --trials 4000 \
+		$(TRANSCRIPT) --methods mst,mwem,aim --quick --trials 4000 \
 			--dataset worst-case --eps $$eps || [ $$? -eq 1 ] || exit 2; \
 	done
 	$(BIN)/bench audit --table runs/audits --attack transcript --keep docs/audits/transcripts
+	test -f docs/audits/transcripts/soundness.json || OMP_NUM_THREADS=1 \
+		$(BIN)/python -m bench.audit.soundness docs/audits/transcripts/soundness.json
 	$(BIN)/bench audit --table docs/audits/transcripts --page docs/transcripts.md
 
 audits: $(STAMP) ## attack every shipped method, then `make claims`: docs/audits.md; 2 hours more

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
+from bench.audit.soundness import Repeated
 from bench.errors import UnknownNameError
 from bench.plugins import registry
 from bench.results.audits import (
@@ -33,6 +34,7 @@ _HEADS = (
     "power (transcript)",
     "power (release)",
     "detectable",
+    "canary",
     "trials",
     "verdict",
     "parameters",
@@ -51,9 +53,10 @@ Gaussian, or by the curve of its privacy loss distribution. A small bound is no 
 leaks: compare it with *detectable*, the maximum epsilon that so many trials could have shown
 without such knowledge, and with the *power*, the share of planted bugs that the same attack found
 (transcripts: 0.8 of the noise; two worlds: the canary copied into the release with probability
-0.05; one run: every row with probability 0.5). Slow methods have the parameters of the last column
-instead of their defaults. Numbers of both kinds of audits are separated by a semicolon. `-` means
-that there is no such number.
+0.05; one run: every row with probability 0.5). The *canary* of a transcript is a row or a whole
+client; *with worst-case vectors*, the attacker also chose what the kernel sums for it. Slow methods
+have the parameters of the last column instead of their defaults. Numbers of both kinds of audits
+are separated by a semicolon. `-` means that there is no such number.
 """
 
 
@@ -171,7 +174,7 @@ def _attack_lines(row: CellRow, audit: AuditRow) -> list[tuple[str, str]]:
     return lines
 
 
-def page(audits: Sequence[Outcome]) -> str:
+def page(audits: Sequence[Outcome], repeated: Sequence[Repeated] = ()) -> str:
     """Return the page of the documentation about all audits."""
     finished = [(one.row, one.audit) for one in _newest(audits) if one.audit is not None]
     together = refutations(audits)
@@ -187,7 +190,7 @@ def page(audits: Sequence[Outcome]) -> str:
     methods = len({row.method for row, _ in finished})
     refits = sum(audit.refits for _, audit in finished)
     counted = f"{len(finished)} audits of {methods} methods, {refits} refits."
-    parts = (f"{counted} {markdown_cell(said)}", *_tightness(finished))
+    parts = (f"{counted} {markdown_cell(said)}", *_tightness(finished), *_soundness(repeated))
     transcripts = all(one.row.attack == TRANSCRIPT for one in audits)
     head = _PAGE.format(
         title="Transcript audits of the shipped methods"
@@ -198,48 +201,134 @@ def page(audits: Sequence[Outcome]) -> str:
     return "\n".join([head, "\n\n".join(parts), "", markdown_table(audits)])
 
 
+@final
+@dataclass(frozen=True)
+class Goal:
+    """One goal of transcript audits, and which audits it concerns."""
+
+    name: str
+    least: float
+    value: Callable[[CellRow, AuditRow], float | None]
+    """What has to reach it; None for an audit that it does not concern."""
+    shown: Callable[[float], str]
+
+
+GOALS = (
+    Goal(
+        "power against 0.8 of the noise",
+        0.9,
+        lambda _, audit: audit.planted,
+        lambda value: f"{value:.0%}",
+    ),
+    Goal(
+        "audited / implied mu, full-batch Gaussian",
+        0.85,
+        lambda row, audit: mu_share(row, audit),
+        lambda value: f"{value:.2f}",
+    ),
+    Goal(
+        "audited / proven epsilon, sampled",
+        0.6,
+        lambda row, audit: sampled_share(row, audit),
+        lambda value: f"{value:.2f}",
+    ),
+)
+
+
 def _tightness(finished: Sequence[tuple[CellRow, AuditRow]]) -> list[str]:
-    """Return what the transcript audits show of what is proven, one sentence per target."""
-    lines = []
+    """Return how many transcript audits meet the goals, and which methods meet one nowhere."""
     proofs = [
         (row, audit)
         for row, audit in finished
         if row.attack == TRANSCRIPT and math.isfinite(row.eps_proven or math.inf)
     ]
-    for target in sorted({row.eps_target or 0.0 for row, _ in proofs}):
-        some = [(row, audit) for row, audit in proofs if row.eps_target == target]
-        shares: dict[str, list[float]] = {}
-        for row, audit in some:
-            share = best_bound(row, audit) / max(row.eps_proven or 0.0, 1e-12)
-            shares.setdefault(row.method, []).append(share)
-        best = {method: max(values) for method, values in shares.items()}
-        powerful = sum((audit.planted or 0.0) >= 0.9 for _, audit in some)
-        gaussian = [share for share in map(mu_share, *zip(*some, strict=True)) if share is not None]
-        said = (
-            f"Transcript audits at epsilon {target:g}: the bound is {_median(best.values()):.2f} "
-            f"of the proven epsilon in the median over {len(best)} methods, each on its best "
-            f"dataset; {powerful} of {len(some)} audits find the planted bug in at least 90% of "
-            "the repetitions."
+    targets = sorted({row.eps_target or 0.0 for row, _ in proofs})
+    if not proofs:
+        return []
+    head = ("goal", "epsilon", "median", "audits that meet it", "methods that meet it", "nowhere")
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for goal in GOALS:
+        for target in targets:
+            some = [(row, audit) for row, audit in proofs if row.eps_target == target]
+            line = _goal_line(goal, target, some)
+            lines += [line] if line else []
+    said = [
+        "Goals of transcript audits. A method meets one where an audit on some dataset does; "
+        "*nowhere* are the methods with audits of which none does."
+    ]
+    for target in targets:
+        best: dict[str, float] = {}
+        for row, audit in proofs:
+            if row.eps_target == target:
+                share = best_bound(row, audit) / max(row.eps_proven or 0.0, 1e-12)
+                best[row.method] = max(share, best.get(row.method, 0.0))
+        said.append(
+            f"At epsilon {target:g} the tightest bound of a method, on its best dataset, is "
+            f"{_median(best.values()):.2f} of the proven epsilon in the median over {len(best)} "
+            "methods."
         )
-        if gaussian:
-            enough = sum(share >= 0.85 for share in gaussian)
-            said += (
-                f" Of the implied mu, full-batch Gaussian methods show {_median(gaussian):.2f} in "
-                f"the median; {enough} of {len(gaussian)} audits at least 0.85."
-            )
-        sampled = [
-            (audit.eps_curve or 0.0) / max(row.eps_proven or 0.0, 1e-12)
-            for row, audit in some
-            if audit.eps_curve is not None
-        ]
-        if sampled:
-            enough = sum(share >= 0.6 for share in sampled)
-            said += (
-                f" Of the proven epsilon, sampled ones show {_median(sampled):.2f}; {enough} of "
-                f"{len(sampled)} at least 0.6."
-            )
-        lines.append(said)
-    return lines
+    return [" ".join(said), "\n".join(lines)]
+
+
+def _goal_line(goal: Goal, target: float, audits: Sequence[tuple[CellRow, AuditRow]]) -> str | None:
+    best: dict[str, float] = {}
+    values: list[float] = []
+    for row, audit in audits:
+        value = goal.value(row, audit)
+        if value is not None:
+            values.append(value)
+            best[row.method] = max(value, best.get(row.method, 0.0))
+    if not values:
+        return None
+    met = sum(value >= goal.least for value in values)
+    missed = sorted(method for method, value in best.items() if value < goal.least)
+    names = ", ".join(f"{method} ({goal.shown(best[method])})" for method in missed) or "-"
+    cells = (
+        f"{goal.name}: at least {goal.shown(goal.least)}",
+        f"{target:g}",
+        goal.shown(_median(values)),
+        f"{met} of {len(values)}",
+        f"{len(best) - len(missed)} of {len(best)}",
+        names,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _soundness(repeated: Sequence[Repeated]) -> list[str]:
+    """Return how often repeated audits of exact mechanisms were wrong."""
+    if not repeated:
+        return []
+    head = (
+        "mechanism",
+        "epsilon",
+        "audits",
+        "refuted",
+        "at most",
+        "bound above",
+        "tighter bound above",
+        "claim at 5%",
+        "proof at 5%",
+    )
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for one in repeated:
+        counts = (one.direct, one.tighter, one.claim, one.proof)
+        cells = (
+            one.mechanism,
+            f"{one.epsilon:g}",
+            str(one.repetitions),
+            str(one.refuted),
+            f"{one.highest:.1%}",
+            *map(str, counts),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    said = (
+        "False refutations: whole audits of mechanisms that spend exactly their epsilon, repeated "
+        "with other seeds. *Refuted* are those that would be reported; *at most* is the upper end "
+        "of their share at 95% confidence. The other columns count single numbers, each of which "
+        "may be wrong in 5% of the audits: a correct auditor exceeds "
+        f"{repeated[0].allowed} of {repeated[0].repetitions} in 1% of such columns."
+    )
+    return [said, "\n".join(lines)]
 
 
 def _median(values: Iterable[float]) -> float:
@@ -258,6 +347,13 @@ def mu_share(row: CellRow, audit: AuditRow) -> float | None:
         return None
     found = gaussian_mu(audit.eps_gaussian, row.delta) if audit.eps_gaussian > 0.0 else 0.0
     return found / gaussian_mu(row.eps_proven, row.delta)
+
+
+def sampled_share(row: CellRow, audit: AuditRow) -> float | None:
+    """Return the audited over the proven epsilon, for mechanisms with a bound by the PLD curve."""
+    if audit.eps_curve is None or not row.eps_proven:
+        return None
+    return audit.eps_curve / row.eps_proven
 
 
 def has_quick_parameters(row: CellRow) -> bool:
@@ -366,6 +462,7 @@ def _cells(outcomes: Sequence[Outcome], concluded: Mapping[str, AuditConclusion]
         *each(_audited),
         *each(lambda _, audit: power_in_a_table(audit)),
         joined(lambda _, audit: epsilon_text(audit.eps_detectable)),
+        joined(lambda _, audit: audit.canary),
         joined(_trials),
         verdict,
         ", ".join(f"{name}={value}" for name, value in parameters.items()),

@@ -58,6 +58,22 @@ class Repeated:
     """Audits that report a refutation: the replication contradicts it too."""
 
     @property
+    def allowed(self) -> int:
+        """Largest count of single errors at 5% that a correct auditor exceeds in 1% of the cases.
+
+        A limit of 5% of the repetitions would be exceeded in four of ten: that is their mean.
+        """
+        from scipy.stats import binom
+
+        return int(binom.isf(0.01, self.repetitions, ALPHA))
+
+    @property
+    def good(self) -> bool:
+        """Whether no single number errs too often, and false refutations are at most 5%."""
+        singles = (self.direct, self.tighter, self.claim, self.proof)
+        return max(singles) <= self.allowed and self.highest <= ALPHA
+
+    @property
     def highest(self) -> float:
         """Upper end at 95% confidence of how often an audit reports a false refutation."""
         return float(clopper_pearson_high(self.refuted, self.repetitions, ALPHA))

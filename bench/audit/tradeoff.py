@@ -10,6 +10,18 @@ An attack that beats f anywhere refutes the proof, also where it does not beat t
 is reported. The curve of a ledger with parts is the pointwise worst over all compositions that a
 row can take part in (delta(epsilon) is the largest over them, as the reported epsilon is); where
 the part of the canary is known, the tighter curve of the compositions with that part is used.
+
+**Selections.** The ledger records a selection by the kernel at epsilon as epsilon^2 / 8 zCDP, which
+has no privacy loss distribution; curves by RDP are loose in the middle, where counts are most
+telling. But its log-likelihood ratios lie in an interval of length epsilon (Dong, Durfee and Rogers
+2020): in one [t - epsilon, t], where the largest delta is that of two outcomes at its ends,
+
+    delta(a) = sup over t in [0, epsilon] of q_t (e^t - e^a),
+    q_t = (1 - e^(t - epsilon)) / (e^t - e^(t - epsilon)).
+
+A distribution with these deltas dominates the selection, also where t depends on earlier answers,
+and is convolved with the others. It holds for selections of the kernel only: what a library spends
+in zCDP may be any mechanism.
 """
 
 from __future__ import annotations
@@ -18,11 +30,11 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting import PrivacyAccountant, dp_event
+from dp_accounting import dp_event
 
 from bench.audit.canaries import Canary
 from bench.audit.trials import AuditTarget, History, TrialId
@@ -93,6 +105,7 @@ def tradeoff_curve(
     if not math.isfinite(proof.epsilon):
         return None
     reported = (proof.epsilon, proof.delta)
+    of_kernel = _of_kernel(ledger)
     # A client has rows in all parts.
     entries = _within(ledger.entries, {} if ledger.unit == "client" else parts or {})
     if not entries:
@@ -101,8 +114,13 @@ def tradeoff_curve(
     remaining = [] if adaptive else _worlds(entries, ledger.unit)
     if not remaining:
         return Curve((reported[0],), (reported[1],))
-    epsilons, deltas = _points([_Loss.of(world) for world in remaining])
+    epsilons, deltas = _points([_Loss.of(world, of_kernel) for world in remaining])
     return Curve((*epsilons, reported[0]), (*deltas, reported[1]))
+
+
+def _of_kernel(ledger: Ledger) -> bool:
+    """Whether all events are of the kernel, whose events of zCDP are selections."""
+    return not any(entry.trust for entry in ledger.entries)
 
 
 def _worlds(entries: Mapping[Entry, int], unit: str) -> list[ComposedEvents]:
@@ -129,6 +147,7 @@ class NoiseFamily:
         whole = ledger.unit == "client"
         self._worlds = _worlds(_within(ledger.entries, {} if whole else parts), ledger.unit)
         self._delta = ledger.delta
+        self._of_kernel = _of_kernel(ledger)
 
     @property
     def exact(self) -> bool:
@@ -138,7 +157,7 @@ class NoiseFamily:
         )
 
     def _at(self, step: int) -> tuple[_Loss, ...]:
-        return _with_more_noise(tuple(self._worlds), step)[0]
+        return _with_more_noise(tuple(self._worlds), step, self._of_kernel)[0]
 
     def epsilon(self, step: int) -> float:
         """Return epsilon at the ledger's delta with noise times 1.01^step."""
@@ -146,7 +165,7 @@ class NoiseFamily:
 
     def curve(self, step: int) -> Curve:
         """Return the curve with noise times 1.01^step."""
-        return _with_more_noise(tuple(self._worlds), step)[1]
+        return _with_more_noise(tuple(self._worlds), step, self._of_kernel)[1]
 
     def bound(self, tally: Tally, confidence: float = CONFIDENCE) -> float:
         """Lower bound of epsilon *if* the mechanism is the recorded one with unknown noise.
@@ -176,7 +195,7 @@ class NoiseFamily:
 
 @functools.lru_cache(maxsize=128)
 def _with_more_noise(
-    worlds: tuple[ComposedEvents, ...], step: int
+    worlds: tuple[ComposedEvents, ...], step: int, of_kernel: bool
 ) -> tuple[tuple[_Loss, ...], Curve]:
     """Return compositions with noise times 1.01^step, and their curve."""
     factor = _STEP**step
@@ -184,7 +203,7 @@ def _with_more_noise(
         tuple((events.with_noise(event, factor), count) for event, count in world)
         for world in worlds
     ]
-    losses = tuple(_Loss.of(world) for world in scaled)
+    losses = tuple(_Loss.of(world, of_kernel) for world in scaled)
     return losses, Curve(*map(tuple, _points(losses)))
 
 
@@ -212,25 +231,106 @@ def gaussian_mu_of(world: ComposedEvents) -> float | None:
     return math.sqrt(total)
 
 
+class _Accountant(Protocol):
+    """What a curve needs of an accountant."""
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """Return epsilon at this delta."""
+
+    def get_delta(self, target_epsilon: Any) -> Any:
+        """Return delta at this epsilon, or at each of several."""
+
+
+@final
+class _Convolved:
+    """The privacy loss distribution of a composition with selections of the kernel."""
+
+    def __init__(self, world: ComposedEvents, interval: float) -> None:
+        from dp_accounting import pld
+
+        selections = [(event.rho, count) for event, count in world if _is_selection(event)]
+        finest = min(math.sqrt(8.0 * rho) for rho, _ in selections) / _CELLS
+        interval = min(interval, finest)
+        others = pld.PLDAccountant(value_discretization_interval=interval)
+        with accountant.absl_silenced():
+            for event, count in world:
+                if not _is_selection(event):
+                    others.compose(event, count)
+        # The accountant has no other way to its distribution.
+        self._total: Any = others._pld
+        for rho, count in selections:
+            chosen = selection_loss(math.sqrt(8.0 * rho), interval)
+            self._total = self._total.compose(chosen.self_compose(count))
+
+    def get_epsilon(self, target_delta: float) -> float:
+        return float(self._total.get_epsilon_for_delta(target_delta))
+
+    def get_delta(self, target_epsilon: Any) -> Any:
+        return self._total.get_delta_for_epsilon(target_epsilon)
+
+
+_CELLS = 16
+"""Cells of a discretised selection on either side of 0, at least."""
+_TILTS = 400
+"""Ends t of the interval that are tried; between them, the envelope is raised to be above it."""
+
+
+def selection_deltas(epsilon: float, at: Floats) -> Floats:
+    """Return the largest delta that a selection at `epsilon` can have at each of these epsilons.
+
+    With e^t = T the supremum over t is that of a smooth function; on a grid it is missed by less
+    than what `_TILTS` leaves, which the last factor covers (tests compare with a finer grid).
+    """
+    tilts = np.linspace(0.0, epsilon, _TILTS + 1)[:, None]
+    low = np.exp(tilts - epsilon)
+    share = (1.0 - low) / (np.exp(tilts) - low)
+    deltas = np.max(share * (np.exp(tilts) - np.exp(at)), axis=0) * (1.0 + 1e-5)
+    # Beyond the interval nothing is left, or all of it.
+    deltas = np.where(at >= epsilon, 0.0, deltas)
+    return np.asarray(np.clip(np.maximum(deltas, 1.0 - np.exp(at)), 0.0, 1.0))
+
+
+@functools.lru_cache(maxsize=512)
+def selection_loss(epsilon: float, interval: float) -> Any:
+    """Return the privacy loss distribution that dominates a selection at `epsilon`."""
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+
+    last = math.ceil(epsilon / interval)
+    places = np.arange(-last, last + 1)
+    deltas = selection_deltas(epsilon, places * interval)
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(interval, places, deltas)
+    return privacy_loss_distribution.PrivacyLossDistribution(pmf)
+
+
+def _is_selection(event: dp_event.DpEvent) -> bool:
+    return isinstance(event, dp_event.ZCDpEvent)
+
+
 @final
 @dataclass(frozen=True)
 class _Loss:
     """Delta at epsilon of one composition: in closed form, by PLD or, where it has none, by RDP."""
 
     mu: float | None
-    accountant: PrivacyAccountant | None
+    accountant: _Accountant | None
     convolved: bool = False
 
     @classmethod
-    def of(cls, world: ComposedEvents) -> _Loss:
+    def of(cls, world: ComposedEvents, of_kernel: bool = False) -> _Loss:
         from dp_accounting import pld, rdp
 
         mu = gaussian_mu_of(world)
         if mu is not None:
             return cls(mu, None)
         rough = accountant.rdp_epsilon(world, _SMALLEST_DELTA)
-        used = pld.PLDAccountant(value_discretization_interval=1e-3 if rough > 1 else 1e-4)
-        convolved = rough < _LARGEST_PLD and all(used.supports(event) for event, _ in world)
+        interval = 1e-3 if rough > 1 else 1e-4
+        used = pld.PLDAccountant(value_discretization_interval=interval)
+        chosen = [event for event, _ in world if of_kernel and _is_selection(event)]
+        convolved = rough < _LARGEST_PLD and all(
+            event in chosen or used.supports(event) for event, _ in world
+        )
+        if convolved and chosen:
+            return cls(None, _Convolved(world, interval), True)
         if not convolved:
             used = rdp.RdpAccountant()
         with accountant.absl_silenced():

@@ -144,6 +144,7 @@ def audit(**options: Any) -> None:
 def _show_table(
     directory: Path, file: Path | None, claims: Path | None, kept: Path | None, attack: str
 ) -> None:
+    from bench.audit import soundness
     from bench.audit.claims import JOURNAL, claims_page, keep_audits, read_claims
     from bench.audit.report import markdown_table, page
     from bench.errors import StoreError
@@ -159,7 +160,8 @@ def _show_table(
     if claims is not None:
         text = claims_page(read_claims(claims), audits)
     else:
-        text = markdown_table(audits) if file is None else page(audits)
+        counts = soundness.read(directory / soundness.FILE)
+        text = markdown_table(audits) if file is None else page(audits, counts)
     if file is not None:
         with writing(file, "then run the same command again"):
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -10,12 +10,20 @@ from scipy.stats import norm
 from bench.audit.tradeoff import (
     Curve,
     is_full_batch_gaussian,
+    selection_deltas,
     tradeoff_curve,
     tradeoff_p_value,
 )
 from bench.errors import InputError
 from bench.privacy.accounting import Budget
-from bench.privacy.events import DpEvent, gaussian, laplace, non_private, sampled_gaussian
+from bench.privacy.events import (
+    DpEvent,
+    exponential,
+    gaussian,
+    laplace,
+    non_private,
+    sampled_gaussian,
+)
 from bench.privacy.ledger import Entry, Ledger, PartPath
 from bench.stats.bounds import gaussian_epsilon, gaussian_frontier, p_value
 from bench.stats.exact_test import Tally
@@ -101,7 +109,9 @@ def test_curve_contains_the_reported_point() -> None:
 
 
 def test_zero_concentrated_dp_goes_through_rdp() -> None:
-    ledger = _ledger(((), dp_event.ZCDpEvent(0.05), 2))
+    """Of a library: it may be any mechanism, while that of the kernel is a selection."""
+    ledger = Ledger(None, DELTA)
+    ledger.add(Entry((), dp_event.ZCDpEvent(0.05), trust="a library"), 2)
     curve = _curve(ledger)
     # rho-zCDP is weaker than the Gaussian mechanism of the same rho = mu^2 / 2.
     assert (curve.frontier(GRID) >= gaussian_frontier(math.sqrt(0.2))(GRID) - 1e-9).all()
@@ -187,3 +197,48 @@ def test_curve_lets_the_exact_mechanism_pass() -> None:
 def test_a_curve_needs_points() -> None:
     with pytest.raises(InputError, match="at least one point"):
         Curve((), ())
+
+
+class TestSelections:
+    """Selections of the kernel: log-likelihood ratios in an interval of length epsilon."""
+
+    def test_the_envelope_is_above_every_pair_of_outcomes(self) -> None:
+        for epsilon in (0.05, 0.5, 4.0):
+            at = np.linspace(-epsilon, epsilon, 41)
+            deltas = selection_deltas(epsilon, at)
+            for tilt in np.random.default_rng(0).uniform(1e-6, epsilon - 1e-6, 300):
+                share = -math.expm1(tilt - epsilon) / (math.exp(tilt) - math.exp(tilt - epsilon))
+                # The two outcomes have the ratios e^tilt and e^(tilt - epsilon).
+                other = share * math.exp(tilt), 1.0 - share * math.exp(tilt)
+                own = share, 1.0 - share
+                exact = sum(
+                    np.maximum(0.0, p - np.exp(at) * q) for p, q in zip(other, own, strict=True)
+                )
+                assert (deltas >= exact - 1e-12).all()
+            # And no further above them than half of one percent of the largest.
+            assert selection_deltas(epsilon, np.zeros(1))[0] <= 1.005 * math.tanh(epsilon / 4.0)
+
+    def test_many_small_ones_are_about_a_gaussian(self) -> None:
+        """Between mu^2 = epsilon^2 / 4 and epsilon^2 / 3 each, the variance of the envelope."""
+        ledger = _ledger(((), exponential(0.1), 100))
+        middle = np.array([0.5])
+        expected = gaussian_frontier(0.5)(middle)
+        envelope = gaussian_frontier(math.sqrt(100 * 0.1**2 / 3.0))(middle)
+        assert expected < _curve(ledger).frontier(middle) < envelope + 0.001
+        trusted = Ledger(None, DELTA)
+        trusted.add(Entry((), exponential(0.1), trust="a library"), 100)
+        assert _curve(trusted).frontier(middle) > envelope + 0.02
+
+    def test_the_curve_of_one_selection_and_a_sum_holds_for_their_exact_rates(self) -> None:
+        epsilon, multiplier = 0.8, 3.0
+        curve = _curve(_ledger(((), exponential(epsilon), 1), ((), gaussian(multiplier), 1)))
+        # Two outcomes of ratios e^(+-epsilon / 2), beside a sum that moves by the whole clip.
+        share = 1.0 / (1.0 + math.exp(epsilon / 2.0))
+        cuts = np.linspace(-12.0, 12.0, 801)[:, None]
+        ratios = np.array([epsilon / 2.0, -epsilon / 2.0])
+        mu = 1.0 / multiplier
+        tails = (cuts - ratios) / mu
+        false = (norm.sf(tails + mu / 2) * [share, 1.0 - share]).sum(axis=1)
+        true = (norm.sf(tails - mu / 2) * [1.0 - share, share]).sum(axis=1)
+        allowed = curve.frontier(false)
+        assert (true <= allowed + 1e-9).all() and (allowed - true).max() < 0.02

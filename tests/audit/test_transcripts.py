@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, laplace, norm
 
-from bench.audit import transcript_attack
+from bench.audit import report, soundness, transcript_attack, transcripts
 from bench.audit.audits import AuditProcedure, instance_cell
 from bench.audit.foreign import ENVIRONMENT, Compared, compared
 from bench.audit.replays import (
@@ -25,7 +25,10 @@ from bench.audit.replays import (
 from bench.audit.report import conclude, markdown_table, page
 from bench.audit.self_test import ExactGaussian, KnownCalls, SampledSums, TinyTable, TwoSums, Votes
 from bench.audit.tradeoff import NoiseFamily
+from bench.audit.transcript_attack import OF_VECTORS
 from bench.audit.transcripts import (
+    PLANTED,
+    VECTORS,
     WILD,
     Answer,
     Choice,
@@ -38,19 +41,22 @@ from bench.engine.cell import blank_row, ended
 from bench.engine.fit import MethodFacts
 from bench.engine.procedure import run_here
 from bench.environments.overlays import EnvironmentState, inspect
-from bench.errors import NotApplicable
+from bench.errors import BenchError, NotApplicable, StoreError
+from bench.plugins import registry
 from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import kernel
 from bench.privacy.events import exponential, gaussian
 from bench.privacy.grid import Grid
+from bench.privacy.interception import Call
 from bench.privacy.kernel import PrivateData
 from bench.privacy.noise import NoiseSource, SeededNoise
 from bench.privacy.selection import Distance
+from bench.privacy.trusted.table import TABLE
 from bench.results.audits import refutations
 from bench.results.records import AuditRow, AuditSpec, Outcome, Status
-from bench.stats.bounds import gaussian_bound, gaussian_epsilon, gaussian_test_bound
+from bench.stats.bounds import gaussian_bound, gaussian_epsilon, gaussian_mu, gaussian_test_bound
 from bench.stats.exact_test import Tally
 
 TINY = build_dataset(TinyTable())
@@ -181,6 +187,177 @@ class Selecting(_Direct):
         private.scores(rows, candidates, 10.0)
         private.select(rows, candidates, 0.2)
         return self.released(spec, private.width)
+
+
+@final
+@dataclass(frozen=True)
+class Short(_Direct):
+    """Sums in which a row uses a twentieth of the clip, and votes that no row turns."""
+
+    name: ClassVar[str] = "test-short"
+    votes: bool = False
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        part = private.partition("class")["0"]
+        if self.votes:
+            models = part.fit_parts(part.partition("voter", parts=3), lambda *_: None)
+            part.partition_sum(models, lambda _: np.full(4, 0.01), 1.0, 5.0)
+        else:
+            part.gaussian_sum(lambda rows: 0.1 * rows.values, 2.0 * private.encoder.max_norm, 5.0)
+        return self.released(spec, private.width)
+
+
+@final
+@dataclass(frozen=True)
+class CodedCounts(_Direct):
+    """Three tables of coded rows, with weights and without."""
+
+    name: ClassVar[str] = "test-coded-counts"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        private.reserve(gaussian(6.0), 2)
+        rows = private.coded(lambda rows: (rows.values > 0).astype(np.int64), [2] * private.width)
+        private.marginals(rows, [(0,), (1, 2)], 6.0)
+        private.marginals(rows, [(0,), (2,)], 6.0, weights=[3.0, 4.0])
+        return self.released(spec, private.width)
+
+
+class TestCodedCounts:
+    def test_counts_and_noise_are_found_from_the_draw(self) -> None:
+        answers = of(CodedCounts()).answers
+        assert [one.moved.tolist() for one in answers] == [
+            [1 << -one.grid.exponent] for one in answers
+        ]
+        scales = [6.0 * math.sqrt(2.0)] * 2 + [6.0 * 5.0 / 3.0, 6.0 * 5.0 / 4.0]
+        assert [one.grid.scale for one in answers] == pytest.approx(scales)
+        # The mu^2 of both calls together.
+        assert of(CodedCounts()).strength == pytest.approx(2.0 / 36.0, rel=1e-6)
+
+    def test_their_questions_are_compared_with_more_noise(self) -> None:
+        first, wild = of(CodedCounts()), of(CodedCounts(), number=WILD)
+        assert np.array_equal(first.to_numbers(), wild.to_numbers())
+
+    def test_answers_that_are_no_counts_with_that_noise_are_refused(self) -> None:
+        noise = transcripts._Remembering(np.random.default_rng(0))
+        drawn = noise.normal(2.0**20, 4)
+        with pytest.raises(BenchError, match="are no counts"):
+            transcripts._counts_of(np.array([0.3, 1.7, 2.2, 0.1]) + drawn * 2.0**-20, noise)
+
+    def test_less_noise_than_is_charged_is_refuted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        honest = Grid.of_counts
+        monkeypatch.setattr(Grid, "of_counts", lambda scale: honest(0.2 * scale))
+        outcome = audited(tmp_path, CodedCounts(), 8000)
+        assert conclude(outcome, refutations([outcome])[outcome.row.key]).verdict == "proof refuted"
+
+
+class TestWorstCaseVectors:
+    @pytest.mark.parametrize("method", [Short(), Short(votes=True)], ids=["rows", "parts"])
+    def test_they_use_the_whole_sensitivity(self, method: Short) -> None:
+        # The first two canaries are of the rare class "0", which alone is asked.
+        row, worst = of(method), of(method, number=VECTORS)
+        assert row.strength < 0.01 / 25.0 and worst.strength == pytest.approx(1 / 25.0, rel=0.005)
+        assert [len(answer.moved) for answer in worst.answers] == [1]
+
+    @pytest.mark.parametrize("method", [Short(), Short(votes=True)], ids=["rows", "parts"])
+    def test_rows_of_other_parts_have_none(self, method: Short) -> None:
+        assert "common class" in target(method).canaries[2].name
+        assert of(method, canary=2, number=VECTORS).answers == ()
+
+    def test_every_poisson_sample_holds_the_canary(self) -> None:
+        worst = of(SampledSums(rate=0.2, count=5), number=VECTORS)
+        assert [len(answer.moved) for answer in worst.answers] == [1] * 5
+        assert worst.strength == pytest.approx(
+            of(SampledSums(rate=0.2, count=5)).strength, rel=0.02
+        )
+
+    def test_scores_of_a_selection_use_its_epsilon(self) -> None:
+        worst = of(Selecting(), number=VECTORS)
+        assert [choice.strength for choice in worst.choices] == pytest.approx(
+            [0.2**2 * 2.0 / 9.0] * 2, rel=0.06
+        )
+        for choice in worst.choices:
+            assert np.ptp(choice.ratios) == pytest.approx(0.2) and not choice.outside.any()
+
+    def test_they_are_attacked_where_a_row_uses_less(self, tmp_path: Path) -> None:
+        weak = numbers(audited(tmp_path / "weak", Short(), 20_000))
+        full = numbers(audited(tmp_path / "full", TwoSums(), 2000))
+        assert weak.canary.endswith(OF_VECTORS) and not full.canary.endswith(OF_VECTORS)
+        assert weak.eps_gaussian is not None and weak.eps_gaussian > 0.1
+        assert numbers(audited(tmp_path / "row", CodedCounts(), 2000)).canary == full.canary
+
+    def test_a_sensitivity_that_no_row_uses_is_found_to_be_wrong(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        half_sensitivity(monkeypatch)
+        outcome = audited(tmp_path, Short(votes=True), 20_000)
+        assert conclude(outcome, refutations([outcome])[outcome.row.key]).verdict == "proof refuted"
+
+    def test_a_client_has_them_in_both_worlds(self) -> None:
+        method = registry.build_method("fedavg-client-dp", {})
+        absent, worst = of(method), of(method, number=VECTORS)
+        assert len(worst.answers[0].moved) == 1
+        assert worst.strength > 4.0 * absent.strength > 0.0
+        noise = target(method)
+        assert noise.clients
+
+    def test_many_entries_are_left_for_one_where_that_allows_more_trials(self) -> None:
+        grid = Grid(-20, 10.0)
+        wide = Transcript((Answer("gaussian", 1.0, grid, np.full(10**5, 2**12)),), 1)
+        one = Transcript((Answer("gaussian", 1.0, grid, np.array([2**20])),), 1)
+        assert transcript_attack._weaker(wide, one, 40_000)
+        assert not transcript_attack._weaker(wide, one, 4000)
+        assert not transcript_attack._weaker(one, one, 40_000)
+
+
+class TestDelegated:
+    def test_calls_are_compared_without_addresses(self) -> None:
+        calls = [Call("delegate", (), mechanism=f"aim, <function f at 0x{n}> {n}") for n in "aab"]
+        assert transcripts._alike(calls[0], calls[1])
+        assert not transcripts._alike(calls[0], calls[2])
+
+    @pytest.mark.parametrize(
+        "name, parameter", [("smartnoise-mst", "rho"), ("smartnoise-mwem", "epsilon")]
+    )
+    def test_a_planted_bug_asks_for_less_noise(self, name: str, parameter: str) -> None:
+        seen: list[float] = []
+
+        def observe(rows: Any, encoder: Any, rng: Any, parameters: Any, inside: bool) -> float:
+            seen.append(parameters[parameter])
+            return 1.5
+
+        entry = replace(TABLE[name], observe=observe)
+        rows = TINY.train.rows
+        call = transcripts._Delegated(entry, rows, TINY.encoder, {parameter: 0.1})
+        recording = recorded(target(TwoSums()), TrialId(Stage.RECORD, 0, 0))
+        recording = replace(recording, delegated=((call, call),))
+        rng = np.random.default_rng(0)
+        assert transcripts._observed(recording, rng, True) == 1.5
+        transcripts._observed(recording, rng, True, PLANTED)
+        noise = {"rho": lambda value: value**-0.5, "epsilon": lambda value: 1.0 / value}[parameter]
+        assert noise(seen[1]) == pytest.approx(PLANTED * noise(seen[0]))
+
+
+@final
+@dataclass(frozen=True)
+class OwnNoise(_Direct):
+    """The noise of the second sum depends on the first answer, so that ledgers differ."""
+
+    name: ClassVar[str] = "test-own-noise"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        clip = private.encoder.max_norm
+        first = private.gaussian_sum(lambda rows: rows.values, clip, 6.0)
+        private.gaussian_sum(lambda rows: rows.values, clip, 8.0 + float(first[0] > 0))
+        private.gaussian_sum(lambda rows: rows.values, clip, 8.0 + float(first[1] > 0))
+        private.gaussian_sum(lambda rows: rows.values, clip, 8.0 + float(first[2] > 0))
+        return self.released(spec, private.width)
+
+
+def test_noise_that_depends_on_answers_is_that_of_one_recorded_fit(tmp_path: Path) -> None:
+    audit = numbers(audited(tmp_path, OwnNoise(), 4000, epsilon=4.0))
+    assert "frozen" in audit.scorer and audit.planted is not None
 
 
 class TestSelections:
@@ -408,25 +585,71 @@ def test_a_bug_is_found_at_epsilon_1_too(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1.0, 8.0])
-@pytest.mark.parametrize("method", [TwoSums(), SampledSums()], ids=lambda one: one.name)
-def test_exact_methods_are_seldom_refuted(
-    method: KnownCalls, epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("epsilon", soundness.EPSILONS)
+@pytest.mark.parametrize("method", soundness.MECHANISMS, ids=lambda one: one.name)
+def test_exact_methods_are_seldom_refuted(method: KnownCalls, epsilon: float) -> None:
     """Over 200 repetitions, whose seeds alone differ."""
-    monkeypatch.setattr(transcript_attack, "_REPETITIONS", 1)
-    outcomes = [audited(tmp_path, method, 2000, epsilon, seed) for seed in range(200)]
-    limit = int(binom.isf(0.01, 200, 0.05))
-    rows = [(one.row, numbers(one)) for one in outcomes]
-    bounds = [
-        audit.eps_curve if audit.eps_gaussian is None else audit.eps_gaussian for _, audit in rows
-    ]
-    assert sum((row.eps_audited or 0.0) > epsilon for row, _ in rows) <= limit
-    assert sum((bound or 0.0) > epsilon for bound in bounds) <= limit
-    assert sum(audit.p_proof < 0.05 for _, audit in rows) <= limit
-    assert sum(audit.p_claim < 0.05 for _, audit in rows) <= limit
-    # What is reported as refuted needs a replication too.
-    assert sum(refutations([one])[one.row.key].proof for one in outcomes) <= 2
+    counts = soundness.repeated(method, epsilon)
+    assert counts.good, counts
+
+
+def test_stored_repetitions_are_of_all_mechanisms_and_refute_at_most_5_percent() -> None:
+    stored = soundness.read(Path("docs/audits/transcripts") / soundness.FILE)
+    expected = {(one.name, epsilon) for epsilon in (1.0, 8.0) for one in soundness.MECHANISMS}
+    assert {(one.mechanism, one.epsilon) for one in stored} == expected
+    assert all(one.repetitions >= 200 and one.good for one in stored)
+
+
+class TestRepetitions:
+    COUNTS = soundness.Repeated(
+        "m", 1.0, 200, 2000, direct=0, tighter=18, claim=3, proof=9, refuted=4
+    )
+
+    def test_limits_are_those_of_the_binomial(self) -> None:
+        assert self.COUNTS.allowed == 18 and self.COUNTS.good
+        assert binom.sf(18, 200, 0.05) <= 0.01 < binom.sf(17, 200, 0.05)
+        assert binom.cdf(4, 200, self.COUNTS.highest) == pytest.approx(0.05, abs=1e-6)
+
+    @pytest.mark.parametrize("worse", [{"refuted": 5}, {"tighter": 19}, {"proof": 19}])
+    def test_more_errors_are_too_many(self, worse: dict[str, int]) -> None:
+        assert not replace(self.COUNTS, **worse).good
+
+    def test_a_kernel_with_less_noise_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        exact = soundness.repeated(TwoSums(), 8.0, repetitions=2)
+        assert (exact.repetitions, exact.refuted, exact.proof) == (2, 0, 0)
+        less_noise(monkeypatch)
+        broken = soundness.repeated(TwoSums(), 8.0, repetitions=2)
+        assert broken.refuted == broken.proof == broken.tighter == 2
+
+    def test_they_are_stored(self, tmp_path: Path) -> None:
+        file = tmp_path / soundness.FILE
+        assert soundness.read(file) == ()
+        soundness.write([self.COUNTS], file)
+        assert soundness.read(file) == (self.COUNTS,)
+        file.write_text("[1]")
+        with pytest.raises(StoreError, match="no counts of repeated audits"):
+            soundness.read(file)
+
+    def test_the_page_shows_them(self) -> None:
+        lines = report._soundness([self.COUNTS])
+        assert "exceeds 18 of 200" in lines[0]
+        assert "| m | 1 | 200 | 4 | 4.5% | 0 | 18 | 3 | 9 |" in lines[1]
+
+
+def test_the_gaussian_bound_is_too_large_in_at_most_5_percent_by_enumeration() -> None:
+    """All pairs of counts: the exact probability that the bound is above the true epsilon."""
+    for epsilon in (1.0, 8.0):
+        mu, n = gaussian_mu(epsilon, 1e-5), 30
+        for cut in (-0.5, 0.0, 0.5):
+            true, false = norm.cdf(mu / 2 - cut), norm.cdf(-mu / 2 - cut)
+            hits, alarms = (binom.pmf(np.arange(n + 1), n, rate) for rate in (true, false))
+            wrong = 0.0
+            for alarm in range(n + 1):
+                for hit in range(n, alarm, -1):
+                    if gaussian_test_bound(Tally(hit, n, alarm, n), 1e-5) <= epsilon * (1 + 1e-9):
+                        break
+                    wrong += hits[hit] * alarms[alarm]
+            assert wrong <= 0.05
 
 
 class TestWholeClients:
@@ -497,8 +720,15 @@ def test_a_setting_is_one_line_with_both_kinds_of_audits() -> None:
         outcomes.append(Outcome(ended(row, Status.OK, ""), audit=replace(audit, key=key)))
     lines = [line for line in markdown_table(outcomes).splitlines() if "known-two-sums" in line]
     assert len(lines) == 1 and lines[0].count("≥ 0.5 (0.9 as Gaussian)") == 2
-    assert "| 95% | 95% | 5; 5 | 320; 320 | sound |" in lines[0]
-    assert "Transcript audits at epsilon 1: the bound is 0.90 of the proven" in page(outcomes)
+    assert "| 95% | 95% | 5; 5 | c; c | 320; 320 | sound |" in lines[0]
+    text = page(outcomes)
+    assert "At epsilon 1 the tightest bound of a method, on its best dataset, is 0.90 of" in text
+    power = "| power against 0.8 of the noise: at least 90% | 1 | 95% | 1 of 1 | 1 of 1 | - |"
+    assert power in text
+    (transcript, release) = outcomes
+    assert transcript.audit is not None
+    weak = replace(transcript, audit=replace(transcript.audit, planted=0.5))
+    assert "| 50% | 0 of 1 | 0 of 1 | known-two-sums (50%) |" in page([weak, release])
 
 
 def test_agreement_with_another_auditor() -> None:
