@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from bench.audit.soundness import Repeated
+from bench.engine.fit import MethodFacts
 from bench.errors import UnknownNameError
 from bench.plugins import registry
 from bench.results.audits import (
@@ -190,6 +191,7 @@ def page(audits: Sequence[Outcome], repeated: Sequence[Repeated] = ()) -> str:
     methods = len({row.method for row, _ in finished})
     refits = sum(audit.refits for _, audit in finished)
     counted = f"{len(finished)} audits of {methods} methods, {refits} refits."
+    counted += _made_by([row for row, _ in finished])
     parts = (f"{counted} {markdown_cell(said)}", *_tightness(finished), *_soundness(repeated))
     transcripts = all(one.row.attack == TRANSCRIPT for one in audits)
     head = _PAGE.format(
@@ -199,6 +201,26 @@ def page(audits: Sequence[Outcome], repeated: Sequence[Repeated] = ()) -> str:
         target="transcripts" if transcripts else "audits",
     )
     return "\n".join([head, "\n\n".join(parts), "", markdown_table(audits)])
+
+
+def _made_by(rows: Sequence[CellRow]) -> str:
+    """Return when the audits ended, and which methods have other code now; empty for none."""
+    if not rows:
+        return ""
+    days = sorted(row.finished_at[:10] for row in rows)
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    changed = sorted({row.method for row in rows if _has_changed(row)})
+    said = f" Made {when}"
+    if not changed:
+        return f"{said}, by the code of the methods as it is now."
+    return f"{said}; the code that these methods use has changed since: {', '.join(changed)}."
+
+
+def _has_changed(row: CellRow) -> bool:
+    try:
+        return MethodFacts.named(row.method).source_hash != row.source_hash
+    except UnknownNameError:
+        return True
 
 
 @final
@@ -227,7 +249,7 @@ GOALS = (
         lambda value: f"{value:.2f}",
     ),
     Goal(
-        "audited / proven epsilon, sampled",
+        "audited / proven epsilon, sampled or selecting (by PLD)",
         0.6,
         lambda row, audit: sampled_share(row, audit),
         lambda value: f"{value:.2f}",

@@ -66,8 +66,8 @@ _CHOOSING = 0.2
 """Share of the trials that chooses the thresholds."""
 _FROZEN = 4
 """Recorded fits whose questions are frozen, where they depend on answers."""
-_NUMBERS = 4e8
-"""Noise that the trials of an audit may draw: about fifteen seconds of one core."""
+_NUMBERS = 1e9
+"""Noise that the trials of an audit may draw: some forty seconds of one core."""
 _SHARE = 0.98
 """Of an answer's squared difference, what is attacked where all of it would take too long: 1% of mu
 is given up for many more trials."""

@@ -722,6 +722,7 @@ def test_a_setting_is_one_line_with_both_kinds_of_audits() -> None:
     assert len(lines) == 1 and lines[0].count("≥ 0.5 (0.9 as Gaussian)") == 2
     assert "| 95% | 95% | 5; 5 | c; c | 320; 320 | sound |" in lines[0]
     text = page(outcomes)
+    assert "the code that these methods use has changed since: known-two-sums." in text
     assert "At epsilon 1 the tightest bound of a method, on its best dataset, is 0.90 of" in text
     power = "| power against 0.8 of the noise: at least 90% | 1 | 95% | 1 of 1 | 1 of 1 | - |"
     assert power in text
@@ -729,6 +730,16 @@ def test_a_setting_is_one_line_with_both_kinds_of_audits() -> None:
     assert transcript.audit is not None
     weak = replace(transcript, audit=replace(transcript.audit, planted=0.5))
     assert "| 50% | 0 of 1 | 0 of 1 | known-two-sums (50%) |" in page([weak, release])
+
+
+def test_the_page_says_whether_a_method_is_the_same_as_it_was() -> None:
+    cell = instance_cell(
+        registry.build_method("marginals", {}), TINY, 1.0, AuditSpec("transcript", 400)
+    )
+    row = ended(blank_row(cell, "k", TINY, MethodFacts.named("marginals")), Status.OK, "")
+    assert report._made_by([row]).endswith("by the code of the methods as it is now.")
+    older = replace(row, source_hash="other")
+    assert report._made_by([row, older]).endswith("has changed since: marginals.")
 
 
 def test_agreement_with_another_auditor() -> None:
