@@ -297,7 +297,7 @@ def selection_loss(epsilon: float, interval: float) -> Any:
 
     last = math.ceil(epsilon / interval)
     places = np.arange(-last, last + 1)
-    deltas = selection_deltas(epsilon, places * interval)
+    deltas = selection_deltas(epsilon, np.asarray(places * interval, dtype=np.float64))
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots(interval, places, deltas)
     return privacy_loss_distribution.PrivacyLossDistribution(pmf)
 
