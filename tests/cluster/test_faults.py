@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
-from tests.support.driven import left_behind
+from bench.cli.main import main
+from tests.support.driven import BENCH, left_behind
 from tests.support.installed import SECRET, install_plugin
+from tests.support.pools import install_pools
+from tests.support.sockets import command
+from tests.support.uncontained import install_uncontained
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 
 FAULTS = {
     "raise": ("error", "ValueError at misbehaves_plugin.py:"),
@@ -23,7 +33,7 @@ FAULTS = {
     "leave": ("error", "sys.exit() at misbehaves_plugin.py:"),
     "skip": ("skipped", "not for this task"),
     "crash": ("error", "Segmentation fault"),
-    "leak": ("out-of-memory", "MB of memory; the limit is 1,500 MB"),
+    "leak": ("out-of-memory", "MB of memory; the limit is 900 MB"),
     "file": ("error", "OSError (File too large) at misbehaves_plugin.py:"),
     "files": ("error", "MB of temporary files; the limit is 40 MB"),
     "nothing": ("error", "returned a NoneType, not a Release"),
@@ -67,6 +77,11 @@ FAULTS["shout"] = ("skipped", "too loud too loud")
 HANGS = ("loop", "child", "lock")
 GOOD = ("marginals", "ldpdc", "real", "pool", "folders")
 """`pool` uses `multiprocessing`, `folders` looks at who could read its temporary files."""
+HIDDEN = ("greedy-orphan", "file", "folder", "unnamed", "mapped", "segment")
+"""Memory beyond the limit, where a sum over the children of a worker does not find it."""
+UNCONTAINED = (*HIDDEN, "leaves", "crash", "good")
+"""Labels with `uncontained-` before them: cells that try to get away from their limits."""
+POOLS = ("stuck", "pools")
 
 
 @dataclass
@@ -76,12 +91,14 @@ class Run:
     result: subprocess.CompletedProcess[str]
     out: Path
     mark: str
+    """In the environment of all its processes, and in the name of what they create."""
     temporary: Path
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder, mark = tmp_path_factory.mktemp("faults"), uuid.uuid4().hex
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """All of them in one run: to start it, and a worker, takes longer than most of the cells."""
+    folder, mark = tmp_path_factory.mktemp("faults"), f"bench-test-{uuid.uuid4().hex}"
     methods = [f'"{name}"' for name in GOOD[:3]]
     methods += [
         f'{{name = "{method}", label = "{how}", parameters = {{how = "{how}"}}}}'
@@ -92,20 +109,36 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
         for how in kinds
     ]
+    methods += [
+        f'{{name = "uncontained", label = "uncontained-{how}", '
+        f'parameters = {{how = "{how}", mark = "{mark}"}}}}'
+        for how in UNCONTAINED
+    ]
+    methods += [f'"{name}"' for name in POOLS]
     (folder / "faults.toml").write_text(
         'datasets = ["gbsg2"]\nipc = [10]\nepsilon = [1]\nmetrics = ["ks", "c-index/cox"]\n'
         f"methods = [{', '.join(methods)}]\n"
     )
-    command = [sys.executable, "-m", "bench", "run", "--grid", str(folder / "faults.toml")]
-    command += ["--out", str(folder / "run"), "--memory-limit", "1500", "--disk-limit", "40"]
-    environment = {**install_plugin(folder / "packages"), "BENCH_TEST_MARK": mark}
-    # Short, since Ray puts sockets below it.
-    with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as temporary:
-        result = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=1800, umask=0o022,
-            env={**environment, "TMPDIR": temporary},
-        )  # fmt: skip
-        yield Run(result, folder / "run", mark, Path(temporary))
+    arguments = ["run", "--grid", str(folder / "faults.toml"), "--out", str(folder / "run")]
+    arguments += ["--memory-limit", "900", "--disk-limit", "40", "--cpus", "2"]
+    for install in (install_plugin, install_uncontained, install_pools):
+        environment = install(folder / "packages")
+    others = Path(f"/dev/shm/{mark}-of-the-test")
+    if others.parent.is_dir():
+        others.write_bytes(b"not of a cell")
+    try:
+        # Short, since Ray puts sockets below it.
+        with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as temporary:
+            result = subprocess.run(
+                [*BENCH, *arguments], capture_output=True, text=True, check=False, timeout=1800,
+                umask=0o022, env={**environment, "BENCH_TEST_MARK": mark, "TMPDIR": temporary},
+            )  # fmt: skip
+            yield Run(result, folder / "run", mark, Path(temporary))
+    finally:
+        for path in Path("/dev/shm").glob(f"{mark}*"):
+            subprocess.run(["rm", "-rf", str(path)], check=True)
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +183,8 @@ def test_a_cell_that_hangs_is_stopped(run: Run, rows: pd.DataFrame, how: str) ->
 def test_nothing_is_tried_twice(run: Run) -> None:
     assert "started again" not in run.result.stdout
     lines = [json.loads(line) for line in (run.out / "journal.jsonl").open()]
-    assert len(lines) == len(FAULTS) + len(HANGS) + len(GOOD)
+    cells = (*FAULTS, *HANGS, *GOOD, *UNCONTAINED, *POOLS)
+    assert len(lines) == len(cells)
 
 
 def test_nothing_is_left_behind(run: Run) -> None:
@@ -191,16 +225,8 @@ def test_everything_is_for_the_owner_only(run: Run) -> None:
 
 
 def test_the_site_says_nothing_of_the_rows(run: Run, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "bench",
-        "leaderboard",
-        str(run.out),
-        "-o",
-        str(tmp_path / "s"),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    told = CliRunner().invoke(main, ["leaderboard", str(run.out), "-o", str(tmp_path / "s")])
+    assert told.exit_code == 0, told.output
     pages = [path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()]
     assert any(b"misbehaves_plugin.py" in page for page in pages)
     assert not any(SECRET.encode() in page for page in pages)
@@ -214,3 +240,57 @@ def test_faults_show_in_mlflow(run: Run) -> None:
     found = {one.data.params["label"]: one.data.tags["status"] for one in logged if one.data.params}
     assert {how: found[how] for how in FAULTS} == {how: FAULTS[how][0] for how in FAULTS}
     assert {found[how] for how in HANGS} == {"timeout"}
+
+
+# Pools of a wrapped library -----------------------------------------------------------------------
+
+
+def test_a_stuck_pool_is_one_timeout_and_others_are_not(rows: pd.DataFrame) -> None:
+    assert rows.loc[[*POOLS], "status"].to_dict() == {"stuck": "timeout", "pools": "ok"}
+    assert "still running after 6 seconds" in rows.loc["stuck", "reason"]
+    assert rows.loc["pools", "verdict"] == "unproven"
+    assert rows.loc["pools", "claim_source"] == "pools 1.0"
+
+
+# Memory and processes that hide -------------------------------------------------------------------
+
+
+def segments_of(mark: str) -> list[int]:
+    """Segments of System V with keys that follow from the mark."""
+    first = int(mark[-7:], 16)
+    lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    keys = [int(line.split()[0]) for line in lines]
+    return [key for key in keys if first <= key < first + 100]
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with this mark on their command line; the driver has it in a file only."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if mark in command(pid)]
+
+
+@linux
+@pytest.mark.parametrize("how", HIDDEN)
+def test_hidden_memory_is_counted(rows: pd.DataFrame, how: str) -> None:
+    row = rows.loc[f"uncontained-{how}"]
+    assert row["status"] == "out-of-memory", row["reason"]
+    assert "MB of memory; the limit is 900 MB" in row["reason"]
+
+
+@linux
+def test_cells_within_their_limits_are_not_disturbed(rows: pd.DataFrame) -> None:
+    good = ["uncontained-leaves", "uncontained-good"]
+    assert rows.loc[good, "status"].tolist() == ["ok", "ok"]
+    assert "Segmentation fault" in rows.loc["uncontained-crash", "reason"]
+
+
+@linux
+def test_cells_leave_no_processes_behind(run: Run) -> None:
+    assert marked(run.mark) == []
+
+
+@linux
+def test_cells_leave_nothing_in_shared_memory(run: Run) -> None:
+    left = {path.name.removeprefix(run.mark) for path in Path("/dev/shm").glob(f"{run.mark}*")}
+    assert left == {"-of-the-test"}, "a file of another process stays, and nothing else"
+    assert segments_of(run.mark) == []
