@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import stat
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -22,10 +19,6 @@ from bench.cli.main import main
 from tests.support.driven import BENCH, left_behind
 from tests.support.installed import SECRET, install_plugin
 from tests.support.pools import install_pools
-from tests.support.sockets import command
-from tests.support.uncontained import install_uncontained
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 
 FAULTS = {
     "raise": ("error", "ValueError at misbehaves_plugin.py:"),
@@ -77,10 +70,6 @@ FAULTS["shout"] = ("skipped", "too loud too loud")
 HANGS = ("loop", "child", "lock")
 GOOD = ("marginals", "ldpdc", "real", "pool", "folders")
 """`pool` uses `multiprocessing`, `folders` looks at who could read its temporary files."""
-HIDDEN = ("greedy-orphan", "file", "folder", "unnamed", "mapped", "segment")
-"""Memory beyond the limit, where a sum over the children of a worker does not find it."""
-UNCONTAINED = (*HIDDEN, "leaves", "crash", "good")
-"""Labels with `uncontained-` before them: cells that try to get away from their limits."""
 POOLS = ("stuck", "pools")
 
 
@@ -91,14 +80,14 @@ class Run:
     result: subprocess.CompletedProcess[str]
     out: Path
     mark: str
-    """In the environment of all its processes, and in the name of what they create."""
+    """In the environment of all its processes."""
     temporary: Path
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """All of them in one run: to start it, and a worker, takes longer than most of the cells."""
-    folder, mark = tmp_path_factory.mktemp("faults"), f"bench-test-{uuid.uuid4().hex}"
+    folder, mark = tmp_path_factory.mktemp("faults"), uuid.uuid4().hex
     methods = [f'"{name}"' for name in GOOD[:3]]
     methods += [
         f'{{name = "{method}", label = "{how}", parameters = {{how = "{how}"}}}}'
@@ -109,11 +98,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         )
         for how in kinds
     ]
-    methods += [
-        f'{{name = "uncontained", label = "uncontained-{how}", '
-        f'parameters = {{how = "{how}", mark = "{mark}"}}}}'
-        for how in UNCONTAINED
-    ]
     methods += [f'"{name}"' for name in POOLS]
     (folder / "faults.toml").write_text(
         'datasets = ["gbsg2"]\nipc = [10]\nepsilon = [1]\nmetrics = ["ks", "c-index/cox"]\n'
@@ -121,24 +105,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     )
     arguments = ["run", "--grid", str(folder / "faults.toml"), "--out", str(folder / "run")]
     arguments += ["--memory-limit", "900", "--disk-limit", "40", "--cpus", "2"]
-    for install in (install_plugin, install_uncontained, install_pools):
+    for install in (install_plugin, install_pools):
         environment = install(folder / "packages")
-    others = Path(f"/dev/shm/{mark}-of-the-test")
-    if others.parent.is_dir():
-        others.write_bytes(b"not of a cell")
-    try:
-        # Short, since Ray puts sockets below it.
-        with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as temporary:
-            result = subprocess.run(
-                [*BENCH, *arguments], capture_output=True, text=True, check=False, timeout=1800,
-                umask=0o022, env={**environment, "BENCH_TEST_MARK": mark, "TMPDIR": temporary},
-            )  # fmt: skip
-            yield Run(result, folder / "run", mark, Path(temporary))
-    finally:
-        for path in Path("/dev/shm").glob(f"{mark}*"):
-            subprocess.run(["rm", "-rf", str(path)], check=True)
-        for pid in marked(mark):
-            os.kill(pid, signal.SIGKILL)
+    # Short, since Ray puts sockets below it.
+    with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as temporary:
+        result = subprocess.run(
+            [*BENCH, *arguments], capture_output=True, text=True, check=False, timeout=1800,
+            umask=0o022, env={**environment, "BENCH_TEST_MARK": mark, "TMPDIR": temporary},
+        )  # fmt: skip
+        yield Run(result, folder / "run", mark, Path(temporary))
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +158,7 @@ def test_a_cell_that_hangs_is_stopped(run: Run, rows: pd.DataFrame, how: str) ->
 def test_nothing_is_tried_twice(run: Run) -> None:
     assert "started again" not in run.result.stdout
     lines = [json.loads(line) for line in (run.out / "journal.jsonl").open()]
-    cells = (*FAULTS, *HANGS, *GOOD, *UNCONTAINED, *POOLS)
+    cells = (*FAULTS, *HANGS, *GOOD, *POOLS)
     assert len(lines) == len(cells)
 
 
@@ -250,47 +225,3 @@ def test_a_stuck_pool_is_one_timeout_and_others_are_not(rows: pd.DataFrame) -> N
     assert "still running after 6 seconds" in rows.loc["stuck", "reason"]
     assert rows.loc["pools", "verdict"] == "unproven"
     assert rows.loc["pools", "claim_source"] == "pools 1.0"
-
-
-# Memory and processes that hide -------------------------------------------------------------------
-
-
-def segments_of(mark: str) -> list[int]:
-    """Segments of System V with keys that follow from the mark."""
-    first = int(mark[-7:], 16)
-    lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
-    keys = [int(line.split()[0]) for line in lines]
-    return [key for key in keys if first <= key < first + 100]
-
-
-def marked(mark: str) -> list[int]:
-    """Processes with this mark on their command line; the driver has it in a file only."""
-    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    return [pid for pid in pids if mark in command(pid)]
-
-
-@linux
-@pytest.mark.parametrize("how", HIDDEN)
-def test_hidden_memory_is_counted(rows: pd.DataFrame, how: str) -> None:
-    row = rows.loc[f"uncontained-{how}"]
-    assert row["status"] == "out-of-memory", row["reason"]
-    assert "MB of memory; the limit is 900 MB" in row["reason"]
-
-
-@linux
-def test_cells_within_their_limits_are_not_disturbed(rows: pd.DataFrame) -> None:
-    good = ["uncontained-leaves", "uncontained-good"]
-    assert rows.loc[good, "status"].tolist() == ["ok", "ok"]
-    assert "Segmentation fault" in rows.loc["uncontained-crash", "reason"]
-
-
-@linux
-def test_cells_leave_no_processes_behind(run: Run) -> None:
-    assert marked(run.mark) == []
-
-
-@linux
-def test_cells_leave_nothing_in_shared_memory(run: Run) -> None:
-    left = {path.name.removeprefix(run.mark) for path in Path("/dev/shm").glob(f"{run.mark}*")}
-    assert left == {"-of-the-test"}, "a file of another process stays, and nothing else"
-    assert segments_of(run.mark) == []

@@ -1,7 +1,4 @@
-"""Limits that cannot be switched off: lost watchers, set clocks, planted folders, shared memory.
-
-Cells that hide their memory are among those of `test_faults.py`.
-"""
+"""Limits that cannot be switched off: lost watchers, set clocks, planted folders, hidden memory."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
+import pandas as pd
 import pytest
 
 from bench.cluster import watcher as watching
@@ -27,10 +25,14 @@ from bench.cluster.watcher import Report, Ticket, Watcher, Watchers
 from bench.engine.limits import Limits
 from bench.errors import FolderClosedError, LimitsLostError, UnsafeFolderError
 from bench.results.journal import read_journal
-from tests.support.driven import Running, started
+from tests.support.driven import BENCH, Running, started
 from tests.support.sockets import command, family
+from tests.support.uncontained import install_uncontained
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
+
+HIDDEN = ("greedy-orphan", "file", "folder", "unnamed", "mapped", "segment")
+"""Memory beyond the limit, where a sum over the children of a worker does not find it."""
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -425,7 +427,79 @@ def test_a_clock_that_is_set_neither_stops_a_cell_nor_lets_it_run_on(
     watcher.close()
 
 
-# Shared memory ------------------------------------------------------------------------------------
+# Memory and processes that hide -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def escapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pd.DataFrame, str]]:
+    """A run of cells that try to get away, and the mark of what they start and create."""
+    folder = tmp_path_factory.mktemp("limits")
+    mark = f"bench-test-{uuid.uuid4().hex}"
+    entries_text = ", ".join(
+        f'{{name = "uncontained", label = "{how}", '
+        f'parameters = {{how = "{how}", mark = "{mark}"}}}}'
+        for how in (*HIDDEN, "leaves", "crash", "good")
+    )
+    (folder / "grid.toml").write_text(
+        f'datasets = ["gbsg2"]\nipc = [1]\nmetrics = ["ks"]\nmethods = [{entries_text}]\n'
+    )
+    others = Path(f"/dev/shm/{mark}-of-the-test")
+    others.write_bytes(b"not of a cell")
+    try:
+        result = subprocess.run(
+            [*BENCH, "run", "--grid", str(folder / "grid.toml"), "--out", str(folder / "run"),
+             "--no-mlflow", "--memory-limit", "900", "--cpus", "2"],
+            capture_output=True, text=True, timeout=1800, check=False,
+            env=install_uncontained(folder / "packages"),
+        )  # fmt: skip
+        assert result.returncode == 1, result.stdout + result.stderr
+        assert others.exists(), "a file of another process was removed"
+        assert segments_of(mark) == []
+        yield pd.read_parquet(folder / "run" / "cells.parquet").set_index("label"), mark
+    finally:
+        for path in Path("/dev/shm").glob(f"{mark}*"):
+            subprocess.run(["rm", "-rf", str(path)], check=True)
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+def segments_of(mark: str) -> list[int]:
+    """Segments of System V with keys that follow from the mark."""
+    first = int(mark[-7:], 16)
+    lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    keys = [int(line.split()[0]) for line in lines]
+    return [key for key in keys if first <= key < first + 100]
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with this mark on their command line; the driver has it in a file only."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if mark in command(pid)]
+
+
+@linux
+@pytest.mark.parametrize("how", HIDDEN)
+def test_hidden_memory_is_counted(escapes: tuple[pd.DataFrame, str], how: str) -> None:
+    row = escapes[0].loc[how]
+    assert row["status"] == "out-of-memory", row["reason"]
+    assert "MB of memory; the limit is 900 MB" in row["reason"]
+
+
+@linux
+def test_cells_within_their_limits_are_not_disturbed(escapes: tuple[pd.DataFrame, str]) -> None:
+    assert escapes[0].loc[["leaves", "good"], "status"].tolist() == ["ok", "ok"]
+    assert "Segmentation fault" in escapes[0].loc["crash", "reason"]
+
+
+@linux
+def test_cells_leave_no_processes_behind(escapes: tuple[pd.DataFrame, str]) -> None:
+    assert marked(escapes[1]) == []
+
+
+@linux
+def test_cells_leave_nothing_in_shared_memory(escapes: tuple[pd.DataFrame, str]) -> None:
+    left = {path.name.removeprefix(escapes[1]) for path in Path("/dev/shm").glob(f"{escapes[1]}*")}
+    assert left == {"-of-the-test"}
 
 
 @linux
