@@ -17,14 +17,19 @@ import pytest
 # `import datasets` would find our folder instead of the well-known package.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
+# Ray starts its workers with the lowest priority but four. Beside processes that test at the usual
+# one, a cell of a few milliseconds would take as long as all other tests.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 
 class _Sharing:
-    """Schedules tests by file where they share a fixture of their module, singly elsewhere.
+    """Schedules tests by file: what a file builds or imports once is built by one process.
 
-    Such a fixture is expensive: a whole run through Ray, a site. Two processes would build it
-    twice, and tests that start Ray would meet on both cores. Files are started first, and single
-    tests fill the gaps. The contract of a method is tested by one process, which then calibrates
-    its noise once. (`--dist loadgroup` would be shorter: xdist 3.8 with pytest 9 ignores it.)
+    Tests that start Ray are one unit, which begins first: two of them would meet on both cores, and
+    the last one would leave a core to nobody. The two largest files are split: the contract of a
+    method is tested by one process, which then calibrates its noise once, that of metrics function
+    by function. (`--dist worksteal` and `load` build fixtures of a module in every process, and
+    `loadgroup` is ignored by xdist 3.8 with pytest 9.)
     """
 
     @pytest.hookimpl(optionalhook=True)
@@ -34,13 +39,37 @@ class _Sharing:
         class Scheduling(LoadScopeScheduling):
             def _split_scope(self, nodeid: str) -> str:
                 file = nodeid.split("::", 1)[0]
+                if file.startswith(_CLUSTER):
+                    return _CLUSTER
                 if file == _METHODS:
                     return f"{file} {_method(nodeid)}"
-                return file if _shares(config.rootpath / file) else nodeid
+                return nodeid.split("[", 1)[0] if file == _METRICS else file
 
-        return Scheduling(config, log) if config.getvalue("dist") == "loadscope" else None
+        if config.getvalue("dist") != "loadscope":
+            return None
+        config.option.loadscopereorder = False  # the order is that of the items below
+        return Scheduling(config, log)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Begin with what takes longest, so that small files fill the gaps at the end."""
+        if hasattr(config, "workerinput"):
+            items.sort(key=_turn)
 
 
+def _turn(item: pytest.Item) -> int:
+    file = item.nodeid.split("::", 1)[0]
+    if file.startswith(_CLUSTER):
+        return 0
+    if file in (_METHODS, _METRICS):
+        return 1
+    return 2 if _shares(item.path) else 3
+
+
+_CLUSTER = "tests/cluster/"
+_METRICS = "tests/contract/test_metrics.py"
 _METHODS = "tests/contract/test_methods.py"
 
 

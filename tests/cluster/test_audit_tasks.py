@@ -22,7 +22,7 @@ from bench.engine.options import RunOptions
 from bench.results.records import AuditSpec
 from bench.results.run_directory import RunStore
 
-out, cpus = Path(sys.argv[1]), int(sys.argv[2])
+folder = Path(sys.argv[1])
 
 
 def cell(method, trials=40, **parameters):
@@ -30,15 +30,20 @@ def cell(method, trials=40, **parameters):
     return audit_cell(method, "breast-cancer", 1.0, spec, ipc=2, parameters=parameters)
 
 
-cells = [cell("marginals", 60, bins=4)]
-if cpus > 1:
-    cells += [cell("misbehaves", how=how) for how in ("raise", "skip", "exit")]
-    cells += [cell("hangs"), cell("dies-once", folder=str(out.parent))]
-dataset = load(cells[0])
-with RunStore(out) as store:
-    audits = [AuditProcedure(cell, dataset, out) for cell in cells]
-    summary = run_audits(audits, store, RunOptions(out=out, cpus=cpus), print)
-    assert len(summary.keys) == len(cells)
+def audited(name, cpus, cells):
+    out = folder / name
+    dataset = load(cells[0])
+    with RunStore(out) as store:
+        audits = [AuditProcedure(cell, dataset, out) for cell in cells]
+        summary = run_audits(audits, store, RunOptions(out=out, cpus=cpus), print)
+        assert len(summary.keys) == len(cells)
+
+
+marginals = cell("marginals", 60, bins=4)
+audited("here", 1, [marginals])
+faults = [cell("misbehaves", how=how) for how in ("raise", "skip", "exit")]
+faults += [cell("hangs", how="lock"), cell("dies-once", folder=str(folder))]
+audited("tasks", 2, [marginals, *faults])
 """
 
 
@@ -47,15 +52,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Audits on one CPU in `here`, on two in `tasks`; and what the latter said."""
     folder = tmp_path_factory.mktemp("audits")
     environment = install_plugin(folder / "packages")
-    said = ""
-    for name, cpus in (("here", "1"), ("tasks", "2")):
-        command = [sys.executable, "-c", SCRIPT, str(folder / name), cpus]
-        result = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=1800, check=False
-        )
-        assert result.returncode == 0, result.stderr
-        said = result.stdout
-    return folder, said
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder)],
+        capture_output=True, text=True, env=environment, timeout=1800, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return folder, result.stdout
 
 
 @pytest.fixture(scope="module")

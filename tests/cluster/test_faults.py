@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import stat
 import subprocess
-import sys
 import tempfile
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
-from tests.support.driven import left_behind
+from bench.cli.main import main
+from tests.support.driven import BENCH, left_behind
 from tests.support.installed import SECRET, install_plugin
+from tests.support.pools import install_pools
 
 FAULTS = {
     "raise": ("error", "ValueError at misbehaves_plugin.py:"),
@@ -23,7 +26,7 @@ FAULTS = {
     "leave": ("error", "sys.exit() at misbehaves_plugin.py:"),
     "skip": ("skipped", "not for this task"),
     "crash": ("error", "Segmentation fault"),
-    "leak": ("out-of-memory", "MB of memory; the limit is 1,500 MB"),
+    "leak": ("out-of-memory", "MB of memory; the limit is 900 MB"),
     "file": ("error", "OSError (File too large) at misbehaves_plugin.py:"),
     "files": ("error", "MB of temporary files; the limit is 40 MB"),
     "nothing": ("error", "returned a NoneType, not a Release"),
@@ -67,6 +70,7 @@ FAULTS["shout"] = ("skipped", "too loud too loud")
 HANGS = ("loop", "child", "lock")
 GOOD = ("marginals", "ldpdc", "real", "pool", "folders")
 """`pool` uses `multiprocessing`, `folders` looks at who could read its temporary files."""
+POOLS = ("stuck", "pools")
 
 
 @dataclass
@@ -76,11 +80,13 @@ class Run:
     result: subprocess.CompletedProcess[str]
     out: Path
     mark: str
+    """In the environment of all its processes."""
     temporary: Path
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """All of them in one run: to start it, and a worker, takes longer than most of the cells."""
     folder, mark = tmp_path_factory.mktemp("faults"), uuid.uuid4().hex
     methods = [f'"{name}"' for name in GOOD[:3]]
     methods += [
@@ -92,18 +98,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
         for how in kinds
     ]
+    methods += [f'"{name}"' for name in POOLS]
     (folder / "faults.toml").write_text(
         'datasets = ["gbsg2"]\nipc = [10]\nepsilon = [1]\nmetrics = ["ks", "c-index/cox"]\n'
         f"methods = [{', '.join(methods)}]\n"
     )
-    command = [sys.executable, "-m", "bench", "run", "--grid", str(folder / "faults.toml")]
-    command += ["--out", str(folder / "run"), "--memory-limit", "1500", "--disk-limit", "40"]
-    environment = {**install_plugin(folder / "packages"), "BENCH_TEST_MARK": mark}
+    arguments = ["run", "--grid", str(folder / "faults.toml"), "--out", str(folder / "run")]
+    arguments += ["--memory-limit", "900", "--disk-limit", "40", "--cpus", "2"]
+    for install in (install_plugin, install_pools):
+        environment = install(folder / "packages")
     # Short, since Ray puts sockets below it.
     with tempfile.TemporaryDirectory(prefix="b-", dir="/tmp") as temporary:
         result = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=1800, umask=0o022,
-            env={**environment, "TMPDIR": temporary},
+            [*BENCH, *arguments], capture_output=True, text=True, check=False, timeout=1800,
+            umask=0o022, env={**environment, "BENCH_TEST_MARK": mark, "TMPDIR": temporary},
         )  # fmt: skip
         yield Run(result, folder / "run", mark, Path(temporary))
 
@@ -150,7 +158,8 @@ def test_a_cell_that_hangs_is_stopped(run: Run, rows: pd.DataFrame, how: str) ->
 def test_nothing_is_tried_twice(run: Run) -> None:
     assert "started again" not in run.result.stdout
     lines = [json.loads(line) for line in (run.out / "journal.jsonl").open()]
-    assert len(lines) == len(FAULTS) + len(HANGS) + len(GOOD)
+    cells = (*FAULTS, *HANGS, *GOOD, *POOLS)
+    assert len(lines) == len(cells)
 
 
 def test_nothing_is_left_behind(run: Run) -> None:
@@ -191,16 +200,8 @@ def test_everything_is_for_the_owner_only(run: Run) -> None:
 
 
 def test_the_site_says_nothing_of_the_rows(run: Run, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "bench",
-        "leaderboard",
-        str(run.out),
-        "-o",
-        str(tmp_path / "s"),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    told = CliRunner().invoke(main, ["leaderboard", str(run.out), "-o", str(tmp_path / "s")])
+    assert told.exit_code == 0, told.output
     pages = [path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()]
     assert any(b"misbehaves_plugin.py" in page for page in pages)
     assert not any(SECRET.encode() in page for page in pages)
@@ -214,3 +215,13 @@ def test_faults_show_in_mlflow(run: Run) -> None:
     found = {one.data.params["label"]: one.data.tags["status"] for one in logged if one.data.params}
     assert {how: found[how] for how in FAULTS} == {how: FAULTS[how][0] for how in FAULTS}
     assert {found[how] for how in HANGS} == {"timeout"}
+
+
+# Pools of a wrapped library -----------------------------------------------------------------------
+
+
+def test_a_stuck_pool_is_one_timeout_and_others_are_not(rows: pd.DataFrame) -> None:
+    assert rows.loc[[*POOLS], "status"].to_dict() == {"stuck": "timeout", "pools": "ok"}
+    assert "still running after 6 seconds" in rows.loc["stuck", "reason"]
+    assert rows.loc["pools", "verdict"] == "unproven"
+    assert rows.loc["pools", "claim_source"] == "pools 1.0"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.support.driven import BENCH
 from tests.support.meddling import WAYS, install_meddling
+from tests.support.places import ROOT
 
 VICTIMS = ("ndpdc", "dm", "dp-sinkhorn", "real", "watches")
 PROVEN = {"synthetic.parquet", "encoded.parquet", "ledger.json", "release.json"}
@@ -32,16 +33,24 @@ def grid(methods: list[str]) -> str:
     )
 
 
-def run(folder: Path, methods: list[str], environment: dict[str, str]) -> pd.DataFrame:
-    folder.mkdir()
-    (folder / "grid.toml").write_text(grid(methods))
-    # One worker runs all cells, in this order.
-    result = subprocess.run(
-        [*BENCH, "run", "--grid", str(folder / "grid.toml"), "--out", str(folder / "run"),
-         "--no-mlflow", "--cpus", "1"],
-        capture_output=True, text=True, check=False, timeout=1800, env=environment,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
+RUNS = """
+import sys
+from pathlib import Path
+
+import bench
+
+sys.path.append(sys.argv[2])
+from tests.support.one_ray import one_ray
+
+# One worker runs the cells of both runs, in their order.
+with one_ray(1):
+    for name in ("calm", "meddled"):
+        folder = Path(sys.argv[1]) / name
+        print(bench.run(folder / "grid.toml", folder / "run").counts)
+"""
+
+
+def rows_of(folder: Path) -> pd.DataFrame:
     rows = pd.read_parquet(folder / "run" / "cells.parquet").set_index("label")
     assert (rows["status"] == "ok").all(), rows["reason"].tolist()
     return rows
@@ -52,8 +61,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, 
     """The victims alone, and after cells of every way to meddle in the same worker."""
     folder = tmp_path_factory.mktemp("isolation")
     environment = install_meddling(folder / "packages")
-    calm = run(folder / "calm", [*VICTIMS], environment)
-    meddled = run(folder / "meddled", ["hasty", *WAYS, *VICTIMS], environment)
+    for name, methods in (("calm", [*VICTIMS]), ("meddled", ["hasty", *WAYS, *VICTIMS])):
+        (folder / name).mkdir()
+        (folder / name / "grid.toml").write_text(grid(methods))
+    result = subprocess.run(
+        [sys.executable, "-c", RUNS, str(folder), str(ROOT)],
+        capture_output=True, text=True, check=False, timeout=1800, env=environment,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    calm, meddled = (rows_of(folder / name) for name in ("calm", "meddled"))
     order = meddled.sort_values("finished_at").index.tolist()
     assert max(map(order.index, WAYS)) < min(map(order.index, VICTIMS)), order
     return folder, calm, meddled

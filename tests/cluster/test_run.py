@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 import bench
 from bench.cli.main import main
 from tests.support.installed import install_plugin
+from tests.support.one_ray import one_ray
 
 BENCH = [sys.executable, "-m", "bench"]
 
@@ -59,7 +61,14 @@ def logged(directory: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ray() -> Iterator[None]:
+    """One Ray of two CPUs for the runs of this process."""
+    with one_ray(2):
+        yield
+
+
+@pytest.fixture(scope="module")
+def calm(ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on two CPUs that nothing disturbed: a test that changes it takes a copy."""
     folder = tmp_path_factory.mktemp("calm")
     (folder / "small.toml").write_text(GRID)
@@ -69,7 +78,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A run whose driver was killed, and which was resumed by another."""
+    """A run on one CPU whose driver was killed, and which was resumed by another on two."""
 
     out: Path
     grid: Path
@@ -79,7 +88,7 @@ class Resumed:
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+def resumed(ray: None, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
     folder = tmp_path_factory.mktemp("killed")
     out, grid = folder / "run", folder / "small.toml"
     grid.write_text(GRID)
@@ -94,7 +103,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
         driver.wait()
     assert driver.returncode == -signal.SIGKILL
     before = [json.loads(line)["cell"] for line in (out / "journal.jsonl").open()]
-    said = run("run", "--grid", grid, "--out", out, "--cpus", 1)
+    said = run("run", "--grid", grid, "--out", out)
     return Resumed(out, grid, before, said)
 
 
@@ -171,7 +180,9 @@ def test_failing_cells_never_stop_the_run_and_show_in_the_exit_code(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_new_metrics_score_stored_releases_without_refitting(grid: Path, tmp_path: Path) -> None:
+def test_new_metrics_score_stored_releases_without_refitting(
+    ray: None, grid: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     options = ("--grid", grid, "--out", out, "--datasets", "gbsg2", "--methods", "ldpdc")
     run("run", *options, "--no-mlflow")
@@ -191,7 +202,7 @@ def test_stored_releases_are_scored_by_further_metrics_alone(
     shutil.copytree(calm, out)
     before = cells(out)
     old = pd.read_parquet(out / "scores.parquet").set_index(["key", "metric"])["value"]
-    assert "10 cells" in run("score", out, "--metrics", "dcr/gap", "--no-mlflow", "--cpus", 1)
+    assert "10 cells" in run("score", out, "--metrics", "dcr/gap", "--no-mlflow")
     after = cells(out)
     assert after["fit_seconds"].equals(before["fit_seconds"])
     scores = pd.read_parquet(out / "scores.parquet").set_index(["key", "metric"])["value"]
@@ -207,11 +218,11 @@ def test_stored_releases_are_scored_by_further_metrics_alone(
 
 
 def test_a_lost_cell_with_secure_noise_stays_charged_and_tracking_that_is_down_stops_nothing(
-    grid: Path, tmp_path: Path
+    ray: None, grid: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     options = ("--grid", grid, "--out", out, "--datasets", "gbsg2", "--eps", "1", "--secure-noise")
-    options = (*options, "--methods", "ldpdc", "--cpus", 1)
+    options = (*options, "--methods", "ldpdc")
     down = f"sqlite:///{grid}/a-file-is-not-a-folder.db"
     assert "MLflow logging stopped" in run("run", *options, "--mlflow-uri", down)
     (key,) = cells(out).index
@@ -222,16 +233,16 @@ def test_a_lost_cell_with_secure_noise_stays_charged_and_tracking_that_is_down_s
     assert "charged and did not finish" in cells(out).loc[key, "reason"]
 
 
-def test_a_notebook_runs_a_grid_and_loads_its_results(tmp_path: Path) -> None:
+def test_a_notebook_runs_a_grid_and_loads_its_results(ray: None, tmp_path: Path) -> None:
     grid = bench.Grid(
         "tiny", (bench.Variant("gbsg2", "gbsg2"),), (bench.Variant("marginals", "marginals"),),
         ipc=(5,), epsilon=(1.0,), metrics=("ks",),
     )  # fmt: skip
-    summary = bench.run(grid, tmp_path / "run", cpus=1)
+    summary = bench.run(grid, tmp_path / "run")
     assert summary.counts == {"ok": 1} and summary.failed == 0
     found = bench.load_results(summary.directory)
     assert found.cells["verdict"].tolist() == ["sound"] and "ks" in set(found.scores["metric"])
-    again = bench.run(grid, tmp_path / "run", cpus=1)
+    again = bench.run(grid, tmp_path / "run")
     assert again.cached == 1 and again.keys == summary.keys
 
 

@@ -1,8 +1,12 @@
-"""What a run on this machine opens to others: loopback, with a token, in a private folder."""
+"""What a run on this machine opens to others: loopback, with a token, in a private folder.
+
+The same run loses a worker in its only cell: it is started again, and leaves nothing behind.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -13,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster import ray_cluster
+from bench.results.journal import read_journal
 from tests.support.driven import Running, started
 from tests.support.sockets import Listener, command, family, listeners
 
@@ -34,6 +39,11 @@ class Seen:
     left: list[Path]
     commands: list[str]
     """Of the driver and all processes below it."""
+    workers: list[int]
+    """Those that ran the cell: the first one was killed."""
+    said: str
+    """By the driver, when it noticed that."""
+    out: Path
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +53,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     temporary.mkdir(mode=0o700)
     try:
         with started(folder, ["one"], cpus=1, TMPDIR=str(temporary)) as run:
-            run.announced()
+            _, worker, _ = run.announced()
             found = listeners(run.process.pid)
             modes = {
                 path: stat.S_IMODE(path.stat().st_mode)
@@ -55,11 +65,17 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             reachable = [port for port in reachable if answers_without_token(port)]
             environments = environments_of(run)
             commands = list(map(command, family(run.process.pid)))
+            os.kill(worker, signal.SIGKILL)
+            said = run.until("its worker was lost")
+            _, again, _ = run.announced()
             run.let_go("one")
             run.ended()
             assert run.process.returncode == 0
         left = [*temporary.iterdir()]
-        yield Seen(found, modes, tokens, texts, reachable, environments, left, commands)
+        yield Seen(
+            found, modes, tokens, texts, reachable, environments, left, commands,
+            [worker, again], said, run.out,
+        )  # fmt: skip
     finally:
         subprocess.run(["rm", "-rf", str(temporary)], check=True)
 
@@ -125,6 +141,15 @@ def test_files_are_private_and_gone_afterwards(seen: Seen) -> None:
     }  # fmt: skip
     assert {path: mode for path, mode in seen.modes.items() if mode & 0o077} == {}
     assert seen.left == []
+
+
+@linux
+def test_a_killed_worker_is_started_again_and_nothing_is_lost(seen: Seen) -> None:
+    assert "one on gbsg2" in seen.said
+    assert len(set(seen.workers)) == 2
+    ((row, _),) = read_journal(seen.out / "journal.jsonl").values()
+    assert (row.label, row.status) == ("one", "ok")
+    assert len((seen.out / "journal.jsonl").read_bytes().splitlines()) == 1
 
 
 def test_what_a_killed_driver_left_is_removed_and_nothing_else(

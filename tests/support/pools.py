@@ -1,15 +1,11 @@
-"""A wrapped library that uses `multiprocessing.Pool`: one that is stuck costs its own cell."""
+"""A third-party library that uses `multiprocessing.Pool`, wrapped, as pip would install it."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pandas as pd
-
-PLUGIN = """
+_PLUGIN = """
 import multiprocessing
 import time
 from dataclasses import dataclass
@@ -44,32 +40,13 @@ class Stuck(DataFrameMethod):
 """
 
 
-def install(folder: Path) -> dict[str, str]:
+def install_pools(folder: Path) -> dict[str, str]:
+    """Write the package; returns the environment in which it is installed."""
     information = folder / "pools-1.0.dist-info"
     information.mkdir(parents=True)
-    (folder / "pools_plugin.py").write_text(PLUGIN)
+    (folder / "pools_plugin.py").write_text(_PLUGIN)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: pools\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(
         "[bench.methods]\npools = pools_plugin:Pools\nstuck = pools_plugin:Stuck\n"
     )
     return {**os.environ, "PYTHONPATH": str(folder)}
-
-
-def test_a_stuck_pool_is_one_timeout_and_the_other_cells_finish(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench", "run", "--grid", "smoke", "--methods"]
-    command += ["stuck,pools,marginals", "--datasets", "gbsg2", "--ipc", "5", "--eps", "1"]
-    command += ["--metrics", "ks", "--out", str(tmp_path / "run"), "--cpus", "1", "--no-mlflow"]
-    done = subprocess.run(
-        command,
-        env=install(tmp_path / "packages"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
-    rows = pd.read_parquet(tmp_path / "run" / "cells.parquet").set_index("label")
-    assert rows["status"].to_dict() == {"stuck": "timeout", "pools": "ok", "marginals": "ok"}
-    assert "still running after 6 seconds" in rows.loc["stuck", "reason"]
-    assert rows.loc["pools", "verdict"] == "unproven"
-    assert rows.loc["pools", "claim_source"] == "pools 1.0"
