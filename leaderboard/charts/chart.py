@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from markupsafe import Markup
+
 from bench.errors import InputError
 
 Spec = dict[str, Any]
@@ -123,6 +125,8 @@ class Chart:
     """Columns of the table of numbers, with their headings."""
     note: str = ""
     """A remark below the chart: what could not be drawn."""
+    details: Markup = Markup("")
+    """More about the remark, folded below the chart."""
     group: str = ""
     """The dataset, where readers can choose one."""
 

@@ -255,9 +255,16 @@ def _spoken(panel: Panel) -> str:
 def _note(unplaced: Sequence[Missing]) -> str:
     if not unplaced:
         return ""
-    listed = [item.text for item in unplaced[:_LABELS]]
-    more = len(unplaced) - len(listed)
-    return f"✕ Without a position: {'; '.join(listed)}" + (f"; {more} more." if more else "")
+    by_reason: dict[str, dict[str, None]] = {}
+    for item in unplaced:
+        by_reason.setdefault(item.reason, {})[item.series] = None
+    listed = [
+        show.some(list(names)) + (f" ({reason})" if reason else "")
+        for reason, names in list(by_reason.items())[:_LABELS]
+    ]
+    more = len(by_reason) - len(listed)
+    others = f"; {show.plural(more, 'other reason')}" if more else ""
+    return f"✕ Not drawn: {'; '.join(listed)}{others}."
 
 
 # The specification --------------------------------------------------------------------------------

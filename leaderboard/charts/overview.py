@@ -46,6 +46,10 @@ from bench.leaderboard.tables import show
 
 SHARE = "% of real utility ↑"
 _LEVEL = 0.95
+_ROOM = 0.2
+"""Least distance of two labels on a logarithmic axis, in powers of ten."""
+_NAMED = 3
+"""Number of methods that the note below a chart names."""
 _FEW = 30
 """Number of distinct sets of datasets whose pairs are tried."""
 
@@ -109,11 +113,33 @@ class Aggregates:
             spread = f"no intervals: fewer than {FEWEST} datasets"
         text = f"{_datasets(len(self.datasets))}, {show.ipcs((self.ipc,))}; {spread}"
         if self.left_out:
-            text += f"; not on all of them, left out: {', '.join(self.left_out)}"
+            text += f"; not on all of them, so not drawn: {show.some(self.left_out)}"
         if self.tuned:
-            named = (f"{label} on {', '.join(names)}" for label, names in self.tuned.items())
-            text += f"; without results where defaults were chosen: {'; '.join(named)}"
+            many = len(self.tuned) > _NAMED
+            where = show.plural(len(self.tuned), "method") if many else "; ".join(self.where_tuned)
+            text += f"; without results where defaults were chosen: {where}"
         return text
+
+    @property
+    def where_tuned(self) -> tuple[str, ...]:
+        """Which results are left out because defaults were chosen there: `a on one, two`."""
+        return tuple(f"{label} on {', '.join(names)}" for label, names in self.tuned.items())
+
+    @property
+    def details(self) -> Markup:
+        """The names that `words` leaves out, folded; empty where it has all."""
+        parts = []
+        if len(self.left_out) > _NAMED + 1:
+            parts.append(f"Not on all datasets: {', '.join(self.left_out)}.")
+        if len(self.tuned) > _NAMED:
+            named = "; ".join(self.where_tuned)
+            parts.append(f"Left out where defaults were chosen: {named}.")
+        if not parts:
+            return Markup("")
+        lines = Markup("").join(Markup("<p>{}</p>").format(part) for part in parts)
+        return Markup(
+            '<details class="averaged"><summary>Which results are left out</summary>{}</details>'
+        ).format(lines)
 
 
 def _percent(share: float) -> float:
@@ -281,7 +307,7 @@ def pareto_picture(
     endless = any(not finite(item.proven) for item in found.members)
     axis = _epsilons(known, endless)
     assert axis.domain is not None
-    first, last = axis.domain[0], axis.ticks[-1]
+    first, last = axis.domain
     points = []
     for item in found.members:
         x = min(max(item.proven, first), last) if finite(item.proven) else math.inf
@@ -306,6 +332,9 @@ def _epsilons(known: Sequence[float], endless: bool) -> Axis:
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     marks = [f * 10.0**power for power in powers for f in (1, 3)]
     inside = [mark for mark in marks if low / 1.5 <= mark <= high * 1.5] or [low]
+    # A proven epsilon is a little below its target: 0.4997 needs the mark of 0.5.
+    inside += [end for end in (_rounded(low), _rounded(high)) if _clear_of(end, inside)]
+    inside.sort()
     axis = chosen(
         {mark: f"{mark:g}" for mark in inside}, "proven ε", show.INFINITE if endless else ""
     )
@@ -314,8 +343,19 @@ def _epsilons(known: Sequence[float], endless: bool) -> Axis:
     return Axis(axis.title, True, axis.ticks, axis.labels, ends)
 
 
+def _rounded(epsilon: float) -> float:
+    """Return an epsilon with one digit."""
+    return float(f"{epsilon:.1g}")
+
+
+def _clear_of(mark: float, marks: Sequence[float]) -> bool:
+    """Return whether there is room for the label of one more mark on a logarithmic axis."""
+    return all(abs(math.log10(mark / other)) > _ROOM for other in marks)
+
+
 def _titled(chart: Chart, found: Aggregates) -> Chart:
-    return replace(chart, note=found.words[:1].upper() + found.words[1:] + ".")
+    note = found.words[:1].upper() + found.words[1:] + "."
+    return replace(chart, note=note, details=found.details)
 
 
 def front_picture(

@@ -98,6 +98,7 @@ class Missing:
     x: float
     text: str
     skipped: bool
+    reason: str = ""
 
 
 @final
@@ -311,8 +312,9 @@ def missing(row: Row, x: float, what: Measure | None) -> Missing:
         why = why or "; ".join(what.reasons)
     target = row.epsilons.target
     budget = "" if target is None else f", target ε {show.epsilon(target)}"
-    text = f"{row.label}{budget}: no value. {why}".strip()
-    return Missing(row.label, x, show.shortened(text, _REASON), skipped(row))
+    text = f"{row.label}{budget}: no value" + (f"; {why}" if why else "")
+    reason = show.shortened(why, _REASON)
+    return Missing(row.label, x, show.shortened(text, _REASON), skipped(row), reason)
 
 
 def skipped(row: Row) -> bool:

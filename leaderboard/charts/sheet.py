@@ -79,9 +79,9 @@ class Sheet:
         note = Markup('<p class="chart-note">{}</p>').format(chart.note) if chart.note else ""
         return Markup(
             '<figure class="chart" data-chart="{}" data-group="{}">{}'
-            '<div class="plot" role="img" aria-label="{}" style="min-height:{}px"></div>{}{}'
+            '<div class="plot" role="img" aria-label="{}" style="min-height:{}px"></div>{}{}{}'
             "</figure>"
-        ).format(name, chart.group, caption, chart.text, _height(spec), drawn, note)
+        ).format(name, chart.group, caption, chart.text, _height(spec), drawn, note, chart.details)
 
     def data(self) -> Markup:
         """Return the specifications and data of all placed charts; nothing without charts."""

@@ -99,6 +99,7 @@ def method_pages(board: Board) -> Iterator[Page]:
     finished = _finished(board)
     for label, items in gathered.by_label.items():
         rows = [item.row for item in items]
+        tried = [row for row in rows if row.finished or row.failed]
         first = rows[0]
         card = board.about.methods.get(first.method)
         drawn = _drawn(rows, references)
@@ -139,6 +140,7 @@ def method_pages(board: Board) -> Iterator[Page]:
             withheld=sorted({row.dataset for row in rows} & gathered.withheld),
             scripts=(SCRIPT,),
             tuned=distinct(row.dataset for row in rows if row.tuned),
+            not_taken=sorted({row.dataset for row in rows} - {row.dataset for row in tried}),
             figure=figures[0] if figures else None,
             legend=legend(method_legend(setting, drawn)),
             charts=sheet.data(),

@@ -389,6 +389,7 @@ def document(board: Board, columns: Sequence[TableColumn], models: Models) -> Ma
         "tests": [_test_result(comparison, labels) for comparison in board.comparisons],
         "student": _student(board.alpha),
         "fewest": quantities.FEWEST,
+        "ownSize": quantities.OWN_SIZE,
         "paired": _paired(board, labels),
         "chosenHere": CHOSEN_HERE,
         # Said once at the top where it holds for all rows.

@@ -5,8 +5,9 @@ All numbers are those of `ranking.quantities`, over the groups of that task and 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import pandas as pd
@@ -20,7 +21,7 @@ from bench.leaderboard.tables.load import TUNED
 from bench.leaderboard.tables.measures import Span
 from bench.plugins.description import MethodDescription
 
-MOST = 8
+MOST = 12
 """Number of lines of the table; the filters show the other targets."""
 
 
@@ -50,6 +51,14 @@ class LeadMethod:
         """Whether the maintainers of the benchmark designed it."""
         return self.card is not None and self.card.by_maintainers and not self.reference
 
+    @property
+    def authors(self) -> str:
+        """First author of its paper: `Zheng et al.`; empty where there is no paper."""
+        first, comma, _ = ("" if self.card is None else self.card.paper).partition(", ")
+        if not comma or first.startswith("none"):
+            return ""
+        return first if first.endswith("et al.") or " and " in first else f"{first} et al."
+
 
 @final
 @dataclass(frozen=True)
@@ -60,8 +69,9 @@ class LeadLine:
     target: float
     methods: tuple[LeadMethod, ...]
     """Several for a tie; empty where no sound method has a score."""
-    left_out: tuple[str, ...]
-    """Methods without a rank here, because their defaults were chosen with the datasets in view."""
+    otherwise: tuple[str, ...]
+    """The best methods if those are ranked too whose defaults were chosen with a dataset of this
+    line in view; empty where these are the same."""
     datasets: int
 
 
@@ -73,20 +83,52 @@ class Lead:
     lines: tuple[LeadLine, ...]
     with_tuned: tuple[LeadLine, ...]
     """The same if methods are ranked on all datasets; empty where nothing is left out."""
+    tuned: Mapping[str, tuple[str, ...]]
+    """Sound methods with the datasets on which they are not ranked, because their defaults were
+    chosen with these in view."""
     more: int
     """Number of lines that were left out."""
+
+    @property
+    def by_task(self) -> tuple[tuple[LeadLine, ...], ...]:
+        """The lines of each task."""
+        return _by_task(self.lines)
+
+    @property
+    def by_task_with_tuned(self) -> tuple[tuple[LeadLine, ...], ...]:
+        """The same for methods ranked on all datasets."""
+        return _by_task(self.with_tuned)
+
+
+def _by_task(lines: Sequence[LeadLine]) -> tuple[tuple[LeadLine, ...], ...]:
+    return tuple(tuple(own) for _, own in itertools.groupby(lines, key=lambda line: line.task))
 
 
 def lead(board: Board) -> Lead:
     """Return the table of the best sound methods."""
     lines = _lines(board, board.places)
-    tuned = any(row.tuned for row in board.rows)
     with_tuned: tuple[LeadLine, ...] = ()
-    if tuned:
+    if any(row.tuned for row in board.rows):
         results = board.results
         cells = results.cells.assign(**{TUNED: False})
         with_tuned = _lines(board, placements(ranking_table(cells, results.scores)))
-    return Lead(lines[:MOST], with_tuned[:MOST], max(0, len(lines) - MOST))
+        lines = tuple(map(_compared, lines, with_tuned))
+    return Lead(lines[:MOST], with_tuned[:MOST], _tuned(board), max(0, len(lines) - MOST))
+
+
+def _compared(line: LeadLine, with_tuned: LeadLine) -> LeadLine:
+    """Return the line with those that are best if nothing is left out."""
+    best = tuple(one.label for one in with_tuned.methods)
+    same = best == tuple(one.label for one in line.methods)
+    return replace(line, otherwise=() if same else best)
+
+
+def _tuned(board: Board) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for row in board.rows:
+        if row.tuned and row.epsilons.target is not None and is_sound(row.verdict):
+            found.setdefault(row.label, set()).add(row.dataset)
+    return {label: tuple(sorted(found[label])) for label in sorted(found)}
 
 
 def _lines(board: Board, places: pd.DataFrame) -> tuple[LeadLine, ...]:
@@ -116,8 +158,6 @@ def _line(
 ) -> LeadLine:
     reals = [row for row in board.rows if row.epsilons.target is None]
     order = quantities.standings(places, [*rows, *reals], board.alpha)
-    named = places.loc[places["rank"].notna(), ["shown_label", "shown_dataset"]]
-    ranked = set(named.itertuples(index=False, name=None))
     best = [_method(board, rows, one.label, one) for one in quantities.leaders(order)]
     if not best:
         scored = {
@@ -127,17 +167,11 @@ def _line(
         }
         # Who has nobody to be ranked with is named, but not called the best.
         best = [_method(board, rows, label, None) for label in sorted(scored)][:1]
-    chosen = {one.label for one in best}
-    left_out = {
-        row.label
-        for row in rows
-        if row.tuned and is_sound(row.verdict) and (row.label, row.dataset) not in ranked
-    }
     return LeadLine(
         task=task,
         target=target,
         methods=tuple(best),
-        left_out=tuple(sorted(left_out - chosen)),
+        otherwise=(),
         datasets=len({row.dataset for row in rows}),
     )
 

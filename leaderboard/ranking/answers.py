@@ -44,7 +44,7 @@ from bench.leaderboard.ranking.rank import group_identity, headline_metrics, is_
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables.load import Results, records
 from bench.plugins.metric import Direction
-from bench.results.records import Status, ipc_text
+from bench.results.records import Status
 from bench.stats.inference import holm
 
 HEADLINE_TARGET = 1.0
@@ -137,9 +137,6 @@ class Answer:
         return any(one.one_seed for one in self.against)
 
 
-_NO_SIZE = ipc_text(None, False)
-
-
 def answers(
     results: Results,
     rows: Sequence[Row],
@@ -166,12 +163,12 @@ def _answer(
     datasets = tuple(sorted({row.dataset for row in here}))
     chosen = places[places["shown_dataset"].isin(datasets) & (places["eps_target"] == target)]
     # A rank among four models is not one among twenty tables: they never meet in a group.
-    sized = chosen["shown_ipc"] != _NO_SIZE
+    sized = chosen["shown_ipc"] != quantities.OWN_SIZE
     if sized.any():
         chosen = chosen[sized]
-        here = [row for row in here if row.ipc != _NO_SIZE]
+        here = [row for row in here if row.ipc != quantities.OWN_SIZE]
     standings = quantities.standings(chosen, [*here, *reals], alpha)
-    compared = [one for one in standings if 2 * one.datasets >= len(datasets)]
+    compared = [one for one in standings if not one.apart]
     few = [one.label for one in standings if one not in compared]
     ranked = {one.label for one in standings}
     tuned = {row.label for row in here if row.tuned and is_sound(row.verdict)} - ranked

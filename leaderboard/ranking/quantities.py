@@ -23,6 +23,10 @@ A *row* is one method, dataset, IPC, target epsilon and setting; its cells diffe
     The mean over datasets of the mean over the groups of each dataset in which it is ranked, so
     that every dataset weighs the same. Two decimals. Methods whose mean ranks are printed equal are
     tied.
+`apart` of a method
+    Whether its mean rank cannot be held against those of the others: it is ranked on fewer than
+    half of the datasets on which any method is, or only among models of their own size where others
+    release tables. Such methods come last.
 `interval` of a mean rank
     Student's interval of the means of the datasets, cut off at 1 and at the last place; none for
     fewer than `FEWEST` datasets. It speaks of the choice of datasets, not of test rows or seeds.
@@ -53,7 +57,10 @@ from bench.leaderboard.ranking.rows import Row, ceilings
 from bench.leaderboard.tables import show
 from bench.leaderboard.tables.load import records
 from bench.plugins.metric import Direction
+from bench.results.records import ipc_text
 
+OWN_SIZE = ipc_text(None, False)
+"""IPC of what has no number of rows to ask for: models, and the real rows."""
 FEWEST = 5
 """With fewer datasets no interval of a mean rank is computed."""
 
@@ -165,12 +172,17 @@ class Standing:
     groups: int
     cells: int
     failing: int
+    apart: bool = False
+    """Whether it met too few of the others, so that it is listed after them."""
 
 
 def standings(
     places: pd.DataFrame, rows: Sequence[Row], alpha: float = 0.05
 ) -> tuple[Standing, ...]:
-    """Return the ranked methods, best first; `places` as of `rank.placements`."""
+    """Return the ranked methods, best first and those apart last.
+
+    `places` as of `rank.placements`.
+    """
     tops = ceilings(rows)
     row_of = {(row.label, group_of(row)): row for row in rows}
     reference = {row.label: row.reference for row in rows}
@@ -180,6 +192,8 @@ def standings(
         row = row_of[record["shown_label"], group_identity(record)]
         ranked.setdefault(row.label, []).append((row, record))
         last = max(last, float(record["among"]))
+    datasets = {row.dataset for members in ranked.values() for row, _ in members}
+    sized = {label for label, members in ranked.items() if any(map(_has_size, members))}
     found = []
     for label, members in ranked.items():
         ranks = [(row.dataset, float(record["rank"])) for row, record in members]
@@ -195,13 +209,21 @@ def standings(
                 of_real=over_datasets((name, share) for name, share in shares if share is not None),
                 among=_mean((row.dataset, float(record["among"])) for row, record in members),
                 beaten=_mean((row.dataset, float(record["beaten"])) for row, record in members),
-                datasets=len({row.dataset for row, _ in members}),
+                datasets=(own := len({row.dataset for row, _ in members})),
+                apart=2 * own < len(datasets) or bool(sized and label not in sized),
                 groups=len(members),
                 cells=sum(int(record["cells"]) for _, record in members),
                 failing=sum(int(record["failing"]) for _, record in members),
             )
         )
-    return tuple(sorted(found, key=lambda one: (float(show.mean_rank(one.mean_rank)), one.label)))
+    return tuple(
+        sorted(found, key=lambda one: (one.apart, float(show.mean_rank(one.mean_rank)), one.label))
+    )
+
+
+def _has_size(member: tuple[Row, Mapping[str, float]]) -> bool:
+    """Return whether a row is of a release whose number of rows was asked for."""
+    return member[0].ipc != OWN_SIZE
 
 
 def _mean(values: Iterable[tuple[str, float]]) -> float:
@@ -226,5 +248,5 @@ def leaders(order: Sequence[Standing]) -> tuple[Standing, ...]:
         one
         for one in order
         if show.mean_rank(one.mean_rank) == show.mean_rank(best.mean_rank)
-        and one.groups == best.groups
+        and (one.groups, one.apart) == (best.groups, best.apart)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import math
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING
 
@@ -68,8 +69,11 @@ def share(value: float | None) -> str:
 
 
 def percent(value: float) -> str:
-    """Return a share of a count as a whole percentage: `33%`."""
-    return f"{fixed(100 * value, 0)}%"
+    """Return a share of a count as a whole percentage: `33%`, `<1%` for what is not zero."""
+    text = fixed(100 * value, 0)
+    if value > 0 and text == "0":
+        return "<1%"
+    return ">99%" if value < 1 and text == "100" else f"{text}%"
 
 
 def mean_rank(value: float | None) -> str:
@@ -92,6 +96,14 @@ def p_value(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Return `1 cell`, `2 cells`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def some(texts: Sequence[str], most: int = 3) -> str:
+    """Return the first texts and how many more there are: `a, b, c and 6 more`."""
+    # "1 more" takes as much room as a name.
+    kept = texts if len(texts) <= most + 1 else texts[:most]
+    more = len(texts) - len(kept)
+    return ", ".join(kept) + (f" and {more} more" if more else "")
 
 
 def coded(text: str) -> Markup:

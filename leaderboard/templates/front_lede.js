@@ -44,10 +44,12 @@ const bestTile = (order, leaders, datasets) => {
   const [best] = order, inside = best.low === best.low ? [" ", intervalOf(best)] : [];
   const rank = ["Mean rank ", rankOf(best), ...inside, ` among ${upToTwo(best.company)}, on ${best.datasets} of ${plural(datasets, "dataset")}.`];
   const fewer = best.groups.length < ranks.groups.length ? `Ranked in only ${best.groups.length} of ${plural(ranks.groups.length, "group")}.` : "";
+  const tuned = new Set(Array.from(ranks.reason).filter(([, reason]) => reason === data.chosenHere).map(([row]) => labelOf[row]));
   // Who met fewer others, or easier data, cannot be called the best of all.
-  const one = fewer ? "Lowest mean rank" : "Best sound method";
+  const one = fewer || tuned.size ? "Lowest mean rank" : "Best sound method";
   return tile(leaders.length > 1 ? "Best sound methods: a tie" : one, joined(leaders.map(nameOf)), rank, fewer,
-    leaders.some((own) => data.references[own.label] === "floor") ? "No sound method is better than the floor." : "");
+    leaders.some((own) => data.references[own.label] === "floor") ? "No method ranked here is better than the floor." : "",
+    tuned.size ? `Not ranked where their defaults were chosen: ${plural(tuned.size, "sound method")}.` : "");
 };
 const marginTile = (order, leaders) => {
   const own = ofReal(placesOf(order[0].label)), finished = (one) => (one.failing ? " where it finished" : "");
@@ -135,7 +137,7 @@ const drawVerdicts = () => {
   }));
 };
 const drawLede = ({ order, datasets }, selected) => {
-  const leaders = order.filter((own) => fixed(own.mean, 2) === fixed(order[0].mean, 2) && own.groups.length === order[0].groups.length);
+  const leaders = order.filter((own) => fixed(own.mean, 2) === fixed(order[0].mean, 2) && own.groups.length === order[0].groups.length && own.apart === order[0].apart);
   byId("lede").hidden = !order.length;
   if (order.length) {
     byId("tiles").replaceChildren(bestTile(order, leaders, datasets), marginTile(order, leaders),

@@ -99,6 +99,7 @@ const rankInterval = (means, last) => {
 };
 const standingsOf = (groups) => {
   const datasets = new Set(groups.map((group) => group.dataset)).size, found = new Map();
+  const sized = new Set(groups.flatMap((group) => group.places.filter((place) => data.ipcs[ipcOf[place.row]] !== data.ownSize).map((place) => labelOf[place.row])));
   const last = Math.max(1, ...groups.map((group) => group.places.length));
   for (const group of groups) {
     for (const place of group.places) {
@@ -117,8 +118,9 @@ const standingsOf = (groups) => {
     own.share = overDatasets(own.beaten);
     own.company = overDatasets(own.among);
     own.datasets = new Set(own.groups.map(([dataset]) => dataset)).size;
+    own.apart = 2 * own.datasets < datasets || (sized.size > 0 && !sized.has(own.label));
     [own.low, own.high] = rankInterval(byDataset(own.groups), last);
   }
-  const order = Array.from(found.values()).sort((a, b) => fixed(a.mean, 2) - fixed(b.mean, 2) || collator.compare(data.labels[a.label], data.labels[b.label]));
+  const order = Array.from(found.values()).sort((a, b) => a.apart - b.apart || fixed(a.mean, 2) - fixed(b.mean, 2) || collator.compare(data.labels[a.label], data.labels[b.label]));
   return { order, datasets };
 };

@@ -39,7 +39,11 @@ const whole = (value) => (value !== value ? ABSENT : Math.round(value).toLocaleS
 const seconds = (value) => (value !== value ? ABSENT : value < 9.95 ? value.toFixed(1) : whole(value));
 const span = (low, high, write) => (write(low) === write(high) ? write(high) : `${write(low)} to ${write(high)}`);
 const between = (low, high) => (low === low && high === high ? `[${number(low)}, ${number(high)}]` : "");
-const percent = (part, all) => `${fixed((100 * part) / all, 0)}%`;
+// As `show.percent`: what is not zero is not printed as zero, what is not all not as all.
+const percent = (part, all) => {
+  const text = fixed((100 * part) / all, 0);
+  return part > 0 && text === "0" ? "<1%" : part < all && text === "100" ? ">99%" : `${text}%`;
+};
 const ipcText = (ipc) => ({ full: "full size", own: "own size" })[ipc] ?? ipc;
 const arrow = (metric) => ({ higher: "↑", lower: "↓" })[data.directions[metric]] ?? "·";
 const make = (tag, content = "", kind = "", title = "") => {

@@ -146,8 +146,8 @@ def test_what_failed_and_what_was_skipped_show(mixed_run: Any, stage: Any) -> No
     setting, _ = stage(mixed_run)
     chart = _drawn(setting, against_epsilon(setting, "50"))[0]
     marks = {row["text"]: (row["x"], row["skipped"]) for row in table(chart, "missing")}
-    assert marks["broken, target ε 1: no value. it broke"] == (1.0, False)
-    assert marks["picky, target ε 1: no value. takes images only"] == (1.0, True)
+    assert marks["broken, target ε 1: no value; it broke"] == (1.0, False)
+    assert marks["picky, target ε 1: no value; takes images only"] == (1.0, True)
     assert "3 without a value." in chart.text
 
 
@@ -226,7 +226,7 @@ def test_seconds_are_logarithmic_and_zero_is_drawn(run: Any, stage: Any) -> None
     x = {name: places[0][0] for name, places in _points(chart).items()}
     assert x == {"a": 0.1, "b": 1.0, "c": 10.0, "zero": 0.001}
     assert axis(chart, "x")["scale"] == {"type": "log"}
-    assert "Without a position: gone" in chart.note
+    assert chart.note == "✕ Not drawn: gone."
 
 
 def test_many_methods_stand_in_the_background(run: Any, stage: Any) -> None:

@@ -94,10 +94,55 @@ def test_the_rows_of_the_page_come_from_the_parquet_tables(tmp_path: Path) -> No
 def test_who_is_tuned_is_left_out_and_said(tmp_path: Path) -> None:
     found = lead(compile_board([small_run(tmp_path / "run", complete=False)]))
     lines = {(line.task, line.target): line for line in found.lines}
-    assert lines["survival", 1.0].left_out == ("alpha",)
-    assert lines["classification", 1.0].left_out == ()
-    assert all(line.left_out == () for line in found.with_tuned)
+    assert found.tuned == {"alpha": ("d3",)}
+    assert lines["classification", 1.0].otherwise == ()
+    assert all(line.otherwise == () for line in found.with_tuned)
     assert {one.task for one in found.lines} == {"classification", "survival"}
+
+
+def test_many_tuned_methods_do_not_push_the_answers_off_the_screen(
+    run: Any, tmp_path: Path
+) -> None:
+    """With 40 methods each line listed some 20 names: the first screen held three answers."""
+    names = [f"tuned-{number:02}" for number in range(20)]
+    run.add("plain", 0.7)
+    run.add("other", 0.6)
+    for name in names:
+        run.add(name, 0.8 if name == names[3] else 0.5)
+    directory = run.write(tmp_path / "run")
+    cards = [MethodDescription(name, name, "A paper", tuned_on=("breast-cancer",)) for name in names]
+    (directory / FILE).write_text(Descriptions(methods=tuple(cards)).to_json(), encoding="utf-8")
+    (page,) = front.pages(compile_board([directory]))
+    text = page.content.decode()
+    body = text.split('<tbody id="lead-lines">')[1].split("</tbody>")[0]
+    assert [name for name in names if f">{name}<" in body or name in body] == [names[3]]
+    assert f"with tuned: {names[3]}" in body
+    folded = text.split("Not ranked where their defaults were chosen: 20 sound methods")[1]
+    assert all(f"{name} on breast-cancer" in folded.split("</details>")[0] for name in names)
+
+
+def test_who_is_ranked_on_few_datasets_is_not_called_the_best(run: Any, tmp_path: Path) -> None:
+    """A federated method, which runs on one of three datasets, was the best method of the task."""
+    for dataset in ("d1", "d2", "d3"):
+        run.add("a", 0.8, dataset=dataset)
+        run.add("b", 0.7, dataset=dataset)
+    run.add("federated", 0.9, dataset="d1")
+    board = compile_board([run.write(tmp_path / "run")])
+    (line,) = lead(board).lines
+    assert [one.label for one in line.methods] == ["a"]
+    assert [one.label for one in board.standings] == ["a", "b", "federated"]
+    assert [one.apart for one in board.standings] == [False, False, True]
+
+
+def test_a_model_is_not_the_best_of_the_releases(run: Any, tmp_path: Path) -> None:
+    for label, value in (("a", 0.8), ("b", 0.7)):
+        run.add(label, value)
+    for label, value in (("model", 0.9), ("worse-model", 0.85)):
+        run.add(label, value, ipc=None)
+    board = compile_board([run.write(tmp_path / "run")])
+    (line,) = lead(board).lines
+    assert [one.label for one in line.methods] == ["a"]
+    assert [one.label for one in board.standings] == ["a", "b", "model", "worse-model"]
 
 
 def test_the_four_epsilons_with_the_power_of_the_audit(run: Any, tmp_path: Path) -> None:
@@ -107,7 +152,7 @@ def test_the_four_epsilons_with_the_power_of_the_audit(run: Any, tmp_path: Path)
     card = MethodDescription(
         "a", "A", "Somebody, A paper, ICML 2021", link="https://example.org/a", family="mixing"
     )
-    ours = MethodDescription("b", "B", "none: ours", by_maintainers=True)
+    ours = MethodDescription("b", "B", "none: ours, 2025", by_maintainers=True)
     (directory / FILE).write_text(Descriptions(methods=(card, ours)).to_json(), encoding="utf-8")
     board = compile_board([directory])
     (page,) = front.pages(board)
@@ -120,6 +165,31 @@ def test_the_four_epsilons_with_the_power_of_the_audit(run: Any, tmp_path: Path)
     (line,) = lead(board).lines
     assert (line.methods[0].claimed.low, line.methods[0].proven.high) == (0.5, 0.75)
     assert not line.methods[0].by_maintainers
+
+
+@pytest.mark.parametrize(
+    ("paper", "authors"),
+    [
+        ("Thakur et al., Democratising Clinical AI, 2024", "Thakur et al."),
+        ("Zheng, Dasu and Wang, Improving Noise", "Zheng et al."),
+        ("Jordon and Yoon, PATE-GAN", "Jordon and Yoon"),
+        ("none: a baseline, of this benchmark", ""),
+        ("A paper", ""),
+    ],
+)
+def test_a_paper_without_an_address_is_named_by_its_authors(
+    run: Any, tmp_path: Path, paper: str, authors: str
+) -> None:
+    run.add("a", 0.9)
+    directory = run.write(tmp_path / "run")
+    card = MethodDescription("a", "A", paper)
+    (directory / FILE).write_text(Descriptions(methods=(card,)).to_json(), encoding="utf-8")
+    board = compile_board([directory])
+    (line,) = lead(board).lines
+    assert line.methods[0].authors == authors
+    (page,) = front.pages(board)
+    shown = page.content.decode().split('<tbody id="lead-lines">')[1].split("</tbody>")[0]
+    assert (f">{authors}</span>" in shown) is bool(authors)
 
 
 def test_the_only_sound_method_is_named_and_not_called_best(run: Any, tmp_path: Path) -> None:
@@ -144,8 +214,8 @@ def test_many_targets_are_shortened_but_every_task_is_there(run: Any, tmp_path: 
             key = run.add(label, dataset="s", task="survival", **changes)
             run.score(key, "c-index/cox", 0.7)
     found = lead(compile_board([run.write(tmp_path / "run")]))
-    assert [line.task for line in found.lines] == ["classification"] * 4 + ["survival"] * 4
-    assert found.more == 14
+    assert [line.task for line in found.lines] == ["classification"] * 6 + ["survival"] * 6
+    assert found.more == 10
 
 
 def test_the_plots_crown_whom_the_front_page_crowns(run: Any, tmp_path: Path) -> None:

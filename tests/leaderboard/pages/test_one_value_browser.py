@@ -90,7 +90,8 @@ def test_the_switch_ranks_methods_where_their_defaults_were_chosen(
     assert here and all("tuned" in row["method"] for row in here)
     assert all("not ranked: tuned here" in row["rank"] for row in here)
     assert opened.page.locator("#lead-tuned").is_hidden()
-    assert "not ranked here: alpha (tuned)" in opened.page.inner_text("#lead-lines")
+    assert "with tuned: alpha" in opened.page.inner_text("#lead-lines")
+    assert "alpha on d3" in opened.page.locator("#lead details").first.text_content()
     switch.check()
     after = [row for row in drawn(opened) if row["method"].startswith("alpha")]
     assert all(" of 5" in row["rank"] for row in after if row["dataset"].startswith("d3"))

@@ -139,3 +139,30 @@ def test_small_standard_deviations_have_no_more_decimals_than_the_means(
     value: float | None, text: str
 ) -> None:
     assert show.deviation(value) == text
+
+
+def test_who_met_few_others_comes_last(run: Any, rows_of: Any) -> None:
+    for dataset in ("d1", "d2", "d3"):
+        run.add("a", 0.8, dataset=dataset)
+        run.add("b", 0.7, dataset=dataset)
+    run.add("once", 0.9, dataset="d1")
+    run.add("model", 0.9, dataset="d1", ipc=None)
+    run.add("other-model", 0.8, dataset="d1", ipc=None)
+    _, found = rows_of(run)
+    assert {label: one.apart for label, one in found.items()} == {
+        "a": False,
+        "b": False,
+        "model": True,
+        "once": True,
+        "other-model": True,
+    }
+    assert list(found)[:2] == ["a", "b"]
+    assert [one.label for one in quantities.leaders(tuple(found.values()))] == ["a"]
+
+
+def test_half_of_the_datasets_are_enough(run: Any, rows_of: Any) -> None:
+    for dataset in ("d1", "d2"):
+        run.add("a", 0.8, dataset=dataset)
+        run.add("b", 0.7, dataset=dataset)
+    run.add("c", 0.9, dataset="d1")
+    assert not any(one.apart for one in rows_of(run)[1].values())
