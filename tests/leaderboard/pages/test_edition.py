@@ -73,7 +73,10 @@ class Tables:
         cells = cells[cells["label"].isin(good - bad)]
         pairs = pd.Series(list(zip(cells["method"], cells["dataset_name"], strict=True)),
                           index=cells.index)  # fmt: skip
-        return cells[~pairs.isin(list(self.tuned))]
+        cells = cells[~pairs.isin(list(self.tuned))]
+        # Models have no size; where releases of rows are ranked, these alone are compared.
+        sized = cells["ipc"].notna() | cells["full_size"]
+        return cells[sized] if sized.any() else cells
 
     def ranks(self, task: str, target: float) -> pd.Series[float]:
         """Return mean ranks: over seeds, then sizes, then datasets."""
@@ -94,7 +97,7 @@ class Tables:
         frame = pd.DataFrame(found, columns=["label", "dataset", "rank"])
         by_dataset = frame.groupby(["label", "dataset"])["rank"].mean()
         count = by_dataset.groupby("label").size()
-        datasets = self.released.loc[self.released["task"] == task, "dataset"].nunique()
+        datasets = frame["dataset"].nunique()  # on which any method has a rank
         means = by_dataset.groupby("label").mean()
         return means[2 * count >= datasets].sort_values(kind="stable")
 
