@@ -42,6 +42,7 @@ from bench.cluster.driver import RunSummary, carry_out, run_jobs
 from bench.cluster.execute import Stop
 from bench.data.dataset import Dataset
 from bench.engine import keys
+from bench.engine.about import write_descriptions
 from bench.engine.cell import blank_row, ended, failed_outcome
 from bench.engine.fit import FitResult, MethodFacts, guarded
 from bench.engine.options import RunOptions, circumstances
@@ -359,6 +360,13 @@ def run_audits(
     started = time.perf_counter()
     if not store.manifest().get("grid"):
         store.write_manifest({"grid": "audits", **circumstances()})
+    cells = [audit.cell for audit in audits]
+    known = set(registry.method_names())  # mechanisms of the self-test are none
+    write_descriptions(
+        store.directory,
+        (cell.method for cell in cells if cell.method.name in known),
+        (cell.dataset for cell in cells),
+    )
     plan = plan_audits(audits, store)
     to_do = {job.key for job in plan.jobs}
     for cell, key in plan.wanted:

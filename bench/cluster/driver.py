@@ -171,7 +171,7 @@ def _run_split(
     metrics = registry.select_metrics(grid.metrics)
     with RunStore(options.out, keep_private_rows=options.keep_private_rows) as store:
         store.write_manifest(manifest(whole, metrics))
-        write_descriptions(store.directory, grid)
+        write_descriptions(store.directory, grid.methods, grid.datasets)
         datasets, loaded = {}, {}
         for entry in grid.datasets:
             watch = Stopwatch()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from bench.engine.grid import Grid
 from bench.errors import StoreError
 from bench.plugins import registry
 from bench.plugins.description import (
@@ -22,16 +21,15 @@ from bench.results.records import Variant
 from bench.results.writing import write_atomically, writing
 
 
-def write_descriptions(directory: Path, grid: Grid) -> None:
-    """Add the descriptions of a grid's plugins to those that the run directory has already."""
-    methods = {
-        variant.name: describe_method(registry.method_class(variant.name))
-        for variant in grid.methods
-    }
-    datasets = filter(None, map(_dataset, grid.datasets))
+def write_descriptions(
+    directory: Path, methods: Iterable[Variant], datasets: Iterable[Variant]
+) -> None:
+    """Add the descriptions of these plugins to those that the run directory has already."""
+    names = dict.fromkeys(variant.name for variant in methods)
+    found = filter(None, map(_dataset, datasets))
     described = Descriptions(
-        tuple(methods.values()),
-        tuple({dataset.identity: dataset for dataset in datasets}.values()),
+        tuple(describe_method(registry.method_class(name)) for name in names),
+        tuple({dataset.identity: dataset for dataset in found}.values()),
     )
     _write(directory, _existing(directory).joined(described))
 

@@ -135,7 +135,7 @@ def make_release(
     key = keys.cell_key(cell, dataset.fingerprint)
     with RunStore(directory) as store:
         store.write_manifest(manifest(grid, ()))
-        write_descriptions(directory, grid)
+        write_descriptions(directory, grid.methods, grid.datasets)
         spending.write(spending.known.with_release(spent))
         store.charge(key, keys.charge_identity(cell, dataset.fingerprint))
         charged()

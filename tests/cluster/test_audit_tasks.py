@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.results.reading import read_audits
+from bench.results.reading import read_audits, read_descriptions
 from bench.results.records import Outcome
 from bench.results.run_directory import RunStore
 from tests.support.installed import install_plugin
@@ -76,6 +76,16 @@ def test_tasks_give_the_same_bytes_as_one_process(runs: tuple[Path, str]) -> Non
     for name in ("trials.parquet", "ledger.json"):
         assert (one / name).read_bytes() == (two / name).read_bytes()
     assert not (two / "batches").exists()
+
+
+def test_audits_say_what_was_audited(runs: tuple[Path, str]) -> None:
+    """Without the descriptions, an audit on open data could not be published."""
+    described = read_descriptions(runs[0] / "here")
+    assert described is not None
+    assert [card.name for card in described.methods] == ["marginals"]
+    assert [(card.identity[0], card.open) for card in described.datasets] == [
+        ("breast-cancer", True)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,11 @@ def grid_of(*datasets: str) -> Grid:
     )
 
 
+def describe(directory: Path, *datasets: str) -> None:
+    grid = grid_of(*datasets)
+    write_descriptions(directory, grid.methods, grid.datasets)
+
+
 def known(directory: Path) -> Descriptions:
     cards = read_descriptions(directory)
     assert cards is not None
@@ -48,7 +53,7 @@ def known(directory: Path) -> Descriptions:
 
 def test_every_method_has_a_card_that_can_be_read_back(tmp_path: Path) -> None:
     methods = tuple(Variant(name, name) for name in registry.method_names())
-    write_descriptions(tmp_path, replace(grid_of("gbsg2"), methods=methods))
+    write_descriptions(tmp_path, methods, [Variant("gbsg2", "gbsg2")])
     cards = known(tmp_path).methods
     assert [card.name for card in cards] == list(registry.method_names())
     assert all(card.title and card.text for card in cards)
@@ -69,7 +74,7 @@ def test_a_users_own_table_is_never_open_and_its_place_is_not_told(
         words = ["--by", "A. Smith", "--because", "the form says so"]
         confirmed = CliRunner().invoke(main, ["data", "confirm", "ward", *words])
         assert confirmed.exit_code == 0, confirmed.output
-    write_descriptions(tmp_path, grid_of("ward"))
+    describe(tmp_path, "ward")
     (card,) = known(tmp_path).datasets
     assert (card.open, card.inferred, card.origin) == (False, inferred, "the user's own table")
     assert "hidden-folder" not in (tmp_path / FILE).read_text(encoding="utf-8")
@@ -79,8 +84,8 @@ def test_a_users_own_table_is_never_open_and_its_place_is_not_told(
 
 
 def test_cards_of_an_earlier_grid_stay(tmp_path: Path) -> None:
-    write_descriptions(tmp_path, grid_of("gbsg2"))
-    write_descriptions(tmp_path, grid_of("lung"))
+    describe(tmp_path, "gbsg2")
+    describe(tmp_path, "lung")
     cards = known(tmp_path)
     assert [card.name for card in cards.datasets] == ["gbsg2", "lung"]
     assert [card.name for card in cards.methods] == ["ldpdc"]
@@ -90,13 +95,13 @@ def test_cards_of_an_earlier_grid_stay(tmp_path: Path) -> None:
 def test_what_was_once_not_open_stays_so(tmp_path: Path) -> None:
     before = Descriptions(datasets=(replace(card_of("lung"), open=False),))
     (tmp_path / FILE).write_text(before.to_json(), encoding="utf-8")
-    write_descriptions(tmp_path, grid_of("lung"))
+    describe(tmp_path, "lung")
     assert not known(tmp_path).datasets[0].open
 
 
 def test_a_damaged_file_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("{", encoding="utf-8")
-    write_descriptions(tmp_path, grid_of("lung"))
+    describe(tmp_path, "lung")
     assert [card.name for card in known(tmp_path).datasets] == ["lung"]
 
 
@@ -151,7 +156,7 @@ def test_a_merge_keeps_the_cards(tmp_path: Path) -> None:
             lost = failed_row(cell, f"key{number}", None, Status.ERROR, "oops")
             store.record(Outcome(lost), None)
             store.compact()
-        write_descriptions(tmp_path / name, grid_of(name))
+        describe(tmp_path / name, name)
     merge_runs([tmp_path / "lung", tmp_path / "gbsg2"], tmp_path / "both")
     cards = known(tmp_path / "both").datasets
     assert [(card.name, card.open) for card in cards] == [("lung", True), ("gbsg2", True)]

@@ -63,7 +63,7 @@ def run_of(directory: Path, *outcomes: Outcome, **facts: object) -> Path:
     with RunStore(directory) as store:
         known = {"grid": "small", "commit": "c0ffee" * 6, "dirty": False, "cpu": "a processor"}
         store.write_manifest({**known, **facts})
-        write_descriptions(directory, grid)
+        write_descriptions(directory, grid.methods, grid.datasets)
         for outcome in outcomes:
             store.record(outcome, DATASET.encoder)
         store.compact()

@@ -19,7 +19,6 @@ from bench.cli.pages import dossier
 from bench.engine import keys
 from bench.engine.about import write_descriptions
 from bench.engine.cell import run_cell
-from bench.engine.grid import Grid
 from bench.errors import InputError, StoreError
 from bench.leaderboard.dossier.attacks import assess, quality
 from bench.leaderboard.dossier.material import find_cell
@@ -348,7 +347,7 @@ def _own_table(made: Made, data: Path, *confirmed: str) -> None:
         done = CliRunner().invoke(main, command)
         assert done.exit_code == 0, done.output
     variant = GridEntry("ward", "ward")
-    write_descriptions(made.directory, Grid("g", (variant,), (GridEntry("ldpdc", "ldpdc"),)))
+    write_descriptions(made.directory, [GridEntry("ldpdc", "ldpdc")], [variant])
 
 
 def test_every_column_is_listed_with_its_source_and_what_the_rows_proposed(
@@ -371,7 +370,7 @@ def test_every_column_is_listed_with_its_source_and_what_the_rows_proposed(
     toml.write_text(toml.read_text().replace("high = 80.0", "high = 120.0"))
     CliRunner().invoke(main, ["data", "confirm", "ward", "--by", "B", "--because", "nobody is"])
     variant = GridEntry("ward", "ward")
-    write_descriptions(run, Grid("g", (variant,), (GridEntry("ldpdc", "ldpdc"),)))
+    write_descriptions(run, [GridEntry("ldpdc", "ldpdc")], [variant])
     text = plain(made.page("abc123"))
     assert "integer from 20 to 120" in text and "the rows proposed: integer from 20 to 80" in text
     assert "read off the rows, or nobody" not in text

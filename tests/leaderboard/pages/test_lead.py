@@ -110,7 +110,9 @@ def test_many_tuned_methods_do_not_push_the_answers_off_the_screen(
     for name in names:
         run.add(name, 0.8 if name == names[3] else 0.5)
     directory = run.write(tmp_path / "run")
-    cards = [MethodDescription(name, name, "A paper", tuned_on=("breast-cancer",)) for name in names]
+    cards = [
+        MethodDescription(name, name, "A paper", tuned_on=("breast-cancer",)) for name in names
+    ]
     (directory / FILE).write_text(Descriptions(methods=tuple(cards)).to_json(), encoding="utf-8")
     (page,) = front.pages(compile_board([directory]))
     text = page.content.decode()
