@@ -12,7 +12,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from markupsafe import Markup
@@ -125,7 +125,7 @@ class Chart:
     """Columns of the table of numbers, with their headings."""
     note: str = ""
     """A remark below the chart: what could not be drawn."""
-    details: Markup = Markup("")
+    details: Markup = field(default_factory=Markup)
     """More about the remark, folded below the chart."""
     group: str = ""
     """The dataset, where readers can choose one."""
