@@ -254,12 +254,12 @@ def _replayable(
         [TrialId(Stage.RECORD, canary, base + WILD)], "to compare questions"
     )
     fixed = np.array_equal(wild.transcript, first)
-    if not fixed:
+    # Noise that is chosen from answers makes another ledger, with another curve, of each fit.
+    if not fixed and wild.ledger == pilot.ledger:
         numbers = range(base + WILD + 1, base + WILD + _FROZEN)
         more = yield from history.ask(
             [TrialId(Stage.RECORD, canary, number) for number in numbers], "to freeze questions"
         )
-        # Noise that is chosen from answers makes another ledger, with another curve, of each fit.
         more = [trial for trial in more if trial.ledger == pilot.ledger]
         transcripts += [Transcript.of_numbers(trial.transcript) for trial in more]
         frozen += [trial.id for trial in more]
