@@ -12,10 +12,8 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, final
-
-from markupsafe import Markup
 
 from bench.errors import InputError
 
@@ -125,8 +123,8 @@ class Chart:
     """Columns of the table of numbers, with their headings."""
     note: str = ""
     """A remark below the chart: what could not be drawn."""
-    details: Markup = field(default_factory=Markup)
-    """More about the remark, folded below the chart."""
+    details: str = ""
+    """More about the remark as markup, folded below the chart; empty for nothing."""
     group: str = ""
     """The dataset, where readers can choose one."""
 

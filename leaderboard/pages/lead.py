@@ -52,6 +52,11 @@ class LeadMethod:
         return self.card is not None and self.card.by_maintainers and not self.reference
 
     @property
+    def trusted(self) -> str:
+        """The library that the proof trusts, below the kind of its verdict; mostly empty."""
+        return self.verdict.removeprefix(self.verdict_kind).strip()
+
+    @property
     def authors(self) -> str:
         """First author of its paper: `Zheng et al.`; empty where there is no paper."""
         first, comma, _ = ("" if self.card is None else self.card.paper).partition(", ")
