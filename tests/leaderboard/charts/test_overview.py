@@ -142,6 +142,20 @@ def test_the_pareto_picture(three: Any, stage: Any) -> None:
     assert "audited 0.1" in texts(chart, "points")[0]
 
 
+def test_epsilons_are_where_they_belong_and_the_ends_are_named(
+    run: Any, stage: Any, non_private: Any
+) -> None:
+    """12 was drawn at the mark of 10, and nothing was written near 0.4997."""
+    run.add("real", 0.9, ipc=None, **non_private)
+    for target, proven in ((0.5, 0.4997), (3.0, 2.998), (12.0, 12.0)):
+        run.add("a", 0.8, eps_target=target, eps_proven=proven)
+    chart = pareto_picture(*stage(run))
+    assert chart is not None
+    assert [row["at"] for row in table(chart, "points")] == pytest.approx([0.4997, 2.998, 12.0])
+    labels = words(drawing(chart))
+    assert all(mark in labels for mark in ("0.5", "1", "3", "10"))
+
+
 def test_without_real_rows_there_is_a_reason(run: Any, stage: Any) -> None:
     run.add("a", 0.5)
     setting, rows = stage(run)
