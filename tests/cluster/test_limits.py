@@ -66,8 +66,8 @@ def cell_process(ticket: Ticket, what: str) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         assert process.stdout is not None and process.stdin is not None
         try:
-            # Nothing where it was stopped before it could say so.
-            assert process.stdout.readline() in ("shown\n", "")
+            # Nothing, or no line end, where it was stopped before it could say so.
+            assert process.stdout.readline() in ("shown\n", "shown", "")
             yield process
         finally:
             process.stdin.close()
