@@ -43,10 +43,10 @@ main()
 
 LAUNCHER = """
 import signal, subprocess, sys
-# A test run in the background of a shell script ignores Ctrl-C, and so would what it starts.
+# A test run in the background of a shell script ignores Ctrl-C, one under nohup ignores hang-ups, and so
+# would what it starts.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-if sys.argv[1] == "nohup":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == "nohup" else signal.SIG_DFL)
 process = subprocess.Popen([sys.executable, "-c", *sys.argv[2:]])
 print(process.pid, flush=True)
 process.wait()

@@ -224,6 +224,7 @@ def trace(directory: Path, page: str) -> int:
                 ]
                 listed = said.split(words)[-1].split(".")[0] if labels else ""
                 assert [label.strip() for label in listed.split(",") if label.strip()] == labels
+                expected.append(str(len(labels)))  # of the line that opens the lists
         assert printed == {}
         # What is left are counts of datasets, and names.
         rest = re.sub(r'<[^>]*data-quantity="[^"]*">[^<]*<', "<", article)
