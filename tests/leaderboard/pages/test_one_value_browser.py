@@ -36,6 +36,12 @@ def _front(visit: Visit) -> list[tuple[str, str]]:
     return [(name, text) for name, text in found if text]
 
 
+def _leaders(visit: Visit, table: str) -> list[tuple[str, ...]]:
+    """The methods that a table calls the best, with task and target."""
+    found = visit.page.eval_on_selector_all(f"{table} [data-quantity]", ALL)
+    return [tuple(name.split("|")[:3]) for name, _ in found if name.endswith("|of real")]
+
+
 def test_equal_quantities_are_printed_equal(opened: Visit, small: SmallSite) -> None:
     texts: dict[str, dict[str, set[str]]] = {}
     for name, text in _front(opened):
@@ -90,7 +96,11 @@ def test_the_switch_ranks_methods_where_their_defaults_were_chosen(
     assert here and all("tuned" in row["method"] for row in here)
     assert all("not ranked: tuned here" in row["rank"] for row in here)
     assert opened.page.locator("#lead-tuned").is_hidden()
-    assert "with tuned: alpha" in opened.page.inner_text("#lead-lines")
+    # A line names the best with tuned methods where these are others, and nowhere else
+    # (tests/leaderboard/pages/test_lead.py has such a run).
+    leaders = [_leaders(opened, name) for name in ("#lead-lines", "#lead-tuned")]
+    named = "with tuned:" in (opened.page.locator("#lead-lines").text_content() or "")
+    assert leaders[0] and named is (leaders[0] != leaders[1])
     assert "alpha on d3" in opened.page.locator("#lead details").first.text_content()
     switch.check()
     after = [row for row in drawn(opened) if row["method"].startswith("alpha")]
