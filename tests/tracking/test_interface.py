@@ -43,7 +43,7 @@ main()
 
 LAUNCHER = """
 import signal, subprocess, sys
-# A test run in the background of a shell script ignores Ctrl-C, one under nohup ignores hang-ups, and
+# A test run in the background of a script ignores Ctrl-C, one under nohup hang-ups, and
 # so would what it starts.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == "nohup" else signal.SIG_DFL)
