@@ -193,10 +193,11 @@ reproduction: $(STAMP) ## the tables of the documentation, from the results in d
 	$(BIN)/bench fill $(DOCUMENTS)
 
 # The figures first: the report names those that there are.
-findings: $(STAMP) ## docs/findings.md and its figures, from the newest published version
+findings: $(STAMP) ## docs/findings.md with its figures, and the badges, from the newest published version
 	rm -rf docs/findings
 	$(BIN)/bench plot published all --public -o docs/findings
 	$(BIN)/bench fill docs/findings.md
+	$(BIN)/python .ci/badges.py
 
 docs: $(STAMP) ## documentation, into build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
