@@ -27,7 +27,7 @@ _WIDTH = 6.6
 """Width of a character at 11 px: `textLength` fits the text into it."""
 
 _BADGE = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{left}: {right}">
+<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img">
 <title>{left}: {right}</title>
 <rect width="{width}" height="20" rx="3" fill="#006d4e"/>
 <path d="M3 0h{half_left}v20H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3z" fill="#444"/>

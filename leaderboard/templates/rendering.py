@@ -6,18 +6,21 @@ import base64
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, final
 
 import jinja2
 from markupsafe import Markup
 
+from bench.errors import StoreError
 from bench.leaderboard.charts import sheet
 from bench.leaderboard.tables import show
+from bench.results.opening import read_text
 from bench.results.writing import FOR_ALL, OWNER_FOLDER, OWNER_ONLY, create, writing
 
 
@@ -72,26 +75,68 @@ def asset(name: str) -> str:
 def write(output: Path, pages: Iterable[Page], *, private: bool = False) -> tuple[Path, ...]:
     """Write all files; they appear at the end, when all are whole.
 
-    Files and folders of a `private` site can be read by their owner only.
+    Files and folders of a `private` site can be read by their owner only. Files that an earlier
+    site has left in the folder are removed: its pages may show what this one leaves out.
     """
     waiting: list[tuple[Path, Path]] = []
+    pages = tuple(pages)
+    kept = {item.path for item in pages}
+    mode = OWNER_ONLY if private else FOR_ALL
     try:
         with writing(output, "or give -o another folder"):
-            for item in pages:
+            left = _listed(output) - kept
+            # First a list of all files, so that the next site knows them whatever ends this one.
+            for item in (*pages, Page(LIST, _list(kept | left))):
                 path = output / item.path
                 _make_folders(output, path.parent, private)
                 temporary = path.with_name(f".{path.name}.part")
                 waiting.append((temporary, path))
-                with create(temporary, OWNER_ONLY if private else FOR_ALL) as file:
+                with create(temporary, mode) as file:
                     file.write(item.content)
-            for temporary, path in waiting:
+            for temporary, path in reversed(waiting):
                 os.replace(temporary, path)
+            if left:
+                for name in sorted(left):
+                    (output / name).unlink(missing_ok=True)
+                with create(waiting[-1][0], mode) as file:
+                    file.write(_list(kept))
+                os.replace(*waiting[-1])
     except BaseException:
         for temporary, _ in waiting:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
         raise
     return tuple(path for _, path in waiting)
+
+
+def _list(names: Iterable[str]) -> bytes:
+    return json.dumps({"files": sorted(names)}, indent=0).encode()
+
+
+def _listed(output: Path) -> set[str]:
+    """Return the files of an earlier site in the folder, those alone that are there.
+
+    The list is not trusted: names that lead elsewhere, also by a link, are left out.
+    """
+    text = read_text(output, LIST) if output.is_dir() else None
+    if text is None:
+        return set()
+    try:
+        names = json.loads(text)["files"]
+        parts = {name: PurePosixPath(name).parts for name in names}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise StoreError(
+            f"{output / LIST}: is not the list of the files of a site, as `bench leaderboard` "
+            "writes it; remove the folder if it holds a site, or give -o another folder"
+        ) from None
+    return {
+        name
+        for name, own in parts.items()
+        if own and ".." not in own and not PurePosixPath(name).is_absolute() and len(own) <= 2
+        # A link is no file of a site, nor is anything behind one.
+        if not output.joinpath(own[0]).is_symlink() and not output.joinpath(name).is_symlink()
+        if output.joinpath(name).is_file()
+    }
 
 
 def _make_folders(output: Path, folder: Path, private: bool) -> None:
@@ -135,6 +180,8 @@ def environment() -> jinja2.Environment:
 
 
 FRONT = "index.html"
+LIST = "site-files.json"
+"""Names all files of a site, so that the next one in its folder leaves none of them behind."""
 PLOTS = "plots.html"
 
 _HARMLESS = re.compile(r"[^a-z0-9]+")

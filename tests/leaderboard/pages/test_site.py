@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable
@@ -47,6 +48,7 @@ def test_summary_and_files(mixed_run: Any, tmp_path: Path) -> None:
     written = {path for path in output.rglob("*") if path.is_file()}
     assert sorted(path.name for path in output.iterdir() if path.is_file()) == [
         *SHARED,
+        "site-files.json",
         "vega.js",
     ]
     assert len(list((output / "methods").glob("*.html"))) == 6
@@ -55,6 +57,49 @@ def test_summary_and_files(mixed_run: Any, tmp_path: Path) -> None:
     assert set(summary.paths) == written
     assert (summary.cells, summary.methods, summary.datasets) == (40, 6, 2)
     assert (summary.failed, summary.skipped) == (1, 8)
+
+
+def test_nothing_of_an_earlier_site_stays(mixed_run: Any, run: Any, tmp_path: Path) -> None:
+    """An internal site, then a public one in the same folder, which is then given away."""
+    output = tmp_path / "site"
+    write_site([mixed_run.write(tmp_path / "run")], output)
+    (output / "methods" / "own-notes.html").write_text("kept", encoding="utf-8")
+    (output / "robots.txt").write_text("kept", encoding="utf-8")
+    run.add("alone", 0.9, dataset="another")
+    summary = write_site([run.write(tmp_path / "other")], output, public=True)
+    there = {path for path in output.rglob("*") if path.is_file()}
+    foreign = {output / "methods" / "own-notes.html", output / "robots.txt"}
+    assert there == {*summary.paths, *foreign}
+    # The list of files names no page of the first site either.
+    listed = json.loads((output / "site-files.json").read_text(encoding="utf-8"))["files"]
+    assert {output / name for name in listed} == there - foreign - {output / "site-files.json"}
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside.html", "/outside.html", "link/outside.html", "link.html", "a/b/c"]
+)
+def test_the_list_of_an_earlier_site_is_not_trusted(
+    mixed_run: Any, tmp_path: Path, name: str
+) -> None:
+    output, outside = tmp_path / "site", tmp_path / "outside.html"
+    (output / "a" / "b").mkdir(parents=True)
+    outside.write_text("mine", encoding="utf-8")
+    (output / "a" / "b" / "c").write_text("mine", encoding="utf-8")
+    (output / "link").symlink_to(tmp_path, target_is_directory=True)
+    (output / "link.html").symlink_to(outside)
+    named = str(outside) if name.startswith("/") else name
+    (output / "site-files.json").write_text(json.dumps({"files": [named]}), encoding="utf-8")
+    write_site([mixed_run.write(tmp_path / "run")], output)
+    assert outside.read_text(encoding="utf-8") == "mine"
+    assert (output / "link.html").is_symlink() and (output / "a" / "b" / "c").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"files": 3}', '{"files": [3]}', "\xff", "[" * 9000])
+def test_a_list_that_is_none_is_said_to_be_none(mixed_run: Any, tmp_path: Path, text: str) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "site-files.json").write_text(text, encoding="utf-8")
+    with pytest.raises(StoreError, match="is not the list of the files of a site"):
+        write_site([mixed_run.write(tmp_path / "run")], tmp_path / "site")
 
 
 def test_the_same_tables_give_the_same_bytes(mixed_run: Any, tmp_path: Path) -> None:
