@@ -3,7 +3,8 @@
 Results may stand beside each other where the rows of the dataset, their split, the size, epsilon,
 delta and setting, and the code of the metrics are the same. The published cells of which that is
 true are written as a small directory of published results, which the leaderboard compiles together
-with the run. Everything else is left out, and what does not agree is named.
+with the run. Everything else is left out, and what does not agree is named. Where the run and the
+published results have the same cell, the board shows that of the run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -19,16 +20,23 @@ from typing import TYPE_CHECKING, Any, final
 from bench.errors import UnknownNameError
 from bench.plugins import registry
 from bench.results import published
-from bench.results.records import ipc_text
+from bench.results.records import Status, ipc_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _DATASET = ("dataset_name", "dataset_parameters")
+_SHOWN = ("dataset", "dataset_parameters")
+"""Columns that distinguish the datasets of the board."""
 _SPLIT = ("split", "split_seed")
 _SIZE = ("ipc", "full_size")
 _SETTING = ("delta", "private_counts", "study_only")
 _HASHED = "fingerprint"
+_SEEDS = ("seed", "split_seed")
+_ROW = tuple(name for name in published.IDENTITY if name not in _SEEDS)
+"""Columns of what one row of the board averages over its seeds."""
+_CELL = ("label", "dataset", *published.IDENTITY)
+"""Columns of a cell of the board: under another label it is another row."""
 
 
 @final
@@ -40,7 +48,7 @@ class Beside:
     directory: Path
     cells: int
     left_out: int
-    """Published cells that are of no concern to the run, or do not agree with it."""
+    """Published cells that are of no concern to the run, do not agree with it, or are its own."""
     named: tuple[str, ...]
     """What does not agree, in sentences."""
 
@@ -52,13 +60,14 @@ def beside(runs: Sequence[Path], directory: Path) -> Iterator[Beside]:
 
     version = published.check_published(directory)
     all_of_it = published.compact(directory)
-    mine = pd.concat([published.compact(run).cells for run in runs], ignore_index=True)
+    own = [published.compact(run) for run in runs]
+    mine = pd.concat([one.cells for one in own], ignore_index=True)
     named: list[str] = []
     cells = all_of_it.cells
     theirs = cells[_agreeing(mine[mine["attack"] == ""], cells, named)]
     theirs = theirs[_same_code(mine, theirs, named)]
-    kept = all_of_it.only(list(theirs["key"]))
-    kept.scores = _same_metrics(mine, kept, named)
+    theirs = theirs[_not_mine(mine, theirs)]
+    kept = _same_metrics(own, all_of_it.only(list(theirs["key"])), named)
     with tempfile.TemporaryDirectory(prefix="bench-published-") as folder:
         place = Path(folder) / directory.resolve().name
         published.write(place, kept, version, "")
@@ -161,13 +170,72 @@ def _same_code(mine: pd.DataFrame, theirs: pd.DataFrame, named: list[str]) -> pd
     return good
 
 
-def _same_metrics(mine: pd.DataFrame, theirs: published.Compact, named: list[str]) -> pd.DataFrame:
-    """Return the published scores of metrics whose code is that of the run.
+def _not_mine(mine: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series[bool]:
+    """Return which published cells the run has not computed itself.
 
-    A metric that the run does not have says nothing about it, and stays.
+    Of two results of one cell the leaderboard shows the one that finished last, which can be the
+    published one. Audits stay: an audit of the run that failed must not hide a refutation.
     """
+    released = mine[mine["attack"] == ""]
+    keys = set(released["key"])
+    cells = {_of(row, _CELL) for row in _lines(released)}
+    other = [
+        bool(row["attack"]) or (row["key"] not in keys and _of(row, _CELL) not in cells)
+        for row in _lines(theirs)
+    ]
+    import pandas as pd
+
+    return pd.Series(other, index=theirs.index, dtype=bool)
+
+
+def _same_metrics(
+    own: Sequence[published.Compact], theirs: published.Compact, named: list[str]
+) -> published.Compact:
+    """Return the published results without the scores of metrics whose code is not that of the run.
+
+    A cell whose headline metric is outdated is left out whole: a finished cell without its headline
+    score would rank last, as one that failed. A metric that the run does not have says nothing
+    about it, and stays.
+    """
+    headlines = _headlines([*own, theirs])
+    headline_of = {
+        key: headlines.get(shown, "")
+        for key, shown in zip(theirs.cells["key"], _shown_dataset(theirs.cells), strict=True)
+    }
+    dataset_of = dict(zip(theirs.cells["key"], theirs.cells["dataset"], strict=True))
+    scores = theirs.scores
+    whole: set[str] = set()
+    for name, keys in sorted(_outdated(own, theirs).items()):
+        outputs = _outputs(name, scores)
+        ranked = {key for key in keys if headline_of[key] in outputs}
+        whole |= ranked
+        what = []
+        if ranked:
+            datasets = sorted({dataset_of[key] for key in ranked})
+            plural = "dataset" if len(datasets) == 1 else "datasets"
+            what.append(
+                f"the published cells that it ranks with that code ({plural} "
+                f"{', '.join(datasets)}) are left out, with all their scores"
+            )
+        if keys - ranked:
+            where = " of other datasets" if ranked else ""
+            what.append(f"its published scores{where} are left out")
+        named.append(
+            f"metric {name} has other code than published: {', and '.join(what)} "
+            f"(score the run with the code of that version, or wait for the next)"
+        )
+        scores = scores[~(scores["metric"].isin(outputs) & scores["key"].isin(keys))]
+    whole |= _only_failures(theirs.cells, whole)
+    theirs.scores = scores.reset_index(drop=True)
+    return theirs.only([key for key in theirs.cells["key"] if key not in whole])
+
+
+def _outdated(
+    own: Sequence[published.Compact], theirs: published.Compact
+) -> Mapping[str, set[str]]:
+    """Return the keys of published cells by the metrics that have scored them with other code."""
     hashes: dict[str, set[str]] = {}
-    for text in mine["metrics"].unique():
+    for text in {text for one in own for text in one.cells["metrics"]}:
         for name, digest in json.loads(text).items():
             hashes.setdefault(name, set()).add(digest)
     outdated: dict[str, set[str]] = {}
@@ -175,15 +243,41 @@ def _same_metrics(mine: pd.DataFrame, theirs: published.Compact, named: list[str
         for name, digest in json.loads(text).items():
             if name in hashes and hashes[name] != {digest}:
                 outdated.setdefault(name, set()).add(key)
-    scores = theirs.scores
-    for name, keys in sorted(outdated.items()):
-        gone = scores["metric"].isin(_outputs(name, scores)) & scores["key"].isin(keys)
-        scores = scores[~gone]
-        named.append(
-            f"metric {name} has other code than published: its published scores are left out "
-            f"(score the run with the code of that version, or wait for the next)"
-        )
-    return scores.reset_index(drop=True)
+    return outdated
+
+
+def _headlines(results: Sequence[published.Compact]) -> Mapping[str, str]:
+    """Return the metric by which a board of all these results ranks each dataset."""
+    import pandas as pd
+
+    from bench.leaderboard.ranking.rank import headline_metrics
+
+    cells = pd.concat([one.cells[["key", *_SHOWN, "task"]] for one in results], ignore_index=True)
+    # A cell that failed early does not know its task.
+    cells = cells[cells["task"] != ""].drop_duplicates("key")
+    columns = ["key", "metric", "value", "family", "direction"]
+    scores = pd.concat([one.scores[columns] for one in results], ignore_index=True)
+    return headline_metrics(cells.assign(shown_dataset=_shown_dataset(cells)), scores)
+
+
+def _shown_dataset(cells: pd.DataFrame) -> list[str]:
+    """Return a name for each dataset of the board."""
+    return [f"{label} {more}" for label, more in cells[list(_SHOWN)].itertuples(index=False)]
+
+
+def _only_failures(cells: pd.DataFrame, gone: Set[str]) -> set[str]:
+    """Return the cells of rows of which no finished one is left.
+
+    Such a row would be ranked by its failures alone.
+    """
+    rows = {row["key"]: (_of(row, _ROW), row["status"]) for row in _lines(cells)}
+    cut = {identity for key, (identity, _) in rows.items() if key in gone}
+    cut -= {
+        identity
+        for key, (identity, status) in rows.items()
+        if key not in gone and status == Status.OK.value
+    }
+    return {key for key, (identity, _) in rows.items() if identity in cut}
 
 
 def _outputs(name: str, scores: pd.DataFrame) -> set[str]:

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from typing import final
 
 from bench.leaderboard.charts.panels import DatasetSetting, Scene, drawable, higher, skipped
-from bench.leaderboard.ranking.quantities import over_datasets, share_of_real
+from bench.leaderboard.ranking.quantities import (
+    over_datasets,
+    printed_win_rate,
+    share_of_real,
+)
 from bench.leaderboard.ranking.rank import is_sound
 from bench.leaderboard.ranking.rows import Row
 from bench.leaderboard.tables import show
@@ -180,22 +184,26 @@ def _cell(row: Row | None, real: Measure | None) -> HeatCell:
 
 
 def _finding(by_place: Mapping[tuple[str, DatasetSetting], Row]) -> str:
-    """Return the methods with the best mean rank, which the front page calls the best as well."""
+    """Return the methods with the highest win rate, which the front page calls the best as well."""
     ranks: dict[str, list[tuple[str, float]]] = {}
     for (name, ground), row in by_place.items():
         if row.place.rank is not None and row.epsilons.target is not None:
-            ranks.setdefault(name, []).append((ground.dataset, row.place.rank))
+            others = max(1, (row.place.among or 1) - 1)
+            beaten = (others + 1 - row.place.rank) / others
+            ranks.setdefault(name, []).append((ground.dataset, beaten))
     if not ranks:
         return "No two sound methods are ranked here."
-    means = {name: show.mean_rank(over_datasets(known)) for name, known in ranks.items()}
-    first = min(means, key=lambda name: (float(means[name]), name))
+    means = {name: over_datasets(known) or 0.0 for name, known in ranks.items()}
+    first = min(means, key=lambda name: (-printed_win_rate(means[name]), name))
     best = [
         name
         for name in sorted(means)
-        if means[name] == means[first] and len(ranks[name]) == len(ranks[first])
+        if printed_win_rate(means[name]) == printed_win_rate(means[first])
+        and len(ranks[name]) == len(ranks[first])
     ]
     datasets = len({ground for _, ground in by_place})
     return (
-        f"Lowest mean rank of the sound methods here: {', '.join(best)} ({means[first]}), ranked "
+        f"Highest win rate of the sound methods here: {', '.join(best)} "
+        f"({show.share(means[first])}), ranked "
         f"on {len(ranks[first])} of {show.plural(datasets, 'dataset')}."
     )

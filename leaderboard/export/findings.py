@@ -28,6 +28,7 @@ from bench.leaderboard.charts import gallery
 from bench.leaderboard.ranking import answers
 from bench.leaderboard.ranking.answers import DATA, Against, Scores
 from bench.leaderboard.ranking.rank import (
+    CHOSEN_HERE,
     FLOOR,
     REFERENCES,
     headline_metrics,
@@ -116,6 +117,12 @@ class Material:
                 found[dataset, group] = seeds
         return found
 
+    def left_out(self, dataset: str, target: float, size: str) -> tuple[str, ...]:
+        """Return the methods without a rank because their defaults were chosen on the dataset."""
+        here = (row for row in self.rows if (row.dataset, row.ipc) == (dataset, size))
+        left = (row for row in here if row.place.reason == CHOSEN_HERE)
+        return tuple(sorted({row.label for row in left if row.epsilons.target == target}))
+
 
 def _on(scores: Scores, datasets: Sequence[str]) -> Scores:
     return {place: seeds for place, seeds in scores.items() if place[0] in datasets}
@@ -158,6 +165,20 @@ def _gap(one: Against | None) -> str:
 
 def _p(one: Against | None) -> str:
     return show.ABSENT if one is None else show.p_value(one.p_holm)
+
+
+def _common(one: Against | None) -> str:
+    return show.ABSENT if one is None else str(one.datasets)
+
+
+_NAMED: Final = 3
+"""Most methods that a cell of a table lists by name."""
+
+
+def _names(labels: Sequence[str]) -> str:
+    if len(labels) > _NAMED:
+        return str(len(labels))
+    return ", ".join(f"`{label}`" for label in labels) or "none"
 
 
 def _seeds(one: Against | None) -> str:
@@ -206,16 +227,19 @@ def _best(found: Material) -> str:
                         f"{answer.best.datasets} of {len(answer.datasets)}",
                         show.share(answer.best.of_real),
                         _gap(loss),
+                        _common(loss),
                         show.ABSENT if rival is None else f"`{rival.label}`",
                         _gap(rival),
+                        _common(rival),
                         _p(rival),
                         str(len(answer.tied)),
                         _seeds(rival),
                     )
                 )
     heads = (
-        *("data", "ε", "best", "datasets", "of real", "difference to real rows", "next"),
-        *("difference to the next", "corrected p", "not distinguishable", "seeds"),
+        *("data", "ε", "best", "datasets", "of real", "difference to real rows"),
+        *("datasets with real rows", "next", "difference to the next", "datasets in common"),
+        *("corrected p", "not distinguishable", "seeds"),
     )
     return _table(heads, lines)
 
@@ -228,21 +252,27 @@ def _sizes(found: Material) -> str:
             for answer in found.best_methods(answers.HEADLINE_TARGET, size):
                 if answer.task != task or answer.best is None:
                     continue
-                rival = answer.next
+                rival, best = answer.next, answer.best.label
+                own = answer.ranked_on
                 lines.append(
                     (
                         answer.what,
                         show.ipcs((size,)),
-                        f"`{answer.best.label}`",
+                        f"`{best}`",
+                        f"{len(own)} of {len(answer.datasets)}: {', '.join(own)}",
                         show.share(answer.best.of_real),
+                        str(1 + len(answer.against)),
+                        _names(answer.tuned),
                         show.ABSENT if rival is None else f"`{rival.label}`",
                         _gap(rival),
+                        _common(rival),
                         _p(rival),
                         _seeds(rival),
                     )
                 )
     heads = (
-        *("data", "size", "best", "of real", "next", "difference to the next", "corrected p"),
+        *("data", "size", "best", "datasets of the best", "of real", "methods compared"),
+        *("left out", "next", "difference to the next", "datasets in common", "corrected p"),
         "seeds",
     )
     return _table(heads, lines)
@@ -272,21 +302,19 @@ def _families(found: Material) -> str:
             lines.append(_Line(cells, against))
     heads = (
         *("data", "size", "best condensation", "best synthesis"),
-        *("difference (condensation - synthesis)", "corrected p", "seeds"),
+        *("difference (condensation - synthesis)", "datasets in common", "corrected p", "seeds"),
     )
+    facts = (_gap, _common, _p, _seeds)
     return _table(
         heads,
-        [
-            (*one.cells, _gap(one.against), _p(one.against), _seeds(one.against))
-            for one in _corrected(lines)
-        ],
+        [(*one.cells, *(fact(one.against) for fact in facts)) for one in _corrected(lines)],
     )
 
 
 def _ranked(
     found: Material, task: str, size: str, condense: set[str], condensing: bool
 ) -> list[str]:
-    """Return the methods of one side by mean rank."""
+    """Return the methods of one side, best first."""
     for answer in found.best_methods(answers.HEADLINE_TARGET, size):
         if answer.task == task and answer.best is not None:
             order = [answer.best.label, *(one.label for one in answer.against)]
@@ -299,48 +327,47 @@ def _ranked(
 
 
 def _floor(found: Material) -> str:
-    """On each dataset the best sound method against the floor, at epsilon 1."""
+    """On each dataset and size the best sound method against the floor, at epsilon 1."""
     floors = [name for name, kind in REFERENCES.items() if kind == FLOOR]
+    target = answers.HEADLINE_TARGET
     lines = []
     for task in found.tasks:
         for dataset in found.datasets(task):
-            wanted = {"eps_target": answers.HEADLINE_TARGET, "shown_dataset": dataset}
-            floor = found.chosen(floors[0], **wanted)
-            if not floor:
-                continue
-            best, against = "", None
-            for label in found.scores:
-                if label in REFERENCES:
+            for size in found.sizes:
+                wanted = {"eps_target": target, "shown_dataset": dataset, "shown_ipc": size}
+                floor = found.chosen(floors[0], **wanted)
+                if not floor:
                     continue
-                one = answers.versus(found.chosen(label, **wanted), floor, label, ALPHA)
-                if one is not None and (against is None or one.difference > against.difference):
-                    best, against = label, one
-            if against is not None:
-                lines.append(_Line((DATA[task], dataset, f"`{best}`"), against))
-    rivals = sum(label not in REFERENCES for label in found.scores)
-    # The best was chosen among so many: its p-value pays for that before those of datasets do.
-    lines = [
-        one
-        if one.against is None
-        else replace(one, against=replace(one.against, p=min(1.0, rivals * one.against.p)))
-        for one in lines
-    ]
+                rivals = {}
+                for label in found.scores.keys() - REFERENCES.keys():
+                    own = found.chosen(label, **wanted)
+                    if (one := answers.versus(own, floor, label, ALPHA)) is not None:
+                        rivals[label] = one
+                if not rivals:
+                    continue
+                best = min(rivals, key=lambda label: (-rivals[label].difference, label))
+                # The best was chosen among so many: its p-value pays for that before those of the
+                # rows do.
+                paid = min(1.0, len(rivals) * rivals[best].p)
+                left = found.left_out(dataset, target, size)
+                place = (DATA[task], dataset, show.ipcs((size,)))
+                cells = (*place, str(len(rivals)), _names(left), f"`{best}`")
+                lines.append(_Line(cells, replace(rivals[best], p=paid)))
+    heads = (
+        *("data", "dataset", "size", "methods compared", "left out", "best"),
+        *("difference to the floor", "corrected p", "beats the floor"),
+    )
+    facts = (_gap, _p, _beats)
     return _table(
-        ("data", "dataset", "best", "difference to the floor", "corrected p", "beats the floor"),
-        [
-            (
-                *one.cells,
-                _gap(one.against),
-                _p(one.against),
-                "yes" if one.against and _beats(one.against) else "not shown",
-            )
-            for one in _corrected(lines)
-        ],
+        heads,
+        [(*one.cells, *(fact(one.against) for fact in facts)) for one in _corrected(lines)],
     )
 
 
-def _beats(one: Against) -> bool:
-    return one.difference > 0 and one.p_holm < ALPHA
+def _beats(one: Against | None) -> str:
+    if one is None or not one.distinguishable(ALPHA):
+        return "not shown"
+    return "yes" if one.difference > 0 else "no: worse"
 
 
 def _verdicts(found: Material) -> str:

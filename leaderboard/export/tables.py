@@ -199,26 +199,26 @@ def to_markdown(
     comparisons: Sequence[RankComparison],
     notes: Sequence[str],
 ) -> str:
-    """Return mean ranks, comparisons and all rows as Markdown."""
+    """Return win rates, comparisons and all rows as Markdown."""
     lines = ["# Leaderboard", ""]
     for note in notes:
         lines += [f"> {_escape(note)}", ""]
-    lines += ["## Mean rank of sound methods", ""]
+    lines += ["## Win rate of sound methods", ""]
     if not standings:
         lines += ["No two sound methods were run on the same dataset, IPC and target epsilon.", ""]
     else:
         lines += _table(
             [
-                *("method", "mean rank ↓", "of real ↑", "among", "beaten ↑"),
+                *("method", "win rate ↑", "mean rank ↓", "of real ↑", "among"),
                 *("datasets", "groups", "cells", "failed"),
             ],
             (
                 [
                     _escape(one.label),
+                    show.share(one.beaten),
                     show.mean_rank(one.mean_rank),
                     show.share(one.of_real),
                     show.short(one.among),
-                    show.percent(one.beaten),
                     *map(str, (one.datasets, one.groups, one.cells, one.failing)),
                 ]
                 for one in standings

@@ -34,6 +34,8 @@ class LeadMethod:
     reference: str
     card: MethodDescription | None
     mean_rank: float | None
+    beaten: float | None
+    """Its win rate."""
     """None where it is the only sound method."""
     among: int
     of_real: float | None
@@ -193,6 +195,7 @@ def _method(board: Board, rows: Sequence[Row], label: str, standing: Standing | 
         reference=own[0].reference,
         card=board.about.methods.get(own[0].method),
         mean_rank=None if standing is None else standing.mean_rank,
+        beaten=None if standing is None else standing.beaten,
         among=0 if standing is None else round(standing.among),
         of_real=share,
         claimed=_joined(row.epsilons.claimed for row in own),

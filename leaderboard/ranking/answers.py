@@ -1,6 +1,6 @@
 """Which sound method is best for a task at one target epsilon, by how much, and how sure that is.
 
-The best method is the one with the smallest mean rank (`quantities.standings`) among those that are
+The best method is the one with the highest win rate (`quantities.standings`) among those that are
 ranked on at least half of the task's datasets. It is compared with each of the others in utility:
 
 - A *group* is one dataset, size and setting, as everywhere. Releases that have no size (models) are
@@ -11,7 +11,8 @@ ranked on at least half of the task's datasets. It is compared with each of the 
   metric, the difference as a whole the mean over datasets.
 - Its error has two components per dataset, which are independent over datasets: the spread over
   seeds, and the test rows, from the intervals of both scores. The test rows are the same for both
-  methods, so that this component is larger than the truth (conservative). Groups of a dataset share
+  methods: where they err on the same rows, as models of one task usually do, this component is
+  larger than the truth (conservative). Groups of a dataset share
   their test rows: their errors are not averaged away. Degrees of freedom are those of Welch and
   Satterthwaite, as in `bench leaderboard --check`.
 - All pairs of these methods are tested, and p-values are corrected for all of them (Holm): which
@@ -95,7 +96,7 @@ class Answer:
     best: Standing | None
     """None where no two sound methods were compared on half of the datasets."""
     against: tuple[Against, ...]
-    """All others that can be compared, in the order of their mean ranks."""
+    """All others that can be compared, in the order of their win rates."""
     not_compared: tuple[str, ...]
     """Ranked on less than half of the datasets, or without a seed in common with the best."""
     pairs: int
@@ -103,6 +104,16 @@ class Answer:
     tuned: tuple[str, ...] = ()
     """Sound methods without any rank here, because their defaults were chosen with these datasets
     in view."""
+    ranked_on: tuple[str, ...] = ()
+    """Datasets on which the best method is ranked."""
+    chosen_on: tuple[str, ...] = ()
+    """Datasets on which it is not, because its defaults were chosen with them in view."""
+
+    @property
+    def not_run(self) -> tuple[str, ...]:
+        """Return the other datasets on which the best method has no rank."""
+        known = {*self.ranked_on, *self.chosen_on}
+        return tuple(name for name in self.datasets if name not in known)
 
     @property
     def what(self) -> str:
@@ -111,7 +122,7 @@ class Answer:
 
     @property
     def next(self) -> Against | None:
-        """Return the method with the second smallest mean rank."""
+        """Return the method with the second highest win rate."""
         return self.against[0] if self.against else None
 
     @property
@@ -127,7 +138,7 @@ class Answer:
 
     @property
     def ahead(self) -> tuple[str, ...]:
-        """Return methods with significantly more utility, though a worse mean rank."""
+        """Return methods with significantly more utility, though a smaller win rate."""
         sure = [one for one in self.against if one.distinguishable(self.alpha)]
         return tuple(one.label for one in sure if one.difference < 0)
 
@@ -190,6 +201,9 @@ def _answer(
     for (pair, found), p in zip(tested.items(), corrected, strict=True):
         if pair[0] == best.label:
             against.append(replace(found, p_holm=float(p)))
+    own = chosen[(chosen["shown_label"] == best.label) & chosen["rank"].notna()]
+    ranked_on = set(own["shown_dataset"])
+    in_view = {row.dataset for row in here if row.label == best.label and row.tuned}
     missing = [label for label in labels[1:] if (best.label, label) not in tested]
     return Answer(
         task=task,
@@ -202,6 +216,8 @@ def _answer(
         not_compared=(*missing, *few),
         pairs=len(tested),
         tuned=tuple(sorted(tuned)),
+        ranked_on=tuple(sorted(ranked_on)),
+        chosen_on=tuple(sorted(in_view - ranked_on)),
     )
 
 
@@ -325,9 +341,13 @@ def _on_dataset(
         for seed in seeds
     ]
     parts = [from_seeds(statistics.stdev(by_seed), len(seeds))] if len(seeds) > 1 else []
-    for side in (first, second):
-        halves = [scores[seed].half for scores in side for seed in seeds]
-        if all(math.isfinite(half) for half in halves):
-            half = statistics.fmean(halves)
-            parts.append(from_interval(-half, half))
+    sides = [[scores[seed].half for scores in side for seed in seeds] for side in (first, second)]
+    known = [all(map(math.isfinite, halves)) for halves in sides]
+    if not any(known) and parts:
+        return _OnDataset(statistics.fmean(by_seed), tuple(parts), len(seeds))
+    if not all(known):
+        return None  # the error is not known here, and a smaller one would be wrong
+    for halves in sides:
+        half = statistics.fmean(halves)
+        parts.append(from_interval(-half, half))
     return _OnDataset(statistics.fmean(by_seed), tuple(parts), len(seeds))

@@ -4,6 +4,10 @@ Cells are matched by label, dataset, IPC, target epsilon, setting and seed. Util
 the seeds that both runs have. The error of the mean difference has two components: the variation
 over seeds, and the test-set intervals of both runs. The test rows are mostly the same in both, so
 the second component is conservative. A single seed gives no estimate of the first component.
+
+A check that passes has therefore found no significant loss, which does not show that there is none:
+a large loss on a small test set, or among many rows that differ, can stay below significance. The
+conclusion names the largest such loss.
 """
 
 from __future__ import annotations
@@ -53,8 +57,10 @@ class UtilityChange:
     seeds: int
     old: float
     new: float
+    observed: float
+    """Mean improvement over the seeds, positive if better."""
     gain: Difference | None
-    """Improvement, positive if better; None if its error is unknown."""
+    """The improvement with its test; None if its error is unknown."""
     p_holm: float | None
     """Holm-corrected p-value over all rows that differ and whose error is known."""
     significant: bool
@@ -236,6 +242,7 @@ def _compared(where: RowIdentity, pairs: Sequence[_Partners], alpha: float) -> U
         seeds=len(scored),
         old=statistics.fmean(pair.old["value"] for pair in scored),
         new=statistics.fmean(pair.new["value"] for pair in scored),
+        observed=statistics.fmean(gains),
         gain=difference(statistics.fmean(gains), parts, alpha),
         p_holm=None,
         significant=False,
@@ -374,19 +381,58 @@ def _conclusion(changes: Changes) -> str:
         )
         if count
     ]
-    return f"Check failed: {', '.join(reasons)}." if reasons else "Check passed: nothing got worse."
+    text = (
+        f"Check failed: {', '.join(reasons)}."
+        if reasons
+        else "Check passed: no significant loss was found, no verdict changed, and no cell stopped "
+        "finishing."
+    )
+    losses = _largest_losses(changes.utility)
+    if losses:
+        each = " of each metric" if len(losses) > 1 else ""
+        listed = "; ".join(_utility_text(change) for change in losses)
+        text += f" Largest observed loss{each} that is not significant: {listed}."
+    return text
+
+
+def _largest_losses(changes: Iterable[UtilityChange]) -> list[UtilityChange]:
+    """Return the largest loss of each metric among those that are not significant.
+
+    Losses of different metrics have different units.
+    """
+    largest: dict[str, UtilityChange] = {}
+    for change in changes:
+        if change.old == change.new or change.observed >= 0 or change.significant:
+            continue
+        there = largest.get(change.metric)
+        if there is None or change.observed < there.observed:
+            largest[change.metric] = change
+    return [largest[metric] for metric in sorted(largest)]
 
 
 def _utility_line(change: UtilityChange) -> str:
-    text = f"{_in_words(change.where)}: {plain(change.metric)} "
-    text += f"{show.number(change.old)} -> {show.number(change.new)}"
     word = "differs"
     if change.gain is not None:
         word = "worse" if change.gain.value < 0 else "better"
-        text += f", gain {change.gain.value:+.4f} [{change.gain.low:+.4f}, {change.gain.high:+.4f}]"
+    return f"  {word}: {_utility_text(change)}"
+
+
+def _utility_text(change: UtilityChange) -> str:
+    text = f"{_in_words(change.where)}: {plain(change.metric)} "
+    text += f"{show.number(change.old)} -> {show.number(change.new)}"
+    text += f", gain {_signed(change.observed)}"
+    if change.gain is None:
+        text += " (not tested)"
+    else:
+        text += f" [{_signed(change.gain.low)}, {_signed(change.gain.high)}]"
     if change.p_holm is not None:
         text += f", corrected p {change.p_holm:.2g}"
-    return f"  {word}: {text}, {change.seeds} seed{'' if change.seeds == 1 else 's'}"
+    return f"{text}, {change.seeds} seed{'' if change.seeds == 1 else 's'}"
+
+
+def _signed(value: float) -> str:
+    """Return four decimals, or two significant digits of what would be rounded to zero."""
+    return f"{value:+.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:+.2g}"
 
 
 def _change_lines(changes: Sequence[Change]) -> list[str]:

@@ -21,10 +21,15 @@ A *row* is one method, dataset, IPC, target epsilon and setting; its cells diffe
     percentage, and means are taken of what is printed.
 `mean rank` of a method
     The mean over datasets of the mean over the groups of each dataset in which it is ranked, so
-    that every dataset weighs the same. Two decimals. Methods whose mean ranks are printed equal are
-    tied.
+    that every dataset weighs the same. Two decimals. It orders nothing: being last of two is rank
+    2, and would improve the mean of a method that is fifth of twenty elsewhere.
+`win rate` of a method
+    Likewise of the share of the other ranked methods that it beats; a tie counts half. In a group
+    of n it is (n - rank) / (n - 1), so that groups of different sizes can be averaged, and methods
+    that all meet everywhere are ordered as by their mean ranks. One decimal of a percentage. It
+    orders the methods; those whose win rates are printed equal are tied.
 `apart` of a method
-    Whether its mean rank cannot be held against those of the others: it is ranked on fewer than
+    Whether its win rate cannot be held against those of the others: it is ranked on fewer than
     half of the datasets on which any method is, or only among models of their own size where others
     release tables. Such methods come last.
 `interval` of a mean rank
@@ -33,8 +38,6 @@ A *row* is one method, dataset, IPC, target epsilon and setting; its cells diffe
 `of real` of a method
     The mean over datasets of the mean over groups of the share of its rows, in the groups in which
     it is ranked and has a share.
-`win rate` of a method
-    Likewise of the share of the other ranked methods that it beats; a tie counts half.
 
 The script of the front page computes the same for the rows that are chosen there, from the same
 printed numbers; a test compares both. Quantities are marked in the pages by `data-quantity`, whose
@@ -65,7 +68,7 @@ FEWEST = 5
 """With fewer datasets no interval of a mean rank is computed."""
 
 UTILITY, OF_REAL, RANK = "utility", "of real", "rank"
-MEAN_RANK, RANK_INTERVAL = "mean rank", "mean rank interval"
+MEAN_RANK, RANK_INTERVAL, WIN_RATE = "mean rank", "mean rank interval", "win rate"
 
 RATIOS = ("/ratio", "-ratio")
 """Endings of metrics that divide by a model of their own of the real rows."""
@@ -167,7 +170,7 @@ class Standing:
     among: float
     """Mean number of methods ranked together."""
     beaten: float
-    """Share of the other methods that it beats."""
+    """Its win rate: the share of the other methods that it beats."""
     datasets: int
     groups: int
     cells: int
@@ -217,8 +220,13 @@ def standings(
             )
         )
     return tuple(
-        sorted(found, key=lambda one: (one.apart, float(show.mean_rank(one.mean_rank)), one.label))
+        sorted(found, key=lambda one: (one.apart, -printed_win_rate(one.beaten), one.label))
     )
+
+
+def printed_win_rate(value: float) -> float:
+    """Return a win rate in percent as it is printed."""
+    return float(show.share(value).removesuffix("%"))
 
 
 def _has_size(member: tuple[Row, Mapping[str, float]]) -> bool:
@@ -240,13 +248,13 @@ def group_of(row: Row) -> tuple[object, ...]:
 
 
 def leaders(order: Sequence[Standing]) -> tuple[Standing, ...]:
-    """Return the first method and all that are tied with it: same mean rank, as many groups."""
+    """Return the first method and all that are tied with it: same win rate, as many groups."""
     if not order:
         return ()
     best = order[0]
     return tuple(
         one
         for one in order
-        if show.mean_rank(one.mean_rank) == show.mean_rank(best.mean_rank)
+        if printed_win_rate(one.beaten) == printed_win_rate(best.beaten)
         and (one.groups, one.apart) == (best.groups, best.apart)
     )

@@ -36,17 +36,18 @@ const tile = (title, main, ...more) => {
   return box;
 };
 const nameOf = (own) => named(own.label);
+const winsOf = (own) => quantity(make("span", share(100 * own.share)), data.labels[own.label], "win rate");
 const rankOf = (own) => quantity(make("span", fixed(own.mean, 2)), data.labels[own.label], "mean rank");
 const intervalOf = (own) => quantity(make("span", own.low === own.low ? `[${fixed(own.low, 2)}, ${fixed(own.high, 2)}]` : ABSENT), data.labels[own.label], "mean rank interval");
 const shareOf = (own) => quantity(make("span", share(ofReal(placesOf(own.label)))), data.labels[own.label], "of real");
 
 const bestTile = (order, leaders, datasets) => {
   const [best] = order, inside = best.low === best.low ? [" ", intervalOf(best)] : [];
-  const rank = ["Mean rank ", rankOf(best), ...inside, ` among ${upToTwo(best.company)}, on ${best.datasets} of ${plural(datasets, "dataset")}.`];
+  const rank = ["Beats ", winsOf(best), " of the others; mean rank ", rankOf(best), ...inside, ` among ${upToTwo(best.company)}, on ${best.datasets} of ${plural(datasets, "dataset")}.`];
   const fewer = best.groups.length < ranks.groups.length ? `Ranked in only ${best.groups.length} of ${plural(ranks.groups.length, "group")}.` : "";
   const tuned = new Set(Array.from(ranks.reason).filter(([, reason]) => reason === data.chosenHere).map(([row]) => labelOf[row]));
   // Who met fewer others, or easier data, cannot be called the best of all.
-  const one = fewer || tuned.size ? "Lowest mean rank" : "Best sound method";
+  const one = fewer || tuned.size ? "Highest win rate" : "Best sound method";
   return tile(leaders.length > 1 ? "Best sound methods: a tie" : one, joined(leaders.map(nameOf)), rank, fewer,
     leaders.some((own) => data.references[own.label] === "floor") ? "No method ranked here is better than the floor." : "",
     tuned.size ? `Not ranked where their defaults were chosen: ${plural(tuned.size, "sound method")}.` : "");
@@ -137,7 +138,7 @@ const drawVerdicts = () => {
   }));
 };
 const drawLede = ({ order, datasets }, selected) => {
-  const leaders = order.filter((own) => fixed(own.mean, 2) === fixed(order[0].mean, 2) && own.groups.length === order[0].groups.length && own.apart === order[0].apart);
+  const leaders = order.filter((own) => fixed(100 * own.share, 1) === fixed(100 * order[0].share, 1) && own.groups.length === order[0].groups.length && own.apart === order[0].apart);
   byId("lede").hidden = !order.length;
   if (order.length) {
     byId("tiles").replaceChildren(bestTile(order, leaders, datasets), marginTile(order, leaders),

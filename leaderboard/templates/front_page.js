@@ -35,11 +35,12 @@ const drawStandings = ({ order, datasets }) => {
     head.scope = "row";
     head.dataset.value = data.labels[own.label];
     head.append(...named(own.label));
-    const mean = value("", own.mean, "lead"), interval = value("", own.low), real = value("", ofReal(placesOf(own.label)));
+    const wins = value("", own.share, "lead"), mean = value("", own.mean), interval = value("", own.low), real = value("", ofReal(placesOf(own.label)));
+    wins.append(winsOf(own));
     mean.append(rankOf(own), rankScale(own, last));
     interval.append(intervalOf(own));
     real.append(shareOf(own));
-    row.append(head, mean, interval, real, value(upToTwo(own.company), own.company), value(percent(own.share, 1), own.share), value(`${own.datasets} of ${datasets}`, own.datasets),
+    row.append(head, wins, mean, interval, real, value(upToTwo(own.company), own.company), value(`${own.datasets} of ${datasets}`, own.datasets),
       value(`${own.groups.length} of ${ranks.groups.length}`, own.groups.length, fewer), value(whole(own.cells), own.cells), value(percent(own.failing, own.cells), own.failing / own.cells, own.failing ? "bad" : ""));
     return row;
   }));

@@ -121,6 +121,6 @@ const standingsOf = (groups) => {
     own.apart = 2 * own.datasets < datasets || (sized.size > 0 && !sized.has(own.label));
     [own.low, own.high] = rankInterval(byDataset(own.groups), last);
   }
-  const order = Array.from(found.values()).sort((a, b) => a.apart - b.apart || fixed(a.mean, 2) - fixed(b.mean, 2) || collator.compare(data.labels[a.label], data.labels[b.label]));
+  const order = Array.from(found.values()).sort((a, b) => a.apart - b.apart || fixed(100 * b.share, 1) - fixed(100 * a.share, 1) || collator.compare(data.labels[a.label], data.labels[b.label]));
   return { order, datasets };
 };

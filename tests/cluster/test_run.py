@@ -169,7 +169,9 @@ def test_failing_cells_never_stop_the_run_and_show_in_the_exit_code(tmp_path: Pa
     assert rows["status"].to_dict() == {
         "marginals": "ok", "raises": "error", "exits": "error", "skips": "skipped",
     }  # fmt: skip
-    assert rows.loc["raises", "reason"] == "ValueError: something broke"
+    # The text of the exception could hold rows: the table names its type and place.
+    assert rows.loc["raises", "reason"].startswith("ValueError at misbehaves_plugin.py:")
+    assert "something broke" not in rows.loc["raises", "reason"]
     assert "os._exit(3)" in rows.loc["exits", "reason"]
     assert rows.loc["skips", "reason"] == "not for this task"
     assert {tags["status"] for tags in logged(out)} == {"ok", "error", "skipped"}

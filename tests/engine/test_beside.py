@@ -12,14 +12,24 @@ from click.testing import CliRunner
 from bench.cli.main import main
 from bench.engine.beside import beside
 from bench.engine.publish import publish
+from bench.leaderboard.ranking.rank import placements, ranking_table
 from bench.leaderboard.tables.load import load_results
+from bench.results import published
 from bench.results.records import Outcome
-from tests.support.publishing import changed, finished, run_of
+from tests.support.publishing import changed, failed, finished, run_of
 
 
 def version(tmp_path: Path, *outcomes: Outcome) -> Path:
     target = tmp_path / "versions" / "2026.11"
     publish([run_of(tmp_path / "published-run", *outcomes)], target)
+    return target
+
+
+def version_of_any_code(tmp_path: Path, *outcomes: Outcome) -> Path:
+    """Write a version as it is once the code has changed: `bench publish` takes that of today."""
+    target = tmp_path / "versions" / "2026.11"
+    run = published.compact(run_of(tmp_path / "published-run", *outcomes))
+    published.write(target, run, published.Version("2026.11", "2026-11-01", "2026-11-01"), "")
     return target
 
 
@@ -86,8 +96,79 @@ def test_other_metrics_are_named_and_their_scores_left_out(tmp_path: Path) -> No
         (text,) = found.named
         assert text.startswith("metric ks has other code than published")
         scores = pd.read_parquet(found.directory / "scores.parquet")
+        assert found.cells == 3 and "its published scores are left out" in text
         assert "c-index/cox" in set(scores["metric"])
         assert not [name for name in scores["metric"] if name.startswith("ks")]
+
+
+def with_other(outcome: Outcome, metric: str, **more: object) -> Outcome:
+    """Return the outcome as scored by other code of this metric."""
+    metrics = json.loads(outcome.row.metrics) | {metric: "0" * 64}
+    return changed(outcome, metrics=json.dumps(metrics), **more)
+
+
+def places_of(*directories: Path) -> pd.DataFrame:
+    """Return the placements of a board of these directories."""
+    results = load_results(directories)
+    return placements(ranking_table(results.cells, results.scores)).set_index("shown_label")
+
+
+def test_a_cell_without_its_headline_metric_does_not_fail_but_is_left_out(tmp_path: Path) -> None:
+    there = version(tmp_path, *THEIRS, finished("dm"))
+    mine = run_of(tmp_path / "mine", with_other(finished("ldpdc"), "c-index/cox"))
+    with beside([mine], there) as found:
+        assert (found.cells, found.left_out) == (0, 5)
+        (text,) = found.named
+        assert text == (
+            "metric c-index/cox has other code than published: the published cells that it ranks "
+            "with that code (dataset gbsg2) are left out, with all their scores (score the run "
+            "with the code of that version, or wait for the next)"
+        )
+        assert pd.read_parquet(found.directory / "scores.parquet").empty
+        place = places_of(found.directory, mine)
+        assert list(place.index) == ["ldpdc"] and place["rank"].isna().all()
+    site = tmp_path / "site"
+    arguments = ["leaderboard", str(mine), "--with", str(there), "-o", str(site)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "0 cells of version 2026.11 beside the runs, 5 left out" in result.output
+
+
+def test_cells_of_the_same_headline_code_stay(tmp_path: Path) -> None:
+    # The version has two codes of the metric, one of them that of the run.
+    old = with_other(finished(epsilon=3.0), "c-index/cox")
+    there = version_of_any_code(tmp_path, finished(), old)
+    mine = run_of(tmp_path / "mine", finished("ldpdc"), finished("ldpdc", epsilon=3.0))
+    with beside([mine], there) as found:
+        assert found.cells == 1
+        place = places_of(found.directory, mine)
+        ranked = place[place["rank"].notna()]
+        assert set(ranked.index) == {"marginals", "ldpdc"} and not ranked["failing"].any()
+        assert set(ranked["eps_target"]) == {1.0}
+
+
+def test_a_row_is_not_left_with_its_failures_alone(tmp_path: Path) -> None:
+    some = (with_other(finished(), "c-index/cox"), failed(finished(seed=1)))
+    never = [failed(changed(finished("dm"), seed=seed, key=f"dm-{seed}")) for seed in (0, 1)]
+    there = version_of_any_code(tmp_path, *some, *never)
+    mine = run_of(tmp_path / "mine", finished("ldpdc"), finished("ldpdc", seed=1))
+    with beside([mine], there) as found:
+        # What failed on every seed did so whatever the code of the metric.
+        assert set(pd.read_parquet(found.directory / "cells.parquet")["label"]) == {"dm"}
+        assert found.cells == 2
+
+
+def test_the_cell_of_the_run_counts_whichever_finished_last(tmp_path: Path) -> None:
+    later = changed(finished(), finished_at="2030-01-01T00:00:00+00:00")
+    there = version(tmp_path, later, finished(seed=1))
+    for key in (later.row.key, "1" * 20):
+        own = changed(finished(), key=key, finished_at="2020-01-01T00:00:00+00:00")
+        mine = run_of(tmp_path / key, own)
+        with beside([mine], there) as found:
+            assert (found.cells, found.left_out, found.named) == (1, 1, ())
+            cells = load_results([found.directory, mine]).cells.set_index("seed")
+            assert cells.loc[0, "finished_at"] == own.row.finished_at
+            assert set(cells.index) == {0, 1}
 
 
 def test_other_code_of_a_method_does_not_mix(tmp_path: Path) -> None:

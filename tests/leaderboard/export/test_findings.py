@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import pandas as pd
 import pytest
@@ -17,9 +17,13 @@ from bench.leaderboard.charts.gallery import KINDS as KINDS_OF_CHARTS
 from bench.leaderboard.export import findings
 from bench.leaderboard.export.documents import differing_lines, filled, typed_tables
 from bench.leaderboard.export.findings import KINDS, Material
+from bench.plugins.description import FILE, Descriptions, MethodDescription
+from bench.results import published
+from bench.results.published import Version
+from tests.leaderboard.conftest import Run
 from tests.leaderboard.tables.test_audits import REFUTED, write_audits
 from tests.support.places import ROOT
-from tests.support.published_site import small_version
+from tests.support.published_site import SLICE, small_version
 
 HALF = stats.norm.ppf(0.975)
 
@@ -113,6 +117,7 @@ def test_the_loss_against_real_rows(version: Path, found: Material) -> None:
 def test_the_floor_pays_for_the_choice_of_the_best(found: Material) -> None:
     rows = lines(KINDS["floor"](found))
     assert [row["dataset"] for row in rows] == ["d1", "d2", "d3"]
+    assert {row["size"] for row in rows} == {"50 rows per class"}
     # Four methods beside the floor, three datasets.
     for row in rows:
         label = row["best"].strip("`")
@@ -124,6 +129,7 @@ def test_the_floor_pays_for_the_choice_of_the_best(found: Material) -> None:
             for name in ("alpha", "beta", "gamma", "delta")
         }
         gaps = {name: one.difference for name, one in others.items() if one is not None}
+        assert row["methods compared"] == str(len(gaps)) == "4" and row["left out"] == "none"
         assert label == max(gaps, key=lambda name: gaps[name])
         chosen = others[label]
         assert chosen is not None
@@ -133,9 +139,87 @@ def test_the_floor_pays_for_the_choice_of_the_best(found: Material) -> None:
         assert (row["beats the floor"] == "yes") == (printed < 0.05)
 
 
-def test_condensation_against_synthesis(tmp_path: Path) -> None:
-    from bench.plugins.description import FILE, Descriptions, MethodDescription
+@final
+class OneEpsilon(Run):
+    """A run at epsilon 1 in which the method of a cell is all that differs."""
 
+    def utility(self, dataset: str, method: str, value: float, **changes: Any) -> None:
+        """Add a cell with an AUROC whose interval is 0.01 to both sides."""
+        key = self.add(method, dataset=dataset, **changes)
+        self.score(key, "auroc", value, value - 0.01, value + 0.01)
+
+    def material(self, folder: Path, **tuned_on: tuple[str, ...]) -> Material:
+        """Write the run, with the cards of methods whose defaults were chosen on a dataset."""
+        directory = self.write(folder / "run")
+        cards = tuple(
+            MethodDescription(name, name, tuned_on=datasets) for name, datasets in tuned_on.items()
+        )
+        (directory / "run.json").write_text('{"format_version": 1}', encoding="utf-8")
+        (directory / FILE).write_text(Descriptions(methods=cards).to_json(), encoding="utf-8")
+        version = Version("2026.11", "2026-11-18", "2026-11-19", (SLICE,))
+        home = folder / "versions" / "2026.11"
+        published.write(home, published.compact(directory), version, "# Log\n")
+        return Material(home, folder / "page.md")
+
+
+def test_the_floor_counts_the_methods_of_each_row(tmp_path: Path) -> None:
+    """A method that never met the floor of a dataset costs its best nothing there."""
+    run = OneEpsilon()
+    for dataset in ("d1", "d2"):
+        run.utility(dataset, "marginals", 0.7)
+    run.utility("d1", "alpha", 0.717)
+    run.utility("d1", "tuned", 0.9)
+    # On d2 the best of two is worse than the floor.
+    for method, value in (("beta", 0.6), ("gamma", 0.5)):
+        run.utility("d2", method, value)
+    run.utility("d2", "alpha", 0.55, ipc=None, full_size=True)
+    run.utility("d2", "marginals", 0.55, ipc=None, full_size=True)
+    for place in range(4):
+        run.utility("d2", f"tuned-{place}", 0.8)
+    chosen = {f"tuned-{place}": ("d2",) for place in range(4)}
+    found = run.material(tmp_path, tuned=("d1",), **chosen)
+    first, second, third = lines(KINDS["floor"](found))
+    assert [first[name] for name in ("dataset", "methods compared", "best")] == [
+        "d1",
+        "1",
+        "`alpha`",
+    ]
+    assert first["left out"] == "`tuned`"
+    alone = 2 * stats.norm.sf(0.017 / (2**0.5 * 0.01 / HALF))
+    # The second smallest of three p-values; only one method was compared.
+    assert float(first["corrected p"]) == pytest.approx(2 * alone, rel=0.05)
+    assert first["beats the floor"] == "yes"
+    assert (second["size"], second["methods compared"], second["left out"]) == (
+        *("50 rows per class", "2", "4"),
+    )
+    assert second["best"] == "`beta`" and second["corrected p"] == "< 0.001"
+    assert second["beats the floor"] == "no: worse"
+    assert (third["size"], third["methods compared"], third["left out"]) == (
+        "full size",
+        "1",
+        "none",
+    )
+    assert third["corrected p"] == "1" and third["beats the floor"] == "not shown"
+
+
+def test_sizes_say_which_datasets_they_cover(tmp_path: Path) -> None:
+    run = OneEpsilon()
+    for dataset, methods in (("d1", ("alpha", "beta")), ("d2", ("alpha", "gamma")), ("d3", ())):
+        for place, method in enumerate((*methods, "tuned")):
+            run.utility(dataset, method, 0.8 - 0.1 * place)
+        real = {"eps_target": None, "eps_claimed": None, "eps_proven": float("inf"), "ipc": None}
+        run.utility(dataset, "real", 0.9, **real, verdict="non-private")
+    found = run.material(tmp_path, tuned=("d1", "d2", "d3"))
+    (row,) = lines(KINDS["sizes"](found))
+    assert row["best"] == "`alpha`" and row["datasets of the best"] == "2 of 3: d1, d2"
+    assert row["methods compared"] == "3" and row["left out"] == "`tuned`"
+    assert row["next"] in ("`beta`", "`gamma`") and row["datasets in common"] == "1"
+    (best,) = lines(KINDS["best"](found))
+    assert best["datasets"] == "2 of 3" and best["datasets with real rows"] == "2"
+    assert best["datasets in common"] == "1"
+
+
+def test_condensation_against_synthesis(tmp_path: Path) -> None:
     version = small_version(tmp_path)
     cards = tuple(
         MethodDescription(name, name, family=family, tuned_on=())
@@ -145,6 +229,7 @@ def test_condensation_against_synthesis(tmp_path: Path) -> None:
     rows = lines(KINDS["families"](Material(version, version)))
     assert {row["best condensation"] for row in rows} == {"`beta`"}
     assert {row["data"] for row in rows} == {"tables", "survival cohorts"}
+    assert [row["datasets in common"] for row in rows] == ["2", "1"]
     for row in rows:
         assert re.match(r"[+-]0\.\d{3} \[", row["difference (condensation - synthesis)"])
 

@@ -97,8 +97,8 @@ def test_markdown_content(mixed_run: Any, exported: Any) -> None:
     _, text = exported(mixed_run)
     ranking, results = text.split("## Results")
     # breast-cancer: 1 and 1; curial-sim: 1.5 and 1.
-    assert "| ldpdc | 1.13 | 87.7% | 2 | 88% | 2 | 4 | 8 | 1 |" in ranking
-    assert "| marginals | 1.88 | 75.9% | 2 | 13% | 2 | 4 | 8 | 0 |" in ranking
+    assert "| ldpdc | 87.5% | 1.13 | 87.7% | 2 | 2 | 4 | 8 | 1 |" in ranking
+    assert "| marginals | 12.5% | 1.88 | 75.9% | 2 | 2 | 4 | 8 | 0 |" in ranking
     assert "| real |" not in ranking
     (real, _) = [line for line in results.splitlines() if line.startswith("| real")]
     cells = [cell.strip() for cell in real.split("|")[1:-1]]

@@ -38,9 +38,9 @@ def text_of(markup: str) -> str:
     return html.unescape(" ".join(re.sub("<[^>]+>", " ", markup).split()))
 
 
-def two(value: float) -> str:
-    """Return two decimals; halves are rounded up, as on paper."""
-    return f"{value + 1e-9:.2f}"
+def tenth(share: float) -> str:
+    """Return a percentage with one decimal; halves are rounded up, as on paper."""
+    return f"{100 * share + 1e-9:.1f}"
 
 
 class Tables:
@@ -78,8 +78,8 @@ class Tables:
         sized = cells["ipc"].notna() | cells["full_size"]
         return cells[sized] if sized.any() else cells
 
-    def ranks(self, task: str, target: float) -> pd.Series[float]:
-        """Return mean ranks: over seeds, then sizes, then datasets."""
+    def wins(self, task: str, target: float) -> pd.Series[float]:
+        """Return shares of the others beaten: over seeds, then sizes, then datasets; best first."""
         cells = self.sound(task, target).assign(
             printed=lambda frame: [round(value + 1e-12, 3) for value in frame["value"]]
         )
@@ -92,14 +92,15 @@ class Tables:
                 continue
             # A failed cell has the last place, whoever else failed.
             ranks = wide.rank(axis=1, ascending=False).where(wide.notna(), wide.shape[1])
+            others = wide.shape[1] - 1
             for label, rank in ranks.mean().items():
-                found.append((label, place[0], rank))
-        frame = pd.DataFrame(found, columns=["label", "dataset", "rank"])
-        by_dataset = frame.groupby(["label", "dataset"])["rank"].mean()
+                found.append((label, place[0], (others + 1 - rank) / others))
+        frame = pd.DataFrame(found, columns=["label", "dataset", "wins"])
+        by_dataset = frame.groupby(["label", "dataset"])["wins"].mean()
         count = by_dataset.groupby("label").size()
         datasets = frame["dataset"].nunique()  # on which any method has a rank
         means = by_dataset.groupby("label").mean()
-        return means[2 * count >= datasets].sort_values(kind="stable")
+        return means[2 * count >= datasets].sort_values(kind="stable", ascending=False)
 
     def share(self, label: str, task: str, target: float) -> float:
         """Return the share of the real rows: of each row as printed, then over datasets."""
@@ -178,20 +179,20 @@ def trace(directory: Path, page: str) -> int:
         task, target = texts[head[1]], float(head[2])
         quantities = re.findall(r'data-quantity="([^"]+)">([^<]+)<', article)
         printed = {html.unescape(name): html.unescape(value) for name, value in quantities}
-        ranks = tables.ranks(task, target)
-        smallest = [label for label in ranks.index if two(ranks[label]) == two(ranks.min())]
-        best = str(sorted(smallest)[0])
+        wins = tables.wins(task, target)
+        largest = [label for label in wins.index if tenth(wins[label]) == tenth(wins.max())]
+        best = str(sorted(largest)[0])
         assert text_of(article.split('<p class="who">')[1].split("</p>")[0]) == best
         place = f"{best}|{task}|{target:g}"
         expected: list[str] = [head[2]]
         assert printed.pop(f"{place}|of real") == f"{tables.share(best, task, target) + 1e-9:.1f}%"
-        assert printed.pop(f"{place}|mean rank") == two(ranks[best])
-        pairs = list(itertools.combinations(ranks.index, 2))
+        assert printed.pop(f"{place}|win rate") == f"{tenth(wins[best])}%"
+        pairs = list(itertools.combinations(wins.index, 2))
         tests = {
             pair: test for pair in pairs if (test := tables.test(*pair, task, target)) is not None
         }
         p_values = corrected({pair: test[3] for pair, test in tests.items()})
-        order = sorted(ranks.index, key=lambda label: (float(two(ranks[label])), label))
+        order = sorted(wins.index, key=lambda label: (-float(tenth(wins[label])), label))
         # Two methods that are ranked on other datasets have nothing in common to be tested on.
         met = {label for pair in tests for label in pair if best in pair} - {best}
         order = [best, *(label for label in order if label in met)]
@@ -230,9 +231,12 @@ def trace(directory: Path, page: str) -> int:
         rest = re.sub(r'<[^>]*data-quantity="[^"]*">[^<]*<', "<", article)
         rest = re.sub(r"<a [^>]*>[^<]*</a>", "", rest)
         datasets = tables.released.loc[tables.released["task"] == task, "dataset"]
-        words = text_of(rest).replace(", ".join(sorted(datasets.unique())), "")
-        per_label = tables.sound(task, target).groupby("label")["dataset"].nunique()
-        expected += [str(per_label[best]), str(datasets.nunique())]
+        words = text_of(rest)
+        for name in sorted(datasets.unique(), key=len, reverse=True):
+            words = words.replace(name, "")
+        own = set(tables.sound(task, target).groupby("label")["dataset"].unique()[best])
+        expected += [str(len(own)), str(datasets.nunique())]
+        assert f"({', '.join(sorted(own))}" in said
         assert sorted(NUMBER.findall(words)) == sorted(expected), words
         checked += 7 + len(expected)
     checked += _head(directory, page, tables, section)

@@ -35,21 +35,27 @@ def test_ranks_are_those_among_the_shown(
             assert row["rank"].endswith(f" of {among}")
     assert ranked == {name: pytest.approx(rank, abs=6e-3) for name, rank in expected.items()}
 
-    # The mean over datasets of the mean over groups.
+    # The means over datasets of the means over groups, of ranks and of shares beaten.
     names = front.page.locator("#standings tbody th a").all_inner_texts()
-    means = front.page.locator("#standings tbody td.lead").all_inner_texts()
-    own = {}
-    for name in shown:
-        by_dataset = [
-            np.mean([rank for (m, d, _, _), rank in expected.items() if (m, d) == (name, dataset)])
-            for dataset, _, _ in DATASETS
-            if any((m, d) == (name, dataset) for m, d, _, _ in expected)
-        ]
-        own[name] = float(np.mean(by_dataset))
-    assert dict(zip(names, map(float, means), strict=True)) == {
-        name: pytest.approx(mean, abs=5.1e-3) for name, mean in own.items()
-    }
-    assert [float(mean) for mean in means] == sorted(float(mean) for mean in means)
+    means = front.page.locator("#standings tbody td:nth-of-type(2)").all_inner_texts()
+    wins = front.page.locator("#standings tbody td.lead").all_inner_texts()
+    others = {key[1:]: sum(other[1:] == key[1:] for other in expected) - 1 for key in expected}
+    beaten = {key: (others[key[1:]] + 1 - rank) / others[key[1:]] for key, rank in expected.items()}
+    for printed, values, scale in ((means, expected, 1), (wins, beaten, 100)):
+        own = {}
+        for name in shown:
+            by_dataset = [
+                np.mean([one for (m, d, _, _), one in values.items() if (m, d) == (name, dataset)])
+                for dataset, _, _ in DATASETS
+                if any((m, d) == (name, dataset) for m, d, _, _ in values)
+            ]
+            own[name] = scale * float(np.mean(by_dataset))
+        numbers = [float(text.removesuffix("%")) for text in printed]
+        assert dict(zip(names, numbers, strict=True)) == {
+            name: pytest.approx(mean, abs=5.1e-3 if scale == 1 else 5.1e-2)
+            for name, mean in own.items()
+        }
+    assert numbers == sorted(numbers, reverse=True)
 
 
 def test_a_method_that_fails_is_ranked_as_failing(front: Visit, site: FrontSite) -> None:
@@ -77,7 +83,7 @@ def test_the_interval_of_the_mean_rank_is_students_over_datasets(
             if any((m, d) == (name, dataset) for m, d, _, _ in ranks)
         ]
         expected = stats.t.interval(0.95, len(means) - 1, np.mean(means), stats.sem(means))
-        shown = row.locator("td").nth(1).inner_text().strip("[]").split(", ")
+        shown = row.locator("td").nth(2).inner_text().strip("[]").split(", ")
         assert [float(end) for end in shown] == pytest.approx(np.clip(expected, 1, 5), abs=5.1e-3)
 
 
@@ -89,7 +95,9 @@ def test_the_answer_stands_on_top(front: Visit, site: FrontSite) -> None:
     best = min(SOUND, key=lambda m: np.mean([r for (name, *_), r in ranks.items() if name == m]))
     assert best == "alpha"
     tiles = [" ".join(text.split()) for text in front.page.locator(".tile").all_inner_texts()]
-    assert tiles[0].startswith("Best sound method alpha Mean rank 1.")
+    assert re.match(
+        r"Best sound method alpha Beats 9\d\.\d% of the others; mean rank 1\.", tiles[0]
+    )
     assert re.search(r"By how much\? [\d.]+% of real", tiles[1])
     assert "Floor: marginals" in tiles[1]
     assert tiles[2].startswith("Is the lead significant? significant")

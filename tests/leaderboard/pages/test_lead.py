@@ -233,5 +233,5 @@ def test_the_plots_crown_whom_the_front_page_crowns(run: Any, tmp_path: Path) ->
     (line,) = lead(board).lines
     (best,) = line.methods
     assert best.label == "a" == quantities.leaders(board.standings)[0].label
-    assert f"here: a ({show.mean_rank(best.mean_rank)})" in found.finding
+    assert f"here: a ({show.share(best.beaten)})" in found.finding
     assert np.mean([0.69, 0.69, 0.90]) > np.mean([0.70, 0.70, 0.50])

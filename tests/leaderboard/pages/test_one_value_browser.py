@@ -60,6 +60,7 @@ def test_equal_quantities_are_printed_equal(opened: Visit, small: SmallSite) -> 
         assert sum(name.endswith(f"|{kind}") and name.count("|") == 6 for name in several) >= 12
     ranked = ("marginals", *METHODS)
     assert {f"{label}|mean rank" for label in ranked} <= set(several)
+    assert {f"{label}|win rate" for label in ranked} <= set(several)
     assert {f"{label}|of real" for label in ranked} <= set(several)
     assert len(pages) > 65
     real = [texts[name] for name in texts if name.startswith("real|") and name.endswith("of real")]
@@ -129,6 +130,8 @@ def test_the_picture_averages_what_the_ranking_averages(opened: Visit) -> None:
             switch.check()
         opened.page.wait_for_selector(f"{figure} figure .plot svg")
         opened.page.locator(f"{figure} .chart-tools summary").click()
+        # The table of numbers is made when it is opened.
+        opened.page.wait_for_selector(f"{figure} .chart-tools tbody tr")
         lines = opened.page.eval_on_selector_all(
             f"{figure} .chart-tools tbody tr",
             "all => all.map((one) => [...one.cells].map((cell) => cell.innerText))",

@@ -97,6 +97,7 @@ def test_a_legend_filters_and_numbers_are_those_of_the_chart(chromium: Any, page
         )
         figure = visit.page.locator("#privacy details[open] figure").first
         figure.locator(".chart-tools summary").click()
+        figure.locator("tbody tr").first.wait_for()  # the numbers are listed when they are opened
         heads = figure.locator("th").all_inner_texts()
         assert heads[:3] == ["method", "target ε", "auroc ↑"]
         rows = [row.split("\t") for row in figure.locator("tbody tr").all_inner_texts()]

@@ -154,7 +154,7 @@ def test_the_heat_map_by_hand(run: Any, tmp_path: Path, non_private: Any, unprov
     assert "1 of 2 cells failed: too slow" in cells["half"][0].title
     assert cells["half"][2].title == "no value: too large"
     assert found.finding.startswith(
-        "Lowest mean rank of the sound methods here: a (1.25), ranked on 2 of 3"
+        "Highest win rate of the sound methods here: a (75.0%), ranked on 2 of 3"
     )
 
 

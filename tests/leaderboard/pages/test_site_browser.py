@@ -16,6 +16,7 @@ from bench.leaderboard.charts.chart import COLOURS
 from bench.leaderboard.charts.panels import MARKERS, PALETTE
 from bench.leaderboard.charts.sheet import LIBRARY
 from bench.leaderboard.templates import rendering
+from bench.leaderboard.templates.rendering import LIST
 from tests.support import browser
 from tests.support.card_page import CardPage
 from tests.support.dossiers import one_release
@@ -69,8 +70,8 @@ def test_every_link_of_the_site_leads_to_a_file_or_a_place_on_it(
             "a[href]", "links => links.map((link) => link.getAttribute('href'))"
         )
     assert len([link for link in found[front] if link.startswith("cells/")]) == 60
-    # Pages with charts load the library beside them.
-    reached = {front, (folder / LIBRARY).resolve()}
+    # Pages with charts load the library beside them; the next site reads the list of files.
+    reached = {front, (folder / LIBRARY).resolve(), (folder / LIST).resolve()}
     count = 0
     for page, links in found.items():
         for link, goal, fragment in _goals(page, links):

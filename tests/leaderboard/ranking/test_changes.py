@@ -50,7 +50,10 @@ def test_nothing_changed(mixed_run: Any, check: Any) -> None:
     assert "40 cells in both runs, 0 only in the old one, 0 only in the new one." in result.output
     # 20 rows, four of them skipped everywhere.
     assert "Utility: 16 rows compared, 0 differ" in result.output
-    assert result.output.splitlines()[-1] == "Check passed: nothing got worse."
+    assert result.output.splitlines()[-1] == (
+        "Check passed: no significant loss was found, no verdict changed, and no cell stopped "
+        "finishing."
+    )
 
 
 def test_paired_over_seeds_with_both_errors(new_run: Any, changes: Any) -> None:
@@ -98,6 +101,39 @@ def test_holm_over_all_rows_that_differ(new_run: Any, changes: Any) -> None:
     assert found[0].gain.p < 0.05 < found[0].p_holm
     assert found[3].p_holm == pytest.approx(3 * found[3].gain.p)
     assert found[2].p_holm is None
+
+
+def test_a_loss_below_significance_is_named(new_run: Any, check: Any) -> None:
+    old, new = new_run(), new_run()
+    for dataset, after, reach in (("large", 0.79, 0.02), ("small", 0.6, 0.3), ("good", 0.9, 0.3)):
+        old.score(old.add("a", dataset=dataset), "auroc", 0.8, 0.8 - reach, 0.8 + reach)
+        new.score(new.add("a", dataset=dataset), "auroc", after, after - reach, after + reach)
+    result = check(old, new)
+    assert result.exit_code == 0, result.output
+    last = result.output.splitlines()[-1]
+    assert last.startswith("Check passed: no significant loss was found, no verdict changed, ")
+    assert (
+        "Largest observed loss that is not significant: a on small, 50 rows per class, eps 1: "
+        "auroc 0.800 -> 0.600, gain -0.2000 [-0.6243, +0.2243], corrected p 1, 1 seed."
+    ) in last
+    assert "large" not in last and "good" not in last and "nothing" not in result.output
+
+
+def test_the_largest_loss_of_each_metric(new_run: Any, changes: Any) -> None:
+    old, new = new_run(), new_run()
+    for run, auroc, error in ((old, 0.8, 10.0), (new, 0.799999, 30.0)):
+        run.score(run.add("a", dataset="x"), "auroc", auroc)
+        run.score(run.add("a", dataset="y"), "error", error, direction="lower")
+        run.add("a", auroc - (run is new) / 2, dataset="z")
+    found = changes(old, new)
+    assert [change.observed for change in found.utility[:2]] == pytest.approx([-1e-6, -20.0])
+    # The loss of 0.5 on z is significant, and has its own line.
+    assert to_text(found).splitlines()[-1] == (
+        "Check failed: 1 significantly worse. Largest observed loss of each metric that is not "
+        "significant: a on x, 50 rows per class, eps 1: auroc 0.800 -> 0.800, gain -1e-06 "
+        "(not tested), 1 seed; a on y, 50 rows per class, eps 1: error 10.000 -> 30.000, "
+        "gain -20.0000 (not tested), 1 seed."
+    )
 
 
 def test_better_is_no_failure(new_run: Any, check: Any) -> None:

@@ -36,8 +36,8 @@ def test_mean_rank_gives_each_dataset_the_same_weight(run: Any, rows_of: Any) ->
     for label, value in (("a", 0.5), ("b", 0.9), ("c", 0.7)):
         run.add(label, value, dataset="d2")
     _, found = rows_of(run)
-    assert list(found) == ["b", "a", "c"]
-    assert [one.mean_rank for one in found.values()] == [1.5, 2.0, 2.0]
+    assert list(found) == ["a", "b", "c"]
+    assert [one.mean_rank for one in found.values()] == [2.0, 1.5, 2.0]
     assert [one.among for one in found.values()] == [2.5, 2.5, 3.0]
     assert [one.beaten for one in found.values()] == [0.5, 0.5, 0.5]
     assert [one.datasets for one in found.values()] == [2, 2, 1]
@@ -119,11 +119,26 @@ def test_numbers_that_are_printed_equal_are_equal() -> None:
     assert show.as_shown(float("inf")) == float("inf")
 
 
-def test_methods_with_equal_printed_mean_ranks_are_tied() -> None:
-    def standing(label: str, mean: float, groups: int = 3) -> Standing:
-        return Standing(label, "", mean, None, None, None, 2.0, 0.5, 1, groups, 3, 0)
+def test_being_last_of_two_helps_nobody(run: Any, rows_of: Any) -> None:
+    """Ranks of groups of different sizes cannot be averaged: 2 of 2 is not as good as 2 of 6."""
+    for place, label in enumerate(("b", "c", "a", "d", "e", "f")):
+        run.add(label, 0.9 - 0.1 * place, dataset="d1")
+    for place, label in enumerate(("d", "b", "a", "c", "e", "f")):
+        run.add(label, 0.9 - 0.1 * place, dataset="d2")
+    run.add("a", 0.5, dataset="d2", ipc=5)
+    run.add("c", 0.6, dataset="d2", ipc=5)
+    _, found = rows_of(run)
+    # Without the group of two, a has the mean rank 3, and 60% of the others are beaten by it.
+    assert found["a"].mean_rank == pytest.approx((3 + (3 + 2) / 2) / 2)
+    assert found["a"].beaten == pytest.approx((0.6 + (0.6 + 0) / 2) / 2)
+    assert list(found)[:2] == ["b", "c"]
 
-    order = [standing("a", 1.5), standing("b", 1.5000000001), standing("c", 1.5, groups=2)]
+
+def test_methods_with_equal_printed_win_rates_are_tied() -> None:
+    def standing(label: str, wins: float, groups: int = 3) -> Standing:
+        return Standing(label, "", 1.5, None, None, None, 2.0, wins, 1, groups, 3, 0)
+
+    order = [standing("a", 0.5), standing("b", 0.5000000001), standing("c", 0.5, groups=2)]
     assert [one.label for one in quantities.leaders(order)] == ["a", "b"]
     assert quantities.leaders([]) == ()
 
