@@ -41,7 +41,8 @@ def _count_or_all(_: click.Context, __: click.Parameter, value: str) -> int:
     "--check",
     type=shared.PATH,
     metavar="OLD",
-    help="Compare with this older run: exit code 1 if anything got worse.",
+    help="Compare with this older run: exit code 1 for a significant loss, a changed verdict or a "
+    "cell that no longer finishes.",
 )
 @click.option(
     "--with",
