@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from bench.audit.soundness import Repeated
+from bench.audit.transcript_attack import OF_VECTORS
 from bench.engine.fit import MethodFacts
 from bench.errors import UnknownNameError
 from bench.plugins import registry
@@ -104,7 +105,17 @@ def _passed(row: CellRow, audit: AuditRow) -> str:
             f"enough after correction for all methods audited: not refuted. {proves}"
         )
     weak = "It has no power: it misses the planted bug as well. " if has_no_power(audit) else ""
+    if _of_vectors(audit) and row.eps_claimed is not None:
+        return (
+            "The attack found nothing against what is proven. The claim was not tested: it is "
+            f"about the method's own vectors. {weak}{proves}"
+        )
     return f"The attack found nothing against what is claimed or proven. {weak}{proves}"
+
+
+def _of_vectors(audit: AuditRow) -> bool:
+    """Return True where the attacker chose what the kernel sums, which tests no claim."""
+    return audit.canary.endswith(OF_VECTORS)
 
 
 def report(outcome: Outcome, refutation: Refutation | None) -> str:
@@ -114,11 +125,12 @@ def report(outcome: Outcome, refutation: Refutation | None) -> str:
     head = f"{row.label} on {row.dataset}, {_size(row)}delta {row.delta:g}: {row.attack} audit"
     if audit is None:
         return f"{head}\n\n  {conclusion.verdict}: {conclusion.sentence}"
+    where = ", of its calls with worst-case vectors" if _of_vectors(audit) else ""
     lines = [
         ("eps target", epsilon_text(row.eps_target)),
         ("eps claimed", epsilon_text(row.eps_claimed)),
         ("eps proven", epsilon_text(row.eps_proven)),
-        ("eps audited", f"{epsilon_text(row.eps_audited)}  or more, with 95% confidence"),
+        ("eps audited", f"{epsilon_text(row.eps_audited)}  or more, with 95% confidence{where}"),
     ]
     if audit.eps_gaussian is not None:
         lines.append(
@@ -160,14 +172,16 @@ def _attack_lines(row: CellRow, audit: AuditRow) -> list[tuple[str, str]]:
                 f"of {audit.trials} {what} that were not used for choosing",
             )
         )
-    claim, proof = _p(row.eps_claimed, audit.p_claim), _p(row.eps_proven, audit.p_proof)
-    lines.append(("p-values", f"claim {claim}, proof {proof}"))
+    tested = row.eps_claimed is None or not _of_vectors(audit)
+    claim = _p(row.eps_claimed, audit.p_claim) if tested else "not tested"
+    lines.append(("p-values", f"claim {claim}, proof {_p(row.eps_proven, audit.p_proof)}"))
     if audit.replicated_eps is not None:
+        claim = f"{audit.replicated_p_claim:.2g}" if tested else "not tested"
         lines.append(
             (
                 "replication",
-                f"eps {epsilon_text(audit.replicated_eps)} or more, p-values: claim "
-                f"{audit.replicated_p_claim:.2g}, proof {audit.replicated_p_proof:.2g}",
+                f"eps {epsilon_text(audit.replicated_eps)} or more, p-values: claim {claim}, proof "
+                f"{audit.replicated_p_proof:.2g}",
             )
         )
     lines.append(("planted bug", power_in_words(audit)))

@@ -19,6 +19,10 @@ telling. But its log-likelihood ratios lie in an interval of length epsilon (Don
     delta(a) = sup over t in [0, epsilon] of q_t (e^t - e^a),
     q_t = (1 - e^(t - epsilon)) / (e^t - e^(t - epsilon)).
 
+For a in [-epsilon, epsilon] the supremum is at t = (epsilon + a) / 2 (`selection_deltas`),
+
+    delta(a) = (1 - e^((a - epsilon) / 2))^2 / (1 - e^-epsilon).
+
 A distribution with these deltas dominates the selection, also where t depends on earlier answers,
 and is convolved with the others. It holds for selections of the kernel only: what a library spends
 in zCDP may be any mechanism.
@@ -271,23 +275,18 @@ class _Convolved:
 
 _CELLS = 16
 """Cells of a discretised selection on either side of 0, at least."""
-_TILTS = 400
-"""Ends t of the interval that are tried; between them, the envelope is raised to be above it."""
 
 
 def selection_deltas(epsilon: float, at: Floats) -> Floats:
     """Return the largest delta that a selection at `epsilon` can have at each of these epsilons.
 
-    With e^t = T the supremum over t is that of a smooth function; on a grid it is missed by less
-    than what `_TILTS` leaves, which the last factor covers (tests compare with a finer grid).
+    With T = e^t, E = e^epsilon and A = e^a, q_t (e^t - e^a) is (E + A - T - E A / T) / (E - 1),
+    which is largest at T = sqrt(E A): between max(1, A) and E for every a in [-epsilon, epsilon].
     """
-    tilts = np.linspace(0.0, epsilon, _TILTS + 1)[:, None]
-    low = np.exp(tilts - epsilon)
-    share = (1.0 - low) / (np.exp(tilts) - low)
-    deltas = np.max(share * (np.exp(tilts) - np.exp(at)), axis=0) * (1.0 + 1e-5)
-    # Beyond the interval nothing is left, or all of it.
-    deltas = np.where(at >= epsilon, 0.0, deltas)
-    return np.asarray(np.clip(np.maximum(deltas, 1.0 - np.exp(at)), 0.0, 1.0))
+    inside = np.clip(at, -epsilon, epsilon)
+    deltas = np.expm1((inside - epsilon) / 2.0) ** 2 / -math.expm1(-epsilon)
+    # Below the interval everything is left, above it nothing.
+    return np.asarray(np.where(at < -epsilon, -np.expm1(np.minimum(at, 0.0)), deltas))
 
 
 @functools.lru_cache(maxsize=512)

@@ -315,8 +315,12 @@ class _Planted:
     """Of the canary; empty for a client."""
     client: int | None = None
     """Number of a client of `CLIENTS`, instead of a row."""
-    held: set[tuple[PartPath, str]] = field(default_factory=set)
-    """Parts that hold the canary, as the first of both fits found them."""
+    held: dict[int, set[str]] = field(default_factory=dict)
+    """Parts that hold the canary, as the first of both fits found them, by the place of the call.
+
+    Not by path and name: parts of two partitions of the same data may have the same names, and of
+    each partition only one part holds the canary. Both fits make the same calls in the same order.
+    """
     coded: set[PartPath] = field(default_factory=set)
     """Private data whose coded rows hold the canary, as the first of both fits found them."""
 
@@ -340,17 +344,24 @@ class _Planted:
         return exponents(_NO_ROWS, scored, epsilon)
 
     def parts(
-        self, call: Call, parts: Sequence[AnsweringPart], vectors: Vectors, inside: bool
+        self,
+        call: Call,
+        place: int,
+        parts: Sequence[AnsweringPart],
+        vectors: Vectors,
+        inside: bool,
     ) -> Vectors:
-        """Return the vectors of parts, with that of the canary's part replaced."""
+        """Return the vectors of parts, with that of the canary's part replaced.
+
+        `place` is that of the call among all calls of its fit.
+        """
         if self.client is not None:
             names = {_client({part.name: part.rows for part in parts}, self.client)}
         elif inside:
-            held = {one.name for one in parts if np.isin(one.rows.positions, self.positions).any()}
-            self.held |= {(call.path, name) for name in held}
-            names = held
+            names = {one.name for one in parts if np.isin(one.rows.positions, self.positions).any()}
+            self.held[place] = names
         else:
-            names = {part.name for part in parts if (call.path, part.name) in self.held}
+            names = self.held.get(place, set())
         places = np.array([part.name in names for part in parts])
         return self._put(call, vectors, places, 1.0 if inside else -1.0)
 
@@ -389,7 +400,7 @@ class _Watching(Interceptor):
         self.parts_seen = {part.name: part.rows for part in parts}
         if self._planted is None:
             return vectors
-        return self._planted.parts(call, parts, vectors, self._inside)
+        return self._planted.parts(call, len(self.calls) - 1, parts, vectors, self._inside)
 
     def exact(self, call: Call, grid: Grid, integers: Integers) -> None:
         record = self.of(call)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bench.audit import audits as auditing
 from bench.audit import two_worlds
 from bench.audit.audits import (
     AuditProcedure,
@@ -342,6 +343,19 @@ def test_a_second_call_refits_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     with RunStore(tmp_path) as store:
         plan = plan_audits([prepared(ExactGaussian(), 40, directory=tmp_path)], store)
     assert len(plan.jobs) == 1 and plan.cached == 0
+
+
+def test_audits_of_a_checkout_with_changes_mark_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunStore(tmp_path) as store:
+        store.write_manifest({"grid": "core", "commit": "a" * 40, "dirty": False})
+    # Of the second call the audit is finished: nothing is computed by that checkout.
+    for dirty, seed, marked in ((False, 0, False), (True, 0, False), (True, 1, True)):
+        monkeypatch.setattr(auditing, "circumstances", lambda dirty=dirty: {"dirty": dirty})
+        run(tmp_path, ExactGaussian(), trials=40, seed=seed)
+        facts = RunStore(tmp_path).manifest()
+        assert (facts["grid"], facts["commit"], facts["dirty"]) == ("core", "a" * 40, marked)
 
 
 def test_an_audit_is_verified_without_refits(tmp_path: Path) -> None:

@@ -215,8 +215,29 @@ class TestSelections:
                     np.maximum(0.0, p - np.exp(at) * q) for p, q in zip(other, own, strict=True)
                 )
                 assert (deltas >= exact - 1e-12).all()
-            # And no further above them than half of one percent of the largest.
-            assert selection_deltas(epsilon, np.zeros(1))[0] <= 1.005 * math.tanh(epsilon / 4.0)
+            assert selection_deltas(epsilon, np.zeros(1)) == pytest.approx(math.tanh(epsilon / 4.0))
+
+    @pytest.mark.parametrize("epsilon", [0.02, 1.0, 4.0, 16.0])
+    def test_the_envelope_is_the_supremum_up_to_both_ends(self, epsilon: float) -> None:
+        """Against fine grids of tilts between max(a, 0) and epsilon, also for a near epsilon."""
+        near = epsilon * np.array([0.9, 0.99, 0.998, 0.999, 0.9999])
+        for at in (*np.linspace(-epsilon, epsilon, 21), *near, *-near):
+            tilts = np.linspace(max(at, 0.0), epsilon, 20_001)[:-1]
+            tilts = tilts[tilts > 0.0]
+            # Without differences of nearly equal numbers, which rounding would spoil.
+            share = np.expm1(tilts - epsilon) / np.expm1(-epsilon) * np.exp(-tilts)
+            other = share * np.exp(tilts) * -np.expm1(at - tilts)
+            brute = max(float(other.max(initial=0.0)), -math.expm1(at), 0.0)
+            (delta,) = selection_deltas(epsilon, np.array([at]))
+            assert delta >= brute * (1.0 - 1e-12)
+            assert delta == pytest.approx(brute, rel=1e-6, abs=1e-15)
+            if at < 0.9999 * epsilon:
+                assert delta > 0.0
+
+    def test_beyond_the_interval_all_or_nothing_is_left(self) -> None:
+        at = np.array([-900.0, -2.5, -2.0, 2.0, 2.5, 900.0])
+        expected = [1.0, -math.expm1(-2.5), -math.expm1(-2.0), 0.0, 0.0, 0.0]
+        assert selection_deltas(2.0, at).tolist() == pytest.approx(expected)
 
     def test_many_small_ones_are_about_a_gaussian(self) -> None:
         """Between mu^2 = epsilon^2 / 4 and epsilon^2 / 3 each, the variance of the envelope."""

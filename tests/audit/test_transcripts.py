@@ -47,6 +47,7 @@ from bench.plugins.method import Method, Spec
 from bench.plugins.release import Claim, Release, Rows
 from bench.plugins.source import build_dataset
 from bench.privacy import kernel
+from bench.privacy.accounting import pld_epsilon
 from bench.privacy.events import exponential, gaussian
 from bench.privacy.grid import Grid
 from bench.privacy.interception import Call
@@ -209,6 +210,42 @@ class Short(_Direct):
 
 @final
 @dataclass(frozen=True)
+class Quarter(_Direct):
+    """It claims that rows use a quarter of the clip at most; true for the default share."""
+
+    name: ClassVar[str] = "test-quarter"
+    share: float = 0.25
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        assert spec.budget is not None
+        noise = private.calibrate(lambda noise: [private.plan(gaussian(noise))])
+        private.reserve(gaussian(noise))
+        private.gaussian_sum(lambda rows: self.share * rows.values, private.encoder.max_norm, noise)
+        true = pld_epsilon(((gaussian(4.0 * noise), 1),), spec.budget.delta)
+        claim = Claim(true, spec.budget.delta, "rows use a quarter of the clip")
+        return replace(self.released(spec, private.width), claim=claim)
+
+
+@final
+@dataclass(frozen=True)
+class TwoPartitions(_Direct):
+    """Votes of two partitions of the same rows, whose parts have the same names."""
+
+    name: ClassVar[str] = "test-two-partitions"
+
+    def synthesize(self, private: PrivateData, spec: Spec, rng: np.random.Generator) -> Release:
+        noise = private.calibrate(lambda noise: [private.plan(gaussian(noise), 3)])
+        private.reserve(gaussian(noise), 3)
+        classes, teachers = private.partition("class"), private.partition("teacher", parts=2)
+        assert set(classes) == set(teachers) == {"0", "1"}
+        for parts in (classes, teachers, classes):
+            models = private.fit_parts(parts, lambda *_: None)
+            private.partition_sum(models, lambda _: np.full(2, 0.01), 1.0, noise)
+        return self.released(spec, private.width)
+
+
+@final
+@dataclass(frozen=True)
 class CodedCounts(_Direct):
     """Three tables of coded rows, with weights and without."""
 
@@ -293,6 +330,62 @@ class TestWorstCaseVectors:
         half_sensitivity(monkeypatch)
         outcome = audited(tmp_path, Short(votes=True), 20_000)
         assert conclude(outcome, refutations([outcome])[outcome.row.key]).verdict == "proof refuted"
+
+    def test_a_true_claim_below_the_proof_is_not_refuted(self, tmp_path: Path) -> None:
+        """A claim is about the method's own vectors; old audits refuted this one at p 1e-8."""
+        outcome = audited(tmp_path, Quarter(), 4000, epsilon=4.0)
+        row, audit = outcome.row, numbers(outcome)
+        assert audit.canary.endswith(OF_VECTORS) and row.eps_proven is not None
+        assert row.eps_claimed is not None and row.eps_audited is not None
+        # The bound is one of the calls with other vectors, and contradicts the claim.
+        assert row.eps_claimed < 0.9 < row.eps_audited < row.eps_proven
+        assert audit.p_claim == audit.replicated_p_claim == 1.0
+        refutation = refutations([outcome])[row.key]
+        assert not refutation.claim and not refutation.proof
+        assert conclude(outcome, refutation).verdict == "sound"
+        text = report.report(outcome, refutation)
+        assert "claim not tested, proof" in text and "The claim was not tested" in text
+        assert "with 95% confidence, of its calls with worst-case vectors" in text
+
+    @pytest.mark.parametrize("bug", ["less_noise", "half_sensitivity"])
+    @pytest.mark.parametrize("method", [Quarter(), TwoPartitions()], ids=lambda one: one.name)
+    def test_they_refute_the_proof_alone_of_a_broken_kernel(
+        self, method: Method, bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(transcript_attack, "_REPETITIONS", 1)
+        {"less_noise": less_noise, "half_sensitivity": half_sensitivity}[bug](monkeypatch)
+        outcome = audited(tmp_path, method, 8000, epsilon=4.0)
+        audit, refutation = numbers(outcome), refutations([outcome])[outcome.row.key]
+        assert audit.canary.endswith(OF_VECTORS)
+        assert audit.p_claim == audit.replicated_p_claim == 1.0
+        assert refutation.proof and not refutation.claim
+        assert conclude(outcome, refutation).verdict == "proof refuted"
+        text = report.report(outcome, refutation)
+        assert text.count("claim not tested, proof") == 2, "of the first trials and the replication"
+
+    def test_a_false_claim_is_refuted_by_own_rows(self, tmp_path: Path) -> None:
+        outcome = audited(tmp_path, Quarter(share=1.0), 4000, epsilon=4.0)
+        audit, refutation = numbers(outcome), refutations([outcome])[outcome.row.key]
+        assert not audit.canary.endswith(OF_VECTORS)
+        assert refutation.claim and not refutation.proof
+        assert conclude(outcome, refutation).verdict == "claim refuted"
+        assert "not tested" not in report.report(outcome, refutation)
+
+    @pytest.mark.parametrize("canary", range(3))
+    @pytest.mark.parametrize("number", [VECTORS, VECTORS + WILD])
+    def test_of_two_partitions_with_the_same_names_one_part_each_is_replaced(
+        self, number: int, canary: int
+    ) -> None:
+        """Each vote moves by twice the clip, as charged, whichever parts hold the canary."""
+        answers = of(TwoPartitions(), canary, number, epsilon=4.0).answers
+        moved = [answer.moved * 2.0**answer.grid.exponent for answer in answers]
+        assert [one.tolist() for one in moved] == [[pytest.approx(2.0, rel=0.01)]] * 3
+
+    def test_a_kernel_with_two_partitions_is_not_refuted(self, tmp_path: Path) -> None:
+        outcome = audited(tmp_path, TwoPartitions(), 4000, epsilon=4.0)
+        audit = numbers(outcome)
+        assert audit.canary.endswith(OF_VECTORS) and audit.p_proof > 0.05
+        assert refutations([outcome])[outcome.row.key].audited is None
 
     def test_a_client_has_them_in_both_worlds(self) -> None:
         method = registry.build_method("fedavg-client-dp", {})
