@@ -358,8 +358,9 @@ def run_audits(
 ) -> RunSummary:
     """Run what is missing of some audits, and keep them in an open run directory."""
     started = time.perf_counter()
+    here = circumstances()
     if not store.manifest().get("grid"):
-        store.write_manifest({"grid": "audits", **circumstances()})
+        store.write_manifest({"grid": "audits", **here})
     cells = [audit.cell for audit in audits]
     known = set(registry.method_names())  # mechanisms of the self-test are none
     write_descriptions(
@@ -368,6 +369,8 @@ def run_audits(
         (cell.dataset for cell in cells),
     )
     plan = plan_audits(audits, store)
+    if plan.jobs and here["dirty"]:
+        store.write_manifest({"dirty": True})  # of a run by another checkout, too
     to_do = {job.key for job in plan.jobs}
     for cell, key in plan.wanted:
         if key not in to_do:

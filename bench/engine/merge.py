@@ -402,9 +402,11 @@ def _joined_manifest(merge: Merge) -> dict[str, Any]:
     }
     names = dict.fromkeys(str(one["grid"]) for one in manifests if one.get("grid"))
     started = [str(one["started_at"]) for one in manifests if one.get("started_at")]
+    changed = any(one.get("dirty") for one in manifests)
     return {
         **shared,
         **lists,
+        **({"dirty": True} if changed else {}),
         "grid": " + ".join(names),
         "started_at": min(started, default=""),
         "merged_from": [

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from bench.engine import keys
 from bench.engine.merge import score_differences
-from bench.errors import InputError, StoreError
+from bench.errors import InputError, StoreError, shortened
 from bench.plugins import registry
 from bench.plugins.description import dataset_identity
 from bench.results import published
@@ -124,7 +124,8 @@ def publishable(
     if manifest.get("dirty") and not allow_dirty:
         return results.only([]), [
             f"all {len(results.cells)} cells: computed by a checkout with changes that are in no "
-            "commit; commit and run again, or publish them so marked by --allow-dirty"
+            "commit; commit and run again into a new --out, or publish them so marked by "
+            "--allow-dirty"
         ]
     opened = {one.identity for one in results.about.datasets if one.open}
     current = _Current()
@@ -150,22 +151,26 @@ class _Current:
     """Compares the code behind cells with the code that is installed; each hash is taken once."""
 
     def __init__(self) -> None:
-        self._methods: dict[str, str] = {}
-        self._metrics: dict[str, str] = {}
+        # None for what is not installed: no recorded hash equals it, not even an empty one.
+        self._methods: dict[str, str | None] = {}
+        self._metrics: dict[str, str | None] = {}
 
     def problem(self, row: Mapping[str, Any]) -> str:
         """Return which code of a cell is not the installed one; empty where all is."""
         method = row["method"]
         if method not in self._methods:
             known = method in registry.method_names()
-            self._methods[method] = keys.method_source_hash(method) if known else ""
+            self._methods[method] = keys.method_source_hash(method) if known else None
         # A cell that failed before the method was looked at has no hash.
-        if row["source_hash"] and row["source_hash"] != self._methods[method]:
+        hashed = row["source_hash"] or row["status"] == Status.OK.value
+        if hashed and row["source_hash"] != self._methods[method]:
             return f"the code of method {method} is not the installed one"
         for name, digest in json.loads(row["metrics"]).items():
             if name not in self._metrics:
                 known = name in registry.metric_names()
-                self._metrics[name] = keys.metric_hash(name) if known else ""
+                self._metrics[name] = keys.metric_hash(name) if known else None
+            if self._metrics[name] is None:
+                return f"metric {shortened(name)} is not installed"
             if digest != self._metrics[name]:
                 return f"the code of metric {name} is not the installed one"
         return ""

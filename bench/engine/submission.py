@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, final
 from bench.engine import keys
 from bench.engine.options import hash_of_lines, installed
 from bench.engine.publish import MOST_FAILING, publishable, slice_of
-from bench.engine.verify import Verification, verify_published
+from bench.engine.verify import Verification, other_versions, verify_published
 from bench.errors import BenchError, InputError, StoreError, UnknownNameError, shortened
 from bench.leaderboard.tables.published import versions
 from bench.plugins import registry
@@ -34,7 +34,7 @@ from bench.results.integrity import Ledgers, Stated, check_release
 from bench.results.opening import names_in, read_bytes, read_object, read_text, survey
 from bench.results.published import Compact, Version
 from bench.results.reading import check_run
-from bench.results.records import Status
+from bench.results.records import CellRow, Status, stored_object
 from bench.results.verdicts import Verdict
 from bench.results.writing import FOR_ALL, write_atomically, writing
 
@@ -50,6 +50,9 @@ FEWEST_SEEDS = 3
 """Seeds of every row: fewer say nothing about the randomness of a method."""
 NEEDED_TARGET = 1.0
 """The target epsilon that every submission has: the first page asks about it."""
+
+_NO_AUDIT = "it has no audit: the maintainers attack the method before it is published"
+_NAMED = 3
 
 _CODE = re.compile(r"https://[^\s@]+@[0-9a-f]{7,40}")
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(?: (?:OR|AND|WITH) [A-Za-z0-9][A-Za-z0-9.+-]*)*")
@@ -119,16 +122,19 @@ def write_submission(run: Path, output: Path, about: About) -> Written:
         )
         text = json.dumps(asdict(told), indent=1) + "\n"
         write_atomically(output / ABOUT, text.encode(), FOR_ALL)
-    return Written(output, len(joined.results.cells), tuple(_remarks(joined.results)))
+    return Written(output, len(joined.results.cells), (_NO_AUDIT,))
 
 
 def incomplete(run: Path, about: About) -> tuple[Compact, list[str]]:
-    """Return the cells of a method, and in sentences all that a submission of them lacks."""
+    """Return the cells of a method, and in sentences all that a submission of them lacks.
+
+    Audits of the run are not among them: those of the maintainers are published.
+    """
     manifest = check_run(run)
     if published.version_of(run) is not None:
         raise InputError(f"{run} holds published results; name a run directory")
     everything = published.compact(run)
-    cells = everything.cells
+    cells = everything.cells[everything.cells["attack"] == ""]
     if about.method not in set(cells["method"]):
         known = ", ".join(sorted(cells["method"].unique()))
         raise InputError(f"{run} has no cell of a method {shortened(about.method)}; it has {known}")
@@ -175,6 +181,7 @@ def _incomplete_run(
         return
     yield from _failing(cells, about)
     yield from _missing_seeds(cells)
+    yield from _secure_noise(cells)
     budgeted = cells["eps_target"].notna()
     if budgeted.any() and not (cells["eps_target"] == NEEDED_TARGET).any():
         yield f"no cell at epsilon {NEEDED_TARGET:g}, which every submission needs"
@@ -225,6 +232,17 @@ def _missing_seeds(cells: pd.DataFrame) -> Iterator[str]:
         )
 
 
+def _secure_noise(cells: pd.DataFrame) -> Iterator[str]:
+    """Return that cells have noise that nobody can draw again."""
+    seeded = cells["study_only"] | cells["eps_target"].isna()
+    count = int((~seeded & (cells["status"] == Status.OK.value)).sum())
+    if count:
+        yield (
+            f"{count} cells have secure noise, so that nobody can compute them again: run without "
+            "--secure-noise"
+        )
+
+
 def _contradicting(directory: Path, results: Compact) -> Iterator[str]:
     """Return what of the verdicts does not follow from the ledgers, a few by name."""
     ledgers = Ledgers()
@@ -236,28 +254,19 @@ def _contradicting(directory: Path, results: Compact) -> Iterator[str]:
         checked = check_release(directory, Stated.of(row), ledgers)
         if checked.verdict != row.verdict or row.verdict == Verdict.TAMPERED.value:
             found.append(f"{row.cell.describe()}: {checked.reason}")
-    yield from found[:3]
-    if len(found) > 3:
-        yield f"{len(found) - 3} more cells whose verdict does not follow from their ledger"
+    yield from found[:_NAMED]
+    if len(found) > _NAMED:
+        yield f"{len(found) - _NAMED} more cells whose verdict does not follow from their ledger"
 
 
 def _rows(directory: Path) -> Iterator[Any]:
     from bench.results.reading import read_tables
-    from bench.results.records import CellRow
 
     columns = [item.name for item in fields(CellRow)]
     cells = read_tables(directory).cells[columns]
     plain = cells.astype(object).where(cells.notna(), None)
     for line in plain.to_dict("records"):
         yield CellRow(**{str(name): value for name, value in line.items()})
-
-
-def _remarks(results: Compact) -> Iterator[str]:
-    if not (results.cells["attack"] != "").any():
-        yield "it has no audit: the maintainers attack the method before it is published"
-    refuted = results.cells["verdict"].str.contains("refuted", regex=False)
-    if refuted.any():
-        yield "an audit refutes it; that is a result, and is published with its reason"
 
 
 def _hashes(directory: Path) -> dict[str, str]:
@@ -319,19 +328,29 @@ def check_submission(
     except BenchError as problem:
         report.problems.append(str(problem))
         return report
-    cells = found.cells[found.cells["attack"] == ""]
-    others = sorted(set(cells["method"]) - {about.method})
+    attacked = found.cells["attack"] != ""
+    others = sorted(set(found.cells["method"]) - {about.method})
     if others:
         report.problems.append(f"it holds cells of other methods: {', '.join(others)}")
+    if attacked.any():
+        report.problems.append(
+            f"it holds audits ({int(attacked.sum())}): only those that the maintainers run are "
+            "published, since nothing in a submission shows that an audit was run"
+        )
+    cells = found.cells[~attacked]
     report.problems += [*_failing(cells, about), *_missing_seeds(cells)]
     report.problems += _other_code(about)
-    report.remarks += _remarks(found)
     if report.problems:
         return report
+    report.remarks.append(_NO_AUDIT)
     _, why = publishable(found, {}, allow_dirty=False)
-    report.problems += [*why, *_closed(cells)]
+    report.problems += [*why, *_closed(found.cells), *_secure_noise(cells)]
+    report.problems += _other_libraries(list(published.rows_of(results).values()))
     report.remarks += _taken(about)
     report.verification = verify_published(results, sample, seed, "", say)
+    for lost in report.verification.not_verifiable:
+        if lost.by_row:
+            report.problems.append(f"{lost.cell} ({lost.key}) cannot be checked: {lost.reason}")
     if sample and not report.verification.recomputed:
         report.problems.append(
             "no cell could be computed again here; the reasons are listed as not verifiable"
@@ -415,7 +434,7 @@ def _other_code(about: About) -> Iterator[str]:
 def _closed(cells: pd.DataFrame) -> Iterator[str]:
     """Return datasets that their installed plugins do not declare open, as `about.json` may."""
     for name, text in set(zip(cells["dataset_name"], cells["dataset_parameters"], strict=True)):
-        parameters = json.loads(text)
+        parameters = stored_object("dataset_parameters", text)
         try:
             described = describe_dataset(registry.build_source(name, parameters), parameters)
         except BenchError as problem:
@@ -423,6 +442,32 @@ def _closed(cells: pd.DataFrame) -> Iterator[str]:
             continue
         if not described.open:
             yield f"dataset {name} is not open to everybody: results on it are not published"
+
+
+def _other_libraries(rows: Sequence[CellRow]) -> Iterator[str]:
+    """Return cells that do not say to be computed with the libraries that are installed here.
+
+    The key of such a cell is not followed from its row, and its scores may move.
+    """
+    found: dict[str, list[CellRow]] = {}
+    needed: dict[str, set[str]] = {}
+    for row in rows:
+        if row.status != Status.OK.value:
+            continue
+        if row.method not in needed:
+            needed[row.method] = set(keys.method_libraries(row.method))
+        silent = sorted(needed[row.method] - set(stored_object("versions", row.versions)))
+        if others := [*other_versions(row), *(f"{name} of no version" for name in silent)]:
+            found.setdefault(", ".join(others), []).append(row)
+    for told, group in list(found.items())[:_NAMED]:
+        yield (
+            f"{len(group)} cells (such as {group[0].cell.describe()}, {group[0].key}) cannot be "
+            f"compared strictly, since they were computed with other versions than are installed "
+            f"here ({shortened(told)}): check them in the environment of {ENVIRONMENT}"
+        )
+    if len(found) > _NAMED:
+        count = sum(map(len, list(found.values())[_NAMED:]))
+        yield f"{count} more cells that were computed with other versions"
 
 
 def _taken(about: About) -> Iterator[str]:

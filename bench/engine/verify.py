@@ -93,6 +93,8 @@ class NotVerifiable:
     key: str
     cell: str
     reason: str
+    by_row: bool = False
+    """True where it is the row that does not fit: other code or data than here, or secure noise."""
 
 
 @final
@@ -489,12 +491,14 @@ class _Recompute:
         cell = row.cell
         if reason := _reason_against(row):
             return NotVerifiable(key, cell.describe(), reason)
+        if reason := _other_than_here(row):
+            return NotVerifiable(key, cell.describe(), reason, by_row=True)
         dataset = self._dataset(cell)
         if isinstance(dataset, BenchError):
-            return NotVerifiable(key, cell.describe(), str(dataset))
+            return NotVerifiable(key, cell.describe(), str(dataset), by_row=True)
         if dataset.fingerprint != row.fingerprint:
             reason = f"dataset {row.dataset} has changed since"
-            return NotVerifiable(key, cell.describe(), reason)
+            return NotVerifiable(key, cell.describe(), reason, by_row=True)
         metrics, remarks = _comparable(row)
         self._say(f"computing again: {cell.describe()}")
         # A method runs in a process of its own, as it did in the run.
@@ -512,7 +516,7 @@ class _Recompute:
             recorded = stored_object("metrics", row.metrics)
             known = None if set(recorded) <= set(metrics) else metrics
             again = self._source.comparable(outcome.scores)
-            if isinstance(self._source, _PublishedSource) and _other_versions(row):
+            if isinstance(self._source, _PublishedSource) and other_versions(row):
                 found, said = _within_tolerance(scores, again)
                 differences += found
                 remarks += said
@@ -530,7 +534,7 @@ class _Recompute:
 
 
 def _reason_against(row: CellRow) -> str:
-    """Why the method cannot be run again to the same result; empty where it can."""
+    """Why the installed method cannot be run again to the same result; empty where it can."""
     if row.status != Status.OK.value:
         return f"it ended as {row.status}"
     if row.attack:
@@ -543,6 +547,11 @@ def _reason_against(row: CellRow) -> str:
         return f"method {row.method} runs in its own environment"
     if not kind.seeded:
         return f"method {row.method} cannot be seeded"
+    return ""
+
+
+def _other_than_here(row: CellRow) -> str:
+    """Why what the row says of noise and code keeps it from being computed again, or nothing."""
     if not row.study_only and row.eps_target is not None:
         return "its noise was secure, which cannot be drawn again"
     if keys.method_source_hash(row.method) != row.source_hash:
@@ -597,10 +606,15 @@ def _all_score_differences(
         if name not in mine:
             yield f"{name} is given now and was not stored"
             continue
-        for fact in ("direction", "family", "limit", "shown"):
-            then, again = getattr(mine[name], fact), getattr(score, fact)
-            if then != again:
-                yield f"{fact} of {name} {then!r} and now {again!r}"
+        yield from _score_facts(mine[name], score)
+
+
+def _score_facts(stored: ScoreRow, now: ScoreRow) -> Iterator[str]:
+    """What a metric says of its score besides numbers, where that is not the same again."""
+    for fact in ("direction", "family", "limit", "shown"):
+        then, again = getattr(stored, fact), getattr(now, fact)
+        if then != again:
+            yield f"{fact} of {stored.metric} {then!r} and now {again!r}"
 
 
 def _row_differences(stored: Rows, now: Rows) -> Iterator[str]:
@@ -631,44 +645,58 @@ def _within_tolerance(
 ) -> tuple[list[str], list[str]]:
     """Return scores that other versions do not explain, and remarks.
 
-    A score with an interval may move within it: another version draws other numbers, as another
-    seed does. A score without one may move by one per cent.
+    Another version draws other numbers, as another seed does. A stored score may lie anywhere in
+    the interval that is computed now, and the ends of its own interval may have moved by the width
+    of that; a score without an interval may move by one per cent. What is stored decides nothing:
+    an interval as wide as one likes would excuse every score.
     """
     again = {score.metric: score for score in now}
     differences, moved = [], 0
     for score in stored:
-        other = again.get(score.metric)
+        other = again.pop(score.metric, None)
         if other is None or (score.value is None) != (other.value is None):
             differences.append(f"{score.metric} is there only once")
             continue
+        differences += _score_facts(score, other)
+        differences += _interval_differences(score, other)
         if score.value is None or other.value is None or close(score.value, other.value):
             continue
         moved += 1
-        if score.low is not None and score.high is not None:
-            good = score.low <= other.value <= score.high
+        if other.low is not None and other.high is not None:
+            good = other.low <= score.value <= other.high
         else:
             good = math.isclose(score.value, other.value, rel_tol=_CLOSE, abs_tol=_CLOSE)
         if not good:
             differences.append(f"{score.metric} {score.value:.10g} and {other.value:.10g}")
+    differences += [f"{name} is given now and was not stored" for name in again]
     versions = "computed with other versions: scores are compared within their intervals"
     return differences, [f"{versions}; {moved} of {len(stored)} moved"]
 
 
-def _other_versions(row: CellRow) -> bool:
-    """True where a library that the results depend on has another version than it had."""
-    then, now = stored_object("versions", row.versions), json.loads(keys.versions())
-    return any("/" not in name and then[name] != now.get(name) for name in then)
+def _interval_differences(stored: ScoreRow, now: ScoreRow) -> Iterator[str]:
+    """Ends of an interval that have moved by more than the width of the one computed now."""
+    width = 0.0 if now.low is None or now.high is None else now.high - now.low
+    for name in ("low", "high"):
+        then, again = getattr(stored, name), getattr(now, name)
+        if not close(then, again) and (
+            then is None or again is None or not abs(then - again) <= width
+        ):
+            yield f"{name} of {stored.metric} {then} and now {again}"
 
 
-def _explanations(row: CellRow, cell: Cell, dataset: Dataset) -> Iterator[str]:
-    """What is known to be other than it was: a difference need not be a fault."""
+def other_versions(row: CellRow) -> list[str]:
+    """Return the libraries that have another version than a cell was computed with."""
     then, now = stored_object("versions", row.versions), json.loads(keys.versions())
-    changed = [
+    return [
         f"{name} {then[name]} -> {now.get(name, 'absent')}"
         for name in then
         if "/" not in name and then[name] != now.get(name)
     ]
-    if changed:
+
+
+def _explanations(row: CellRow, cell: Cell, dataset: Dataset) -> Iterator[str]:
+    """What is known to be other than it was: a difference need not be a fault."""
+    if changed := other_versions(row):
         yield f"computed with other versions: {', '.join(changed)}"
     elif keys.cell_key(cell, dataset.fingerprint) != row.key:
         yield "this version would give the cell another key: the harness has changed since"

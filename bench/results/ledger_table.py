@@ -31,8 +31,11 @@ def read_ledgers(directory: Path) -> Mapping[str, str]:
     found = columns_in(directory, FILE)
     if not found:
         return {}
-    if set(_COLUMNS) - set(found):
-        raise StoreError(f"{directory / FILE}: expected the columns {', '.join(_COLUMNS)}")
+    if sorted(found) != sorted(_COLUMNS):
+        raise StoreError(
+            f"{directory / FILE}: expected the columns {', '.join(_COLUMNS)}, each once, and no "
+            "other"
+        )
     table = read_parquet(directory, FILE, columns=_COLUMNS)
     assert table is not None  # it has columns
     ledgers = {}

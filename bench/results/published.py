@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from bench.errors import StoreError
+from bench.errors import StoreError, shortened
 from bench.plugins.description import FILE as ABOUT
 from bench.plugins.description import Descriptions, dataset_identity
 from bench.plugins.metric import HEADLINES
@@ -52,6 +52,7 @@ from bench.results.records import (
     TimingRow,
     arrow_schema,
     log_name,
+    stored_object,
 )
 from bench.results.writing import FOR_ALL, write_atomically, writing
 
@@ -76,6 +77,9 @@ IDENTITY: Final = (
     "attack",
 )
 """Columns of what was asked for: of two cells that agree in them, one is published."""
+
+_DOCUMENTS = ("parameters", "dataset_parameters", "notes", "versions", "metrics")
+"""Columns of `cells.parquet` that hold JSON objects."""
 
 _RANKS = {Status.OK.value: 0, Status.SKIPPED.value: 1}
 
@@ -177,6 +181,7 @@ def compact(directory: Path) -> Compact:
     """Return the finished cells of a run directory, or of published results, in compact form."""
     manifest = check_run(directory)
     tables = read_tables(directory)
+    _check_texts(directory, tables.cells)
     found = [outcome for outcome in read_audits(directory) if outcome.audit is not None]
     cells = _cells(tables.cells)
     scores = tables.scores
@@ -195,6 +200,32 @@ def compact(directory: Path) -> Compact:
         ledgers=ledgers,
         about=_described(about, cells),
     )
+
+
+def _check_texts(directory: Path, cells: pd.DataFrame) -> None:
+    """Refuse cells with texts that no version has written.
+
+    They are checked here, once: whatever takes the rows parses these texts without asking again.
+    """
+    path = directory / CELLS
+    for name in (*_DOCUMENTS, "finished_at"):
+        for text in cells[name].unique():
+            try:
+                if name == "finished_at":
+                    _time(text)
+                else:
+                    stored_object(name, text)
+            except ValueError as problem:
+                raise StoreError(
+                    f"{path}: column {name} holds {shortened(text)} ({problem}); it was not "
+                    "written by bench"
+                ) from None
+    doubled = cells.loc[cells["key"].duplicated(), "key"]
+    if len(doubled):
+        raise StoreError(
+            f"{path}: column key holds {shortened(doubled.iloc[0])} twice; it was not written by "
+            "bench"
+        )
 
 
 def _cells(cells: pd.DataFrame) -> pd.DataFrame:
@@ -306,6 +337,7 @@ def rows_of(directory: Path) -> dict[str, CellRow]:
     check_published(directory)
     columns = [item.name for item in fields(CellRow)]
     cells = read_tables(directory).cells[columns]
+    _check_texts(directory, cells)
     plain = cells.astype(object).where(cells.notna(), None)
     lines = ({str(name): line[name] for name in line} for line in plain.to_dict("records"))
     return {line["key"]: CellRow(**line) for line in lines}

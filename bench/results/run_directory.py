@@ -188,9 +188,16 @@ class RunStore:
         return _read_json(self.directory, "run.json")
 
     def write_manifest(self, facts: Mapping[str, Any]) -> None:
-        """Describe the run; earlier facts stay where they are not given anew."""
+        """Describe the run; earlier facts stay where they are not given anew.
+
+        Cells of a checkout with uncommitted changes stay in the directory, also where a later run
+        finds all of them computed: so does `dirty`.
+        """
         path = self.directory / "run.json"
-        document = {**self.manifest(), **facts, "format_version": FORMAT_VERSION}
+        before = self.manifest()
+        document = {**before, **facts, "format_version": FORMAT_VERSION}
+        if before.get("dirty") and len(self.finished):
+            document["dirty"] = True
         document.pop("form", None)  # the name of the format version in earlier directories
         with writing(path):
             write_atomically(path, json.dumps(document, indent=1).encode())

@@ -99,6 +99,24 @@ def test_two_halves_make_a_whole(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("dirty", [(True, False), (False, True), (True, None), (True, True)])
+def test_one_run_of_a_checkout_with_changes_marks_the_whole(
+    tmp_path: Path, dirty: tuple[bool | None, bool | None]
+) -> None:
+    runs = [
+        stored(tmp_path / name, outcome, commit=name, dirty=one)
+        for name, outcome, one in zip("ab", (ONE, TWO), dirty, strict=True)
+    ]
+    merging.merge_runs(runs, tmp_path / "c")
+    assert json.loads((tmp_path / "c" / "run.json").read_text())["dirty"] is True
+
+
+def test_what_is_not_known_of_one_checkout_is_not_known_of_the_whole(tmp_path: Path) -> None:
+    runs = [stored(tmp_path / "a", ONE, dirty=False), stored(tmp_path / "b", TWO, dirty=None)]
+    merging.merge_runs(runs, tmp_path / "c")
+    assert "dirty" not in json.loads((tmp_path / "c" / "run.json").read_text())
+
+
 def test_files_are_copied_where_they_cannot_be_linked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

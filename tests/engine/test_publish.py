@@ -170,6 +170,22 @@ def test_cells_of_other_code_are_left_out_with_the_reason(tmp_path: Path) -> Non
     assert set(published.rows_of(target(tmp_path))) == {finished().row.key}
 
 
+def test_a_finished_cell_without_a_hash_of_its_code_is_left_out(tmp_path: Path) -> None:
+    nameless = changed(finished(seed=1), source_hash="")
+    early = changed(failed(finished(seed=2)), source_hash="")
+    done = publish([run_of(tmp_path / "run", finished(), nameless, early)], target(tmp_path))
+    assert done.left_out == ("run: 1 cell: the code of method marginals is not the installed one",)
+    assert set(published.rows_of(target(tmp_path))) == {finished().row.key, early.row.key}
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 64])
+def test_a_metric_that_is_not_installed_is_a_reason(tmp_path: Path, digest: str) -> None:
+    metrics = json.dumps({"zzz": digest})
+    run = run_of(tmp_path / "run", finished(), changed(finished(seed=1), metrics=metrics))
+    done = publish([run], target(tmp_path))
+    assert done.left_out == ("run: 1 cell: metric 'zzz' is not installed",)
+
+
 def test_a_checkout_with_changes_is_refused_or_marked(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", finished(), dirty=True)
     result = cli("publish", run, "--to", target(tmp_path))
@@ -230,6 +246,63 @@ def test_two_runs_that_disagree_under_one_key_are_told(tmp_path: Path) -> None:
     publish([run_of(tmp_path / "a", outcome)], target(tmp_path))
     done = publish([run_of(tmp_path / "b", replace(outcome, scores=scores))], target(tmp_path))
     assert any("published before with c-index/cox" in text for text in done.remarks)
+
+
+# Of a stranger ------------------------------------------------------------------------------------
+
+
+def overwritten(directory: Path, name: str, value: str) -> Path:
+    """Write a column of the published cells anew."""
+    place = directory / "cells.parquet"
+    table = pq.read_table(place)
+    column = table.schema.get_field_index(name)
+    pq.write_table(table.set_column(column, name, pa.array([value] * len(table))), place)
+    return directory
+
+
+@pytest.mark.parametrize(
+    "column, text, told",
+    [
+        ("metrics", "[", "not a JSON object"),
+        ("metrics", "[]", "not a JSON object"),
+        ("metrics", '{"ks": 1}', "other values than texts"),
+        ("versions", "[", "not a JSON object"),
+        ("parameters", "[", "not a JSON object"),
+        ("dataset_parameters", "null", "not a JSON object"),
+        ("finished_at", "yesterday", "Invalid isoformat"),
+    ],
+)
+def test_texts_that_no_version_has_written_are_refused(
+    tmp_path: Path, column: str, text: str, told: str
+) -> None:
+    run = run_of(tmp_path / "run", finished())
+    publish([run], target(tmp_path))
+    there = overwritten(target(tmp_path), column, text)
+    for read in (published.compact, published.rows_of, lambda there: publish([run], there)):
+        with pytest.raises(StoreError, match=rf"cells.parquet: column {column} holds .*{told}"):
+            read(there)
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    publish([run_of(tmp_path / "run", finished(), finished(seed=1))], target(tmp_path))
+    there = overwritten(target(tmp_path), "key", finished().row.key)
+    for name in ("scores.parquet", "timings.parquet"):
+        frame = pd.read_parquet(there / name)
+        frame[frame["key"] == finished().row.key].to_parquet(there / name)
+    with pytest.raises(StoreError, match=r"cells.parquet: column key holds '.*' twice"):
+        published.compact(there)
+
+
+def test_a_doubled_column_of_the_ledgers_is_refused(tmp_path: Path) -> None:
+    publish([run_of(tmp_path / "run", finished())], target(tmp_path))
+    place = target(tmp_path) / "ledgers.parquet"
+    table = pq.read_table(place)
+    text = table["text"]
+    doubled = pa.Table.from_arrays([table["sha256"], text, text], names=["sha256", "text", "text"])
+    pq.write_table(doubled, place)
+    with pytest.raises(StoreError, match=r"ledgers.parquet: expected the columns sha256, text"):
+        published.compact(target(tmp_path))
+    assert list(load_results([target(tmp_path)]).cells["verdict"]) == ["tampered"]
 
 
 # The log ------------------------------------------------------------------------------------------

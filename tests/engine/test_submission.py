@@ -5,19 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli.main import main
-from bench.engine import submission
+from bench.engine import keys, submission
 from bench.engine.options import hash_of_lines, installed
 from bench.engine.submission import About, check_submission
 from bench.plugins import registry
+from bench.results import published
+from bench.results.published import Compact
+from bench.results.records import CellRow
+from tests.results.test_audits import audit_outcome
 from tests.support.publishing import changed, failed, finished, run_of
 
 ABOUT = About("marginals", ("A. Author",), "Apache-2.0", "https://example.org/marginals@0123abcd")
@@ -148,6 +155,27 @@ def test_a_method_says_its_paper_and_its_tuning_data(
     assert "names no paper" in result.output and "set `tuned_on`" in result.output
 
 
+def test_secure_noise_cannot_be_drawn_again(tmp_path: Path) -> None:
+    secure = changed(finished(seed=2), study_only=False)
+    outcomes = [finished(seed=0), finished(seed=1), secure]
+    run = run_of(tmp_path / "run", *outcomes, environment_hash=lock_hash())
+    result = cli("submit", run, "-o", tmp_path / "x", *SAID)
+    assert result.exit_code == 2 and "1 cells have secure noise" in result.output
+
+
+def test_audits_stay_in_the_run(tmp_path: Path) -> None:
+    attack = audit_outcome("f" * 20, "marginals", label="marginals", dataset="gbsg2")
+    attack = changed(attack, finished_at=finished().row.finished_at)
+    outcomes = [*(finished(seed=seed) for seed in range(3)), attack]
+    run = run_of(tmp_path / "run", *outcomes, environment_hash=lock_hash())
+    assert len(published.compact(run).audits) == 1
+    result = cli("submit", run, "-o", tmp_path / "x", *SAID)
+    assert result.exit_code == 0, result.output
+    results = published.compact(tmp_path / "x" / "results")
+    assert len(results.cells) == 3 and results.audits.empty
+    assert check_submission(tmp_path / "x", 0).good
+
+
 def test_a_method_that_is_not_there(complete: Path, tmp_path: Path) -> None:
     result = cli("submit", complete, "-o", tmp_path / "x", "--method", "mine")
     assert result.exit_code == 2 and "it has marginals, real" in result.output
@@ -247,6 +275,99 @@ def test_a_spoiled_description_is_refused_in_one_line(written: Path, content: st
     (written / "submission.json").write_text(content)
     result = cli("check-submission", written, "--sample", 0)
     assert result.exit_code == 1 and result.output.count("problem:") == 1
+
+
+# Made up ------------------------------------------------------------------------------------------
+
+
+def forge(directory: Path, change: Callable[[Compact], None]) -> None:
+    """Change the results of a submission, and make all else agree with them."""
+    results = directory / "results"
+    found, version = published.compact(results), published.check_published(results)
+    change(found)
+    published.write(results, found, version, "")
+    rehashed(directory)
+
+
+def forge_row(directory: Path, number: int, **values: Any) -> str:
+    """Change one row of a submission, with the key that follows from it; return the key."""
+    rows = published.rows_of(directory / "results")
+    old = sorted(rows)[number]
+    row = replace(rows[old], **values)
+    key = keys.cell_key(row.cell, row.fingerprint)
+
+    def change(found: Compact) -> None:
+        for name, value in values.items():
+            found.cells.loc[found.cells["key"] == old, name] = value
+        for frame in (found.cells, found.scores, found.timings):
+            frame.loc[frame["key"] == old, "key"] = key
+
+    forge(directory, change)
+    return key
+
+
+@pytest.mark.parametrize("method", ["marginals", "privsyn"])
+def test_an_audit_is_no_part_of_a_submission(written: Path, method: str) -> None:
+    audit = audit_outcome("f" * 20, method, p_claim=1e-9, p_proof=1e-9).audit
+    assert audit is not None
+
+    def change(found: Compact) -> None:
+        row = found.cells.iloc[[0]].assign(
+            key="f" * 20, method=method, label=method, attack="transcript", trials=40_000
+        )
+        found.cells = pd.concat([found.cells, row], ignore_index=True)
+        found.audits = pd.DataFrame([asdict(audit)])
+
+    forge(written, change)
+    told = refused(written)
+    assert "it holds audits (1): only those that the maintainers run are published" in told
+    assert ("it holds cells of other methods: privsyn" in told) == (method != "marginals")
+
+
+def test_a_finished_cell_has_the_hash_of_its_code(written: Path) -> None:
+    forge_row(written, 0, source_hash="")
+    assert "1 cell: the code of method marginals is not the installed one" in refused(written)
+
+
+def test_a_metric_that_nobody_has_is_refused(written: Path) -> None:
+    set_column(written / "results" / "cells.parquet", "metrics", '{"zzz": ""}')
+    rehashed(written)
+    assert "3 cells: metric 'zzz' is not installed" in refused(written)
+
+
+def test_a_cell_of_other_data_does_not_escape_being_computed_again(written: Path) -> None:
+    key = forge_row(written, 0, fingerprint="0" * 64)
+    report = check_submission(written, 3)
+    assert report.verification is not None and len(report.verification.recomputed) == 2
+    assert report.verification.good and not report.good
+    assert f"({key}) cannot be checked: dataset gbsg2 has changed since" in report.problems[0]
+
+
+def test_secure_noise_is_refused(written: Path) -> None:
+    forge_row(written, 0, study_only=False)
+    assert "1 cells have secure noise" in refused(written)
+
+
+def versions_without(row: CellRow, library: str) -> str:
+    known = json.loads(row.versions)
+    del known[library]
+    return json.dumps(known)
+
+
+def test_cells_of_other_libraries_are_not_compared_strictly_and_refused(written: Path) -> None:
+    other = json.dumps(json.loads(finished().row.versions) | {"scipy": "0.1"})
+    forge_row(written, 0, versions=other)
+    told = refused(written)
+    assert "1 cells (such as marginals on gbsg2" in told and "scipy 0.1 -> " in told
+    forge_row(written, 0, versions=versions_without(finished().row, "numpy"))
+    assert "numpy of no version" in refused(written)
+
+
+@pytest.mark.parametrize("column", ["dataset_parameters", "metrics", "versions", "finished_at"])
+def test_texts_that_cannot_be_read_are_a_problem(written: Path, column: str) -> None:
+    set_column(written / "results" / "cells.parquet", column, "[")
+    rehashed(written)
+    assert f"cells.parquet: column {column} holds '['" in refused(written)
 
 
 def test_a_link_is_not_followed(written: Path, tmp_path: Path) -> None:

@@ -75,6 +75,37 @@ def test_with_other_versions_a_score_may_move_within_its_interval(tmp_path: Path
     assert not found.good
 
 
+def headline(outcome: Outcome, **facts: object) -> Outcome:
+    """Return the outcome with a headline that says something else."""
+    scores = tuple(
+        replace(one, **facts) if one.metric == "c-index/cox" else one  # type: ignore[arg-type]
+        for one in outcome.scores
+    )
+    return replace(outcome, scores=scores)
+
+
+@pytest.mark.parametrize(
+    "facts, told",
+    [
+        ({"value": 0.9999, "low": -1e9, "high": 1e9}, "c-index/cox 0.9999 and 0."),
+        ({"low": -1e9, "high": 1e9}, "low of c-index/cox -1000000000.0 and now"),
+        ({"low": None, "high": None}, "high of c-index/cox None and now"),
+        ({"direction": "lower"}, "direction of c-index/cox 'lower' and now 'higher'"),
+    ],
+)
+def test_with_other_versions_what_is_stored_excuses_nothing(
+    tmp_path: Path, facts: dict[str, object], told: str
+) -> None:
+    found = verify_published(version(tmp_path, older(headline(finished(), **facts))), 1)
+    assert not found.good and told in to_text(found)
+
+
+def test_with_other_versions_a_score_that_is_left_out_is_told(tmp_path: Path) -> None:
+    scores = tuple(one for one in finished().scores if one.metric != "c-index/cox")
+    found = verify_published(version(tmp_path, older(replace(finished(), scores=scores))), 1)
+    assert not found.good and "c-index/cox is given now and was not stored" in to_text(found)
+
+
 def test_released_rows_with_other_bytes_are_said(tmp_path: Path) -> None:
     target = version(tmp_path, finished())
     import pyarrow as pa

@@ -60,6 +60,30 @@ def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "details" / row.key / "ks.parquet").exists()
 
 
+def test_cells_of_a_checkout_with_changes_stay_marked(tmp_path: Path) -> None:
+    changed, clean = ({"commit": name, "dirty": name == "a"} for name in "ab")
+    with RunStore(tmp_path) as store:
+        store.write_manifest(changed)
+        store.write_manifest(clean)
+        assert store.manifest()["dirty"] is False  # no cell was computed before
+        store.write_manifest(changed)
+        store.record(outcome(), DATASET.encoder)
+    with RunStore(tmp_path) as store:
+        store.write_manifest(clean)
+        assert (store.manifest()["commit"], store.manifest()["dirty"]) == ("b", True)
+
+
+def test_a_checkout_with_changes_marks_a_directory_with_clean_cells(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.write_manifest({"dirty": False})
+        store.record(outcome(), DATASET.encoder)
+        store.write_manifest({"wall_seconds": 1.0})
+        assert store.manifest()["dirty"] is False
+        store.write_manifest({"dirty": True})
+        store.write_manifest({"wall_seconds": 2.0})
+        assert store.manifest()["dirty"] is True
+
+
 def test_an_infinite_epsilon_survives_the_journal_as_valid_json(tmp_path: Path) -> None:
     with RunStore(tmp_path) as store:
         store.record(outcome("real"), DATASET.encoder)
