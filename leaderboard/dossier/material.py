@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from bench.data.splits import expected_sizes, home_site
+from bench.data.splits import check_preset, expected_sizes, home_site
 from bench.errors import BenchError, InputError, StoreError, printable
 from bench.leaderboard.dossier.attacks import KnownMetric
 from bench.leaderboard.dossier.schema import SchemaFacts, schema_facts
@@ -404,6 +404,7 @@ def _tuned_on(name: str, own_table: bool) -> tuple[str, ...]:
 
 def _training_rows(source: DatasetSource, preset: str) -> tuple[int, ...]:
     """Return the declared training rows of each class, by the public formula of the split."""
+    check_preset(preset)  # a row of a stranger's tables may name any
     declared = source.declare()
     # Checked on the class: calling it would open the data.
     official = type(source).load_official_test is not DatasetSource.load_official_test

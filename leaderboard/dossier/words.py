@@ -23,22 +23,28 @@ _FALSE_ALARMS = 0.01
 _SHOWN_PARTS = 8
 
 _MILLION = 1e6
+_UNKNOWN = "unknown"
+"""What follows from an epsilon that is none: tables of strangers may hold any number."""
 
 
 def bound(value: float) -> str:
     """Return an epsilon with four digits."""
+    if math.isnan(value):
+        return _UNKNOWN
     return "infinite" if math.isinf(value) else f"{value:.4g}"
 
 
 def chance(probability: float) -> str:
     """Return a small probability: `1 in 100,000`."""
-    if not 0 < probability < 1:
+    if not 1e-300 < probability < 1:
         return f"{probability:g}"
     return f"1 in {_rounded_down(1 / probability, 3):,.0f}"
 
 
 def factor(epsilon: float) -> str:
     """Return e to the epsilon with three digits, rounded up."""
+    if not epsilon >= 0:
+        return _UNKNOWN
     if math.isinf(epsilon):
         return "without limit"
     if epsilon > math.log(_MILLION):
@@ -54,6 +60,8 @@ def right_guesses(epsilon: float, delta: float) -> str:
     Viswanath 2015, the trade-off region of (eps, delta)-DP), so that the accuracy is
     (e^eps + delta) / (e^eps + 1).
     """
+    if not (epsilon >= 0 and delta >= 0):
+        return _UNKNOWN
     if math.isinf(epsilon):
         return "100%"
     shrunk = math.exp(-epsilon)
@@ -65,6 +73,8 @@ def found_members(epsilon: float, delta: float) -> str:
 
     From the trade-off region: TPR <= e^eps FPR + delta and 1 - FPR <= e^eps (1 - TPR) + delta.
     """
+    if not (epsilon >= 0 and delta >= 0):
+        return _UNKNOWN
     if math.isinf(epsilon):
         return "100%"
     first = math.exp(min(epsilon, 50.0)) * _FALSE_ALARMS + delta

@@ -334,6 +334,49 @@ def test_many_spoiled_directories_stop_nobody(
         assert taken() < MEGABYTES
 
 
+def _value_in_tables(base: Path, column: str, value: object) -> None:
+    """Of tables without a journal, as a stranger gives them away: one value, then a dossier."""
+    with copied(base) as folder:
+        run = folder / "run"
+        (run / "journal.jsonl").unlink(missing_ok=True)
+        table = pq.read_table(run / "cells.parquet")
+        kind = table.schema.field(column).type
+        place = table.column_names.index(column)
+        values = pa.array([value] * table.num_rows, kind)
+        pq.write_table(table.set_column(place, column, values), run / "cells.parquet")
+        result = bench("dossier", run, KEY, "-o", folder / "dossier.html")
+        assert result.exit_code in (0, 1, 2), (column, value, result.output)
+
+
+def _with_tables(base: Path) -> Path:
+    with RunStore(base / "run") as store:
+        store.compact()
+    return base
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("eps_target", math.nan), ("eps_target", -1e300), ("delta", 5e-324), ("split", "no such")],
+)
+def test_numbers_that_mean_nothing_do_not_stop_a_dossier(
+    base: Path, column: str, value: object
+) -> None:
+    _value_in_tables(_with_tables(base), column, value)
+
+
+@pytest.mark.slow
+def test_no_value_of_any_column_stops_a_dossier(base: Path) -> None:
+    tables = _with_tables(base) / "run" / "cells.parquet"
+    odd = (math.nan, math.inf, -1e300, -1.0, 0.0, 5e-324, 1e308, -5, 2**60, "", "x" * 50)
+    tried = 0
+    for field in pq.read_schema(tables):
+        for value in odd:
+            if _fits(value, field.type):
+                _value_in_tables(base, field.name, value)
+                tried += 1
+    assert tried > 100
+
+
 # Ledgers alone, which are quicker to try --------------------------------------------------------
 
 
