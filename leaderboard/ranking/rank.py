@@ -36,6 +36,9 @@ REFERENCES: Mapping[str, str] = {"real": CEILING, "subset": SAMPLE, "marginals":
 ALONE = "no other sound method to compare with here"
 NO_COMMON_SEED = "no seed in common with the other sound methods"
 CHOSEN_HERE = "the defaults of the method were chosen with this dataset in view"
+DETECTOR = "the release is a detector of anomalies"
+"""Start of the reason why a score of labels is missing (`Evaluation.predictor`): such a release
+does another task, which is no failure."""
 DEPENDS_ON_OTHERS = ("", ALONE, NO_COMMON_SEED, CHOSEN_HERE)
 """Reasons for no rank that depend on which methods are compared, and whether tuned ones are."""
 
@@ -87,11 +90,14 @@ def ranking_table(cells: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(**{TUNED: cells[TUNED] if TUNED in cells.columns else False})
     table = table.assign(metric=table["shown_dataset"].map(headlines).astype(object))
     ranking = scores["metric"].isin(set(headlines.values()))
-    headline_scores = scores.loc[ranking, ["key", "metric", "value", "direction"]]
+    headline_scores = scores.loc[ranking, ["key", "metric", "value", "direction", "reason"]]
     table = table.merge(headline_scores, on=["key", "metric"], how="left")
+    table = table.assign(detects=table["reason"].astype(str).str.startswith(DETECTOR))
     sign = np.where(table["direction"] == Direction.LOWER.value, -1.0, 1.0)
     printed = table["value"].astype(float).map(show.as_shown)
-    return table.assign(utility=printed * sign).drop(columns=["metric", "value", "direction"])
+    return table.assign(utility=printed * sign).drop(
+        columns=["metric", "value", "direction", "reason"]
+    )
 
 
 def placements(table: pd.DataFrame) -> pd.DataFrame:
@@ -200,6 +206,8 @@ def _why_not_ranked(cells: Sequence[Mapping[str, Any]], never_sound: bool) -> st
         return "no target epsilon"
     if not finished and never_sound:
         return "failed, and not sound where it finished"
+    if finished and all(cell["detects"] for cell in finished):
+        return "it detects anomalies, and predicts no label"
     # The verdict implies this, but a foreign table may be inconsistent. A missing number is not
     # within the target either.
     if not all(cell["eps_proven"] <= target * (1 + 1e-9) for cell in finished):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from scipy import stats
 
 from bench.leaderboard.ranking.rank import (
     CHOSEN_HERE,
+    DETECTOR,
     headline_metrics,
     place_blocks,
     placements,
@@ -22,6 +24,7 @@ from bench.leaderboard.ranking.rank import (
 from bench.leaderboard.tables.about import About, mark_tuned
 from bench.leaderboard.tables.load import load_results
 from bench.plugins.description import MethodDescription
+from bench.plugins.metric import Evaluation
 
 
 @pytest.fixture
@@ -33,6 +36,28 @@ def place(tmp_path: Path) -> Callable[[Any], pd.DataFrame]:
         return placements(ranking_table(results.cells, results.scores)).set_index("shown_label")
 
     return compute
+
+
+def test_a_detector_of_anomalies_is_not_ranked_as_failed(run: Any, place: Any) -> None:
+    """It has no AUROC because it answers another question; a score that is missing is a failure."""
+    run.add("a", 0.9)
+    run.add("b", 0.8)
+    for label, reason in (("detector", f"{DETECTOR}: no label"), ("broken", "one class only")):
+        run.score(run.add(label), "auroc", None, reason=reason)
+    found = place(run)
+    assert found["rank"].to_dict() == {
+        "a": 1.0,
+        "b": 2.0,
+        "broken": 3.0,
+        "detector": pytest.approx(math.nan, nan_ok=True),
+    }
+    assert found.loc["detector", "reason"] == "it detects anomalies, and predicts no label"
+    assert found.loc["broken", "failing"] == 1
+
+
+def test_detectors_are_known_by_what_the_metrics_say() -> None:
+    source = inspect.getsource(Evaluation)
+    assert f'NotComputable("{DETECTOR}' in source
 
 
 def test_ranks_agree_with_scipy() -> None:
