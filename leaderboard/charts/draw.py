@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -105,6 +106,14 @@ class Panel:
         return tuple(FrontPoint(self.name, point.series, point.x, point.y) for point in self.front)
 
 
+def _exp(value: float) -> float:
+    """Return e to the value; the largest number where it is larger, as a stranger's tick may be."""
+    return math.exp(value) if value < _LARGEST_LOG else sys.float_info.max
+
+
+_LARGEST_LOG = math.log(sys.float_info.max)
+
+
 def chosen(values: Mapping[float, str], title: str, beyond: str = "") -> Axis:
     """Return a logarithmic axis with exactly these ticks; `beyond` names a special last one."""
     ordered = sorted(values)
@@ -112,9 +121,9 @@ def chosen(values: Mapping[float, str], title: str, beyond: str = "") -> Axis:
     step = max(high - low, 1.0) * 0.25
     end = high + step if beyond else high
     room = _ROOM * max(end - low, 1.0)
-    ticks = [*ordered, *([math.exp(high + step)] if beyond else [])]
+    ticks = [*ordered, *([_exp(high + step)] if beyond else [])]
     labels = [*(values[value] for value in ordered), *([beyond] if beyond else [])]
-    domain = (math.exp(low - room), math.exp(end + room))
+    domain = (_exp(low - room), _exp(end + room))
     return Axis(title, True, tuple(ticks), tuple(labels), domain, dodged=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -244,10 +244,10 @@ def compose(row: CellRow, cells: Sequence[CellRow], charged: frozenset[str]) -> 
     return Composition(
         groups=_groups(row, same_unit),
         bounded=len(bounded),
-        epsilon=math.fsum(
+        epsilon=_total(
             [_trusted_bound(cell) for cell in bounded] + [cell.eps_target or 0.0 for cell in lost]
         ),
-        delta=math.fsum(cell.delta for cell in [*bounded, *lost]),
+        delta=_total(cell.delta for cell in [*bounded, *lost]),
         unbounded=len(same_unit) - len(bounded),
         other_unit=len(made) - len(same_unit),
         lost=len(lost),
@@ -293,6 +293,14 @@ def _setting(cell: CellRow) -> tuple[object, ...]:
     )
 
 
+def _total(values: Iterable[float]) -> float:
+    """Return the exact sum; infinite where it is beyond the numbers, as those of strangers are."""
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
+
+
 def _groups(row: CellRow, cells: Sequence[CellRow]) -> tuple[ReleaseGroup, ...]:
     groups: dict[tuple[object, ...], list[CellRow]] = {}
     for cell in cells:
@@ -303,7 +311,7 @@ def _groups(row: CellRow, cells: Sequence[CellRow]) -> tuple[ReleaseGroup, ...]:
             ipc=ipc_in_words(members[0]),
             target=members[0].eps_target,
             seeds=tuple(sorted({cell.seed for cell in members})),
-            epsilon=math.fsum(_trusted_bound(cell) for cell in members),
+            epsilon=_total(_trusted_bound(cell) for cell in members),
             this=any(cell.key == row.key for cell in members),
         )
         for members in groups.values()

@@ -30,10 +30,14 @@ def fixed(value: float, decimals: int) -> str:
     This is `toFixed` of a page's script, where Python's own formats round halves to even. Rounding
     errors of a mean are removed first, so that 2.1249999999999996 is 2.125 and then 2.13.
     """
+    if not abs(value) < _LARGEST:  # tables of strangers hold any number
+        return ABSENT if math.isnan(value) else f"{value:.4g}".replace("inf", INFINITE)
     step = _STEPS[decimals]
     return str(Decimal(round(value, 9)).quantize(step, ROUND_HALF_UP))
 
 
+_LARGEST = 1e15
+"""No number of ours is larger, and a decimal has 28 digits."""
 _STEPS = tuple(Decimal(1).scaleb(-decimals) for decimals in range(7))
 
 

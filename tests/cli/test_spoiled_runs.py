@@ -334,7 +334,7 @@ def test_many_spoiled_directories_stop_nobody(
         assert taken() < MEGABYTES
 
 
-def _value_in_tables(base: Path, column: str, value: object) -> None:
+def _value_in_tables(base: Path, column: str, value: object, *commands: tuple[str, ...]) -> None:
     """Of tables without a journal, as a stranger gives them away: one value, then a dossier."""
     with copied(base) as folder:
         run = folder / "run"
@@ -344,8 +344,13 @@ def _value_in_tables(base: Path, column: str, value: object) -> None:
         place = table.column_names.index(column)
         values = pa.array([value] * table.num_rows, kind)
         pq.write_table(table.set_column(place, column, values), run / "cells.parquet")
-        result = bench("dossier", run, KEY, "-o", folder / "dossier.html")
-        assert result.exit_code in (0, 1, 2), (column, value, result.output)
+        for command in commands:
+            result = bench(*(run if word == "RUN" else word for word in command), folder / "out")
+            assert result.exit_code in (0, 1, 2), (column, value, result.output)
+
+
+DOSSIER = ("dossier", "RUN", KEY, "-o")
+SITE = ("leaderboard", "RUN", "--cells", "all", "-o")
 
 
 def _with_tables(base: Path) -> Path:
@@ -356,23 +361,24 @@ def _with_tables(base: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("eps_target", math.nan), ("eps_target", -1e300), ("delta", 5e-324), ("split", "no such")],
-)
-def test_numbers_that_mean_nothing_do_not_stop_a_dossier(
-    base: Path, column: str, value: object
-) -> None:
-    _value_in_tables(_with_tables(base), column, value)
+    [
+        ("eps_target", math.nan), ("eps_target", 1e308), ("eps_proven", 1e308), ("delta", 5e-324),
+        ("fit_seconds", -math.inf), ("score_seconds", -1e300), ("split", "no such"),
+    ],
+)  # fmt: skip
+def test_numbers_that_mean_nothing_stop_no_page(base: Path, column: str, value: object) -> None:
+    _value_in_tables(_with_tables(base), column, value, DOSSIER, SITE)
 
 
 @pytest.mark.slow
-def test_no_value_of_any_column_stops_a_dossier(base: Path) -> None:
+def test_no_value_of_any_column_stops_a_page(base: Path) -> None:
     tables = _with_tables(base) / "run" / "cells.parquet"
     odd = (math.nan, math.inf, -1e300, -1.0, 0.0, 5e-324, 1e308, -5, 2**60, "", "x" * 50)
     tried = 0
     for field in pq.read_schema(tables):
         for value in odd:
             if _fits(value, field.type):
-                _value_in_tables(base, field.name, value)
+                _value_in_tables(base, field.name, value, DOSSIER, SITE)
                 tried += 1
     assert tried > 100
 
