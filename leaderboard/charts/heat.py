@@ -185,25 +185,22 @@ def _cell(row: Row | None, real: Measure | None) -> HeatCell:
 
 def _finding(by_place: Mapping[tuple[str, DatasetSetting], Row]) -> str:
     """Return the methods with the highest win rate, which the front page calls the best as well."""
-    ranks: dict[str, list[tuple[str, float]]] = {}
+    beaten: dict[str, list[tuple[str, float]]] = {}
     for (name, ground), row in by_place.items():
-        if row.place.rank is not None and row.epsilons.target is not None:
-            others = max(1, (row.place.among or 1) - 1)
-            beaten = (others + 1 - row.place.rank) / others
-            ranks.setdefault(name, []).append((ground.dataset, beaten))
-    if not ranks:
+        if row.place.beaten is not None and row.epsilons.target is not None:
+            beaten.setdefault(name, []).append((ground.dataset, row.place.beaten))
+    if not beaten:
         return "No two sound methods are ranked here."
-    means = {name: over_datasets(known) or 0.0 for name, known in ranks.items()}
-    first = min(means, key=lambda name: (-printed_win_rate(means[name]), name))
+    wins = {name: printed_win_rate(over_datasets(known) or 0.0) for name, known in beaten.items()}
+    first = min(wins, key=lambda name: (-wins[name], name))
     best = [
         name
-        for name in sorted(means)
-        if printed_win_rate(means[name]) == printed_win_rate(means[first])
-        and len(ranks[name]) == len(ranks[first])
+        for name in sorted(wins)
+        if wins[name] == wins[first] and len(beaten[name]) == len(beaten[first])
     ]
     datasets = len({ground for _, ground in by_place})
     return (
         f"Highest win rate of the sound methods here: {', '.join(best)} "
-        f"({show.share(means[first])}), ranked "
-        f"on {len(ranks[first])} of {show.plural(datasets, 'dataset')}."
+        f"({show.share(wins[first] / 100)}), ranked "
+        f"on {len(beaten[first])} of {show.plural(datasets, 'dataset')}."
     )

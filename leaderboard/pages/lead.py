@@ -34,9 +34,9 @@ class LeadMethod:
     reference: str
     card: MethodDescription | None
     mean_rank: float | None
-    beaten: float | None
-    """Its win rate."""
     """None where it is the only sound method."""
+    beaten: float | None
+    """Its win rate; None likewise."""
     among: int
     of_real: float | None
     claimed: Span | None

@@ -68,7 +68,7 @@ FEWEST = 5
 """With fewer datasets no interval of a mean rank is computed."""
 
 UTILITY, OF_REAL, RANK = "utility", "of real", "rank"
-MEAN_RANK, RANK_INTERVAL, WIN_RATE = "mean rank", "mean rank interval", "win rate"
+MEAN_RANK, RANK_INTERVAL = "mean rank", "mean rank interval"
 
 RATIOS = ("/ratio", "-ratio")
 """Endings of metrics that divide by a model of their own of the real rows."""

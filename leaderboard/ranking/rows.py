@@ -78,6 +78,11 @@ class GroupRank:
     """How many methods were ranked together."""
     reason: str
 
+    @property
+    def beaten(self) -> float | None:
+        """Return the share of the others that it beats; None without a rank, which takes two."""
+        return None if self.rank is None else (self.among - self.rank) / (self.among - 1)
+
 
 @final
 @dataclass(frozen=True)
